@@ -1,0 +1,305 @@
+//! What a storage system must do: [`Backend`], the [`Op`]s it executes, the [`Reply`]s it gives, the [`Wakeup`]s it
+//! pushes.
+//!
+//! A backend executes batches of operations, once. It never loops, sleeps, retries or logs: the engine does that, the
+//! same way for every storage.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+
+use crate::error::Result;
+use crate::grant::{Attempt, Award, Grant, LostReason, Mode};
+use crate::name::LockName;
+use crate::token::{FencingToken, Owner, StorageId};
+
+/// A storage system that keeps locks.
+///
+/// Each promise below is checked by a behaviour of the test kit, which is named after it in brackets.
+#[async_trait]
+pub trait Backend: Send + Sync + 'static {
+    /// What this storage is and what it can do. Constant for the life of the backend.
+    fn info(&self) -> BackendInfo;
+
+    /// Executes the operations as one flight; answers come in the same order, one per operation.
+    ///
+    /// # Contract
+    /// * Each operation is atomic, and takes effect at most once per send. An operation that fails does not keep the
+    ///   others of its flight from succeeding. (`batching`)
+    /// * Expiry is judged by the storage's time only. (`expiry`)
+    /// * A dropped future may or may not have had its effect. (`cancellation`)
+    /// * An error of kind `Unreachable` means that nothing took effect; if that is not certain the kind is
+    ///   `OutcomeUnknown`. (`failure`)
+    async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>>;
+
+    /// What the storage pushes to this client. Called once, on the client's thread.
+    ///
+    /// # Contract
+    /// Pushes may be lost or repeated: a ticket's heartbeat finds out all the same. (`waiting`)
+    fn wakeups(&self) -> BoxStream<'static, Wakeup>;
+
+    /// Who holds the lock and who waits for it.
+    async fn inspect(&self, name: &LockName) -> Result<LockState>;
+
+    /// The locks that are held, waited for or have a cell and whose name begins with `prefix`, in the order of their
+    /// names, a page at a time.
+    async fn list(&self, prefix: &str, page: Page) -> Result<ListPage>;
+
+    /// Lets go of connections, threads and files. Nothing is executed afterwards.
+    async fn close(&self);
+}
+
+/// What a storage is and what it can do.
+#[derive(Clone, Debug)]
+pub struct BackendInfo {
+    /// The URL scheme: `sqlite`.
+    pub scheme: &'static str,
+    /// Where the locks live, without any secret: `sqlite:/var/lib/jobs.db`.
+    pub location: String,
+    /// How far a lock of this storage reaches.
+    pub scope: Scope,
+    /// The life of the storage within which tokens are ordered.
+    pub storage_id: StorageId,
+    /// The shortest ttl it can keep.
+    pub min_ttl: Duration,
+    /// The longest ttl it can keep.
+    pub max_ttl: Duration,
+    /// How many flights may be under way at once.
+    pub flights: usize,
+    /// How many operations one flight may carry.
+    pub batch: usize,
+}
+
+/// How far a lock reaches.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum Scope {
+    /// Between the tasks and threads of one process.
+    Process,
+    /// Between the processes of one host.
+    Host,
+    /// Between all hosts that reach the storage.
+    Fleet,
+}
+
+/// One operation.
+#[derive(Clone, Debug)]
+pub enum Op {
+    /// Takes the locks if they are free and nobody waits for them; joins the line otherwise, if told to.
+    ///
+    /// Answers [`Reply::Granted`], [`Reply::Waiting`] or [`Reply::Busy`]. For an owner that holds already it renews
+    /// and answers `Granted` with the same token, for one that waits already it is a [`Op::Check`]: a resend is
+    /// harmless. For an owner that has left it answers `Busy`. (`acquire_is_idempotent`)
+    Acquire {
+        /// Who wants what.
+        attempt: Arc<Attempt>,
+        /// Whether to wait in line.
+        queue: Queue,
+    },
+    /// The heartbeat of a ticket, and its claim: any call that finds the lock free gives it to the first in line.
+    ///
+    /// Answers [`Reply::Waiting`], [`Reply::Granted`] (and renews, so that the grant counts from this call) or
+    /// [`Reply::NoTicket`].
+    Check(Arc<Attempt>),
+    /// Leaves the line, or defeats an acquire that may still arrive.
+    ///
+    /// Answers [`Reply::Left`], or [`Reply::HadBeenGranted`] and changes nothing. If the owner is unknown it is
+    /// remembered for a ttl, so that a late [`Op::Acquire`] of this owner does nothing. (`late_acquire_is_defeated`)
+    Leave(Arc<Attempt>),
+    /// Extends the lease to its full ttl from now. Answers [`Reply::Renewed`] or [`Reply::NotHeld`]; it never revives
+    /// a lease that has ended. (`expired_lease_is_not_revived`)
+    Renew(Grant),
+    /// Gives the locks back and hands them to the first in line, in one step. Answers [`Reply::Released`] or
+    /// [`Reply::NotHeld`], and touches nobody else's grant. (`stale_owner_cannot_release`)
+    Release(Grant),
+    /// Reads the lock's cell. Answers [`Reply::Cell`].
+    ReadCell(LockName),
+    /// Writes the lock's cell if the grant is live. Answers [`Reply::Written`] or [`Reply::NotHeld`].
+    WriteCell {
+        /// The proof of holding.
+        grant: Grant,
+        /// Which of the grant's names.
+        name: LockName,
+        /// What to write.
+        bytes: Arc<[u8]>,
+        /// How long it stays.
+        keep: Keep,
+    },
+    /// Takes the lock from the holder with this token, and hands it to the first in line. Answers [`Reply::Released`]
+    /// or [`Reply::NotHeld`]. (`break_is_refused_when_the_token_moved_on`)
+    Break {
+        /// The lock.
+        name: LockName,
+        /// The holder, as seen in [`LockState`].
+        token: FencingToken,
+    },
+}
+
+/// Whether an attempt waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Queue {
+    /// Now or never.
+    Never,
+    /// Join the line.
+    Join,
+}
+
+/// The answer to an [`Op`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// The locks are held.
+    Granted(Award),
+    /// Somebody else holds a lock or waits for it, and the attempt was not to wait.
+    Busy,
+    /// The attempt waits in line.
+    Waiting {
+        /// When the leases of all that stand before it will have ended, should nobody renew them: worth a
+        /// [`Op::Check`] then.
+        turn_in: Duration,
+    },
+    /// The storage knows no such ticket: its lease ended.
+    NoTicket,
+    /// The line was left.
+    Left,
+    /// The line could not be left: the lock had been granted, and is held.
+    HadBeenGranted(Award),
+    /// The lease runs for this long from now.
+    Renewed {
+        /// The ttl really given.
+        ttl: Duration,
+    },
+    /// The lock was given back.
+    Released,
+    /// This owner does not hold the lock.
+    NotHeld,
+    /// The cell, if there is one.
+    Cell(Option<Cell>),
+    /// The cell was written.
+    Written,
+}
+
+/// What a storage pushes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Wakeup {
+    /// The ticket was granted.
+    Granted {
+        /// The ticket's owner.
+        owner: Owner,
+        /// What it was awarded.
+        award: Award,
+    },
+    /// It may be this ticket's turn: check.
+    Turn {
+        /// The ticket's owner.
+        owner: Owner,
+    },
+    /// A grant is gone.
+    Gone {
+        /// The grant's owner.
+        owner: Owner,
+        /// Why.
+        why: LostReason,
+    },
+    /// Pushes may have been lost: renew and check everything.
+    Recheck,
+}
+
+/// How long a cell stays.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Keep {
+    /// Until the grant that wrote it ends.
+    WhileHeld,
+    /// For this long after it was written.
+    For(Duration),
+    /// Until it is overwritten.
+    Always,
+}
+
+/// A small value that lives with the lock. Only the current holder may write it, and the storage checks that.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cell {
+    /// The token of the grant that wrote it.
+    pub token: FencingToken,
+    /// The value.
+    pub bytes: Arc<[u8]>,
+}
+
+impl Cell {
+    /// The largest value, in bytes.
+    pub const MAX_BYTES: usize = 64 * 1024;
+}
+
+/// A lock as it is now.
+#[derive(Clone, Debug)]
+pub struct LockState {
+    /// The lock.
+    pub name: LockName,
+    /// Who holds it; more than one in shared and counting modes.
+    pub holders: Vec<HolderState>,
+    /// The first of those who wait, in order; see `waiters` for how many there are.
+    pub line: Vec<WaiterState>,
+    /// How many wait.
+    pub waiters: usize,
+    /// The cell, if there is one.
+    pub cell: Option<Cell>,
+}
+
+impl LockState {
+    /// How many waiters are listed at most.
+    pub const MAX_LINE: usize = 100;
+
+    /// Whether nobody holds it, nobody waits for it and it has no cell.
+    pub fn is_idle(&self) -> bool {
+        self.holders.is_empty() && self.waiters == 0 && self.cell.is_none()
+    }
+}
+
+/// One holder of a lock.
+#[derive(Clone, Debug)]
+pub struct HolderState {
+    /// The grant's token.
+    pub token: FencingToken,
+    /// How it is held.
+    pub mode: Mode,
+    /// Who holds it, for people.
+    pub label: Arc<str>,
+    /// More about it, for people.
+    pub meta: Arc<[(String, String)]>,
+    /// The lease's length.
+    pub ttl: Duration,
+    /// How much of the lease is left.
+    pub expires_in: Duration,
+    /// For how long it has been held, by the wall clock: for people.
+    pub held_for: Duration,
+}
+
+/// One waiter of a lock.
+#[derive(Clone, Debug)]
+pub struct WaiterState {
+    /// How it wants the lock.
+    pub mode: Mode,
+    /// Who waits, for people.
+    pub label: Arc<str>,
+    /// For how long it has been waiting, by the wall clock: for people.
+    pub waiting_for: Duration,
+}
+
+/// Which part of a list.
+#[derive(Clone, Debug)]
+pub struct Page {
+    /// Names after this one; the first page if none.
+    pub after: Option<LockName>,
+    /// How many at most.
+    pub limit: usize,
+}
+
+/// A part of a list.
+#[derive(Clone, Debug)]
+pub struct ListPage {
+    /// The locks, in the order of their names.
+    pub locks: Vec<LockState>,
+    /// Where the next page begins, if there is one.
+    pub next: Option<LockName>,
+}

@@ -1,0 +1,553 @@
+//! The rules of the lock as a pure decision: given the lines that a storage keeps and an operation, what the answer is,
+//! what changes, and whom to tell.
+//!
+//! Storages that let the client decide inside a transaction share this: they load lines from a [`Shelf`], execute
+//! operations on the [`Book`], and write back what was touched. First come, first served: a place in line is the same
+//! in all lines of an attempt, so several names are granted without a deadlock, and nobody overtakes.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Cell, Keep, Op, Queue, Reply, Wakeup};
+use crate::clock::{Moment, wall_time};
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::{Attempt, Award, Grant, LostReason, Rule, Want};
+use crate::line::{ClientId, Holder, Line, StoredCell, Ticket};
+use crate::name::LockName;
+use crate::token::{FencingToken, Owner};
+
+/// How many waiters a hand-over looks at who cannot be reached, and how many of those ahead a waiter asks about.
+const LOOK_AHEAD: usize = 16;
+/// Never answer "look again now".
+const SHORTEST_TURN: Duration = Duration::from_millis(1);
+
+/// Where lines are kept between operations.
+pub trait Shelf {
+    /// The line of this name and the tickets in it, if there is anything to remember.
+    fn load(&mut self, name: &LockName) -> Result<Option<(Line, Vec<Ticket>)>>;
+    /// A number larger than every one before.
+    fn mint(&mut self) -> Result<u64>;
+    /// Whether a push to this client would arrive, as far as can be told. A waiter that cannot be reached is passed over
+    /// but keeps its place.
+    fn reachable(&mut self, client: ClientId) -> bool;
+}
+
+/// What an operation has changed.
+#[derive(Debug, Default)]
+pub struct Touched {
+    /// Holders that came, changed or went.
+    pub holders: Vec<(LockName, Owner)>,
+    /// Places in line that came, changed or went.
+    pub tickets: Vec<(LockName, u64, Owner)>,
+    /// Cells that came, changed or went.
+    pub cells: Vec<LockName>,
+    /// Owners that have left before they came.
+    pub departed: Vec<Owner>,
+}
+
+impl Touched {
+    /// Whether nothing was.
+    pub fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.tickets.is_empty() && self.cells.is_empty() && self.departed.is_empty()
+    }
+}
+
+/// The lines that are in use, and what is to be done about them.
+#[derive(Debug, Default)]
+pub struct Book {
+    lines: HashMap<LockName, Line>,
+    tickets: HashMap<Owner, Ticket>,
+    departed: HashMap<Owner, Moment>,
+    /// What changed since it was last taken.
+    pub touched: Touched,
+    /// Whom to tell what, once the changes are safe.
+    pub pushes: Vec<(ClientId, Wakeup)>,
+}
+
+impl Book {
+    /// The line of this name, if it is in use.
+    pub fn line(&self, name: &LockName) -> Option<&Line> {
+        self.lines.get(name)
+    }
+
+    /// All lines in use.
+    pub fn lines(&self) -> impl Iterator<Item = (&LockName, &Line)> {
+        self.lines.iter()
+    }
+
+    /// The tickets in those lines.
+    pub fn tickets(&self) -> &HashMap<Owner, Ticket> {
+        &self.tickets
+    }
+
+    /// Until when an acquire of this owner is defeated.
+    pub fn departed(&self, owner: Owner) -> Option<Moment> {
+        self.departed.get(&owner).copied()
+    }
+
+    /// Remembers an owner that has left, as read back from a storage.
+    pub fn remember_departed(&mut self, owner: Owner, until: Moment) {
+        self.departed.insert(owner, until);
+    }
+
+    /// How many lines are in use.
+    pub fn len(&self) -> usize {
+        self.lines.len()
+    }
+
+    /// Whether no line is in use.
+    pub fn is_empty(&self) -> bool {
+        self.lines.is_empty()
+    }
+
+    /// Drops lines with nothing in them and departures that have ended.
+    pub fn tidy(&mut self, now: Moment) {
+        self.lines.retain(|_, line| !line.is_empty());
+        self.departed.retain(|_, until| *until > now);
+    }
+
+    /// Drops this line if there is nothing in it.
+    pub fn tidy_line(&mut self, name: &LockName) {
+        if self.lines.get(name).is_some_and(Line::is_empty) {
+            self.lines.remove(name);
+        }
+    }
+
+    /// Executes one operation for `client`.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`], or what the shelf says. Nothing has changed then, unless it was the shelf.
+    pub fn execute(&mut self, shelf: &mut impl Shelf, client: ClientId, op: &Op, now: Moment) -> Result<Reply> {
+        Step { book: self, shelf, client, now }.execute(op)
+    }
+
+    /// Ends what has ended in this line, and hands on what became free.
+    ///
+    /// # Errors
+    /// What the shelf says.
+    pub fn sweep(&mut self, shelf: &mut impl Shelf, name: &LockName, now: Moment) -> Result<()> {
+        Step { book: self, shelf, client: ClientId(0), now }.settle(vec![name.clone()])
+    }
+}
+
+/// One operation on its way through the book.
+struct Step<'a, S> {
+    book: &'a mut Book,
+    shelf: &'a mut S,
+    client: ClientId,
+    now: Moment,
+}
+
+impl<S: Shelf> Step<'_, S> {
+    fn execute(&mut self, op: &Op) -> Result<Reply> {
+        match op {
+            Op::Acquire { attempt, queue } => self.acquire(attempt, *queue),
+            Op::Check(attempt) => self.check(attempt),
+            Op::Leave(attempt) => self.leave(attempt),
+            Op::Renew(grant) => self.renew(grant),
+            Op::Release(grant) => self.release(grant),
+            Op::ReadCell(name) => self.read_cell(name),
+            Op::WriteCell { grant, name, bytes, keep } => self.write_cell(grant, name, bytes, *keep),
+            Op::Break { name, token } => self.break_lock(name, *token),
+        }
+    }
+
+    fn acquire(&mut self, attempt: &Arc<Attempt>, queue: Queue) -> Result<Reply> {
+        if self.book.departed.get(&attempt.owner).is_some_and(|until| *until > self.now) {
+            return Ok(Reply::Busy);
+        }
+        self.open_all(&attempt.wants)?;
+        if let Some(reply) = self.known(attempt)? {
+            return Ok(reply);
+        }
+        for want in &attempt.wants {
+            self.agree(want)?;
+        }
+        if let Some(chosen) = self.free_for(attempt) {
+            return Ok(Reply::Granted(self.grant(attempt, self.client, chosen)?));
+        }
+        if queue == Queue::Never {
+            return Ok(Reply::Busy);
+        }
+        self.join(attempt)?;
+        self.settle(names(&attempt.wants))?;
+        Ok(self.known(attempt)?.unwrap_or(Reply::NoTicket))
+    }
+
+    fn check(&mut self, attempt: &Arc<Attempt>) -> Result<Reply> {
+        // The ticket lives again before anybody looks whether it does: whoever asks is alive.
+        for want in &attempt.wants {
+            self.load(&want.name)?;
+        }
+        self.touch_ticket(attempt.owner);
+        self.settle(names(&attempt.wants))?;
+        Ok(self.known(attempt)?.unwrap_or(Reply::NoTicket))
+    }
+
+    fn leave(&mut self, attempt: &Arc<Attempt>) -> Result<Reply> {
+        self.open_all(&attempt.wants)?;
+        if let Some(award) = self.award_of(attempt) {
+            return Ok(Reply::HadBeenGranted(award));
+        }
+        if !self.remove_ticket(attempt.owner) {
+            self.book.departed.insert(attempt.owner, self.now + attempt.ttl);
+            self.book.touched.departed.push(attempt.owner);
+        }
+        self.settle(names(&attempt.wants))?;
+        Ok(Reply::Left)
+    }
+
+    fn renew(&mut self, grant: &Grant) -> Result<Reply> {
+        let wants = grant.held();
+        self.open_all(wants)?;
+        if !wants.iter().all(|want| self.holds(&want.name, grant)) {
+            return Ok(Reply::NotHeld);
+        }
+        Ok(Reply::Renewed { ttl: self.extend(wants, grant.attempt.owner) })
+    }
+
+    fn release(&mut self, grant: &Grant) -> Result<Reply> {
+        let wants = grant.held();
+        for want in wants {
+            self.load(&want.name)?;
+            self.expire(&want.name);
+        }
+        let held = wants.iter().any(|want| self.holds(&want.name, grant));
+        for want in wants {
+            self.remove_holder(&want.name, grant.attempt.owner);
+        }
+        self.settle(names(wants))?;
+        Ok(if held { Reply::Released } else { Reply::NotHeld })
+    }
+
+    fn break_lock(&mut self, name: &LockName, token: FencingToken) -> Result<Reply> {
+        self.open(name)?;
+        let Some(holder) = self.line(name).holders.iter().find(|holder| holder.token == token).cloned() else {
+            return Ok(Reply::NotHeld);
+        };
+        let broken = holder.names.map_or_else(|| vec![name.clone()], |names| names.to_vec());
+        for name in &broken {
+            self.load(name)?;
+            self.remove_holder(name, holder.owner);
+        }
+        self.book.pushes.push((holder.client, Wakeup::Gone { owner: holder.owner, why: LostReason::Broken }));
+        self.settle(broken)?;
+        Ok(Reply::Released)
+    }
+
+    fn read_cell(&mut self, name: &LockName) -> Result<Reply> {
+        self.load(name)?;
+        let now = self.now;
+        Ok(Reply::Cell(self.line(name).live_cell(now)))
+    }
+
+    fn write_cell(&mut self, grant: &Grant, name: &LockName, bytes: &Arc<[u8]>, keep: Keep) -> Result<Reply> {
+        self.open(name)?;
+        if !self.holds(name, grant) {
+            return Ok(Reply::NotHeld);
+        }
+        let until = match keep {
+            Keep::For(duration) => self.now + duration,
+            Keep::Always | Keep::WhileHeld => Moment::NEVER,
+        };
+        let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
+        self.line(name).cell = Some(StoredCell { cell, keep, until });
+        self.book.touched.cells.push(name.clone());
+        Ok(Reply::Written)
+    }
+
+    /// What this attempt has already: a grant, which is renewed, or a place in line.
+    fn known(&mut self, attempt: &Arc<Attempt>) -> Result<Option<Reply>> {
+        if let Some(award) = self.award_of(attempt) {
+            let grant = Grant { attempt: attempt.clone(), award };
+            self.extend(grant.held(), attempt.owner);
+            let owner = attempt.owner;
+            self.book.pushes.retain(|(_, push)| !matches!(push, Wakeup::Granted { owner: to, .. } if *to == owner));
+            return Ok(Some(Reply::Granted(award)));
+        }
+        if self.touch_ticket(attempt.owner) {
+            return Ok(Some(Reply::Waiting { turn_in: self.turn_in(attempt) }));
+        }
+        Ok(None)
+    }
+
+    /// When all leases ahead will have ended, should nobody renew them.
+    fn turn_in(&mut self, attempt: &Attempt) -> Duration {
+        let book = &*self.book;
+        let seq = book.tickets.get(&attempt.owner).map_or(u64::MAX, |ticket| ticket.seq);
+        let last_in = |want: &Want| {
+            let line = book.lines.get(&want.name)?;
+            let ahead = line.queue.range(..seq).take(LOOK_AHEAD);
+            let tickets = ahead.filter_map(|(_, owner)| book.tickets.get(owner)).map(|ticket| ticket.until);
+            line.holders.iter().map(|holder| holder.until).chain(tickets).max()
+        };
+        let ends = attempt.wants.iter().filter_map(last_in);
+        let turn = match attempt.rule {
+            Rule::All => ends.max(),
+            Rule::Any => ends.min(),
+        };
+        turn.unwrap_or(self.now).since(self.now).max(SHORTEST_TURN)
+    }
+
+    /// Which of the wants, or 0 for all, may be granted without overtaking anybody.
+    fn free_for(&mut self, attempt: &Attempt) -> Option<usize> {
+        let free: Vec<bool> = attempt.wants.iter().map(|want| self.is_free(want)).collect();
+        match attempt.rule {
+            Rule::All => free.iter().all(|free| *free).then_some(0),
+            Rule::Any => free.iter().position(|free| *free),
+        }
+    }
+
+    fn is_free(&mut self, want: &Want) -> bool {
+        let line = self.line(&want.name);
+        if !line.admits(want.mode) {
+            return false;
+        }
+        let ahead: Vec<Owner> = line.queue.values().take(LOOK_AHEAD).copied().collect();
+        !ahead.iter().any(|owner| self.is_present(*owner))
+    }
+
+    fn is_present(&mut self, owner: Owner) -> bool {
+        let Some(ticket) = self.book.tickets.get(&owner) else { return false };
+        let client = ticket.client;
+        ticket.until > self.now && self.reachable(client)
+    }
+
+    fn reachable(&mut self, client: ClientId) -> bool {
+        client == self.client || self.shelf.reachable(client)
+    }
+
+    /// Refuses a mode that contradicts those who are there.
+    fn agree(&mut self, want: &Want) -> Result<()> {
+        let line = self.line(&want.name);
+        let holders = line.holders.first().map(|holder| holder.mode);
+        let first = line.queue.values().next().copied();
+        let waiting = first.and_then(|owner| self.book.tickets.get(&owner)).and_then(|ticket| {
+            ticket.attempt.wants.iter().find(|there| there.name == want.name).map(|there| there.mode)
+        });
+        match holders.into_iter().chain(waiting).find(|there| !there.agrees_with(want.mode)) {
+            None => Ok(()),
+            Some(there) => Err(Error::new(
+                ErrorKind::Conflict,
+                format!("lock {:?} is in use as {there}, and cannot be taken as {}", want.name, want.mode),
+            )
+            .with_hint("all clients of one lock must agree on what it is; use another name for another purpose")),
+        }
+    }
+
+    /// Hands on everything that is free in these lines, and in those that become free by it.
+    fn settle(&mut self, mut names: Vec<LockName>) -> Result<()> {
+        while let Some(name) = names.pop() {
+            self.load(&name)?;
+            self.expire(&name);
+            let mut passed_over = 0;
+            while let Some(owner) = self.line(&name).queue.values().nth(passed_over).copied() {
+                let Some(ticket) = self.book.tickets.get(&owner).cloned() else {
+                    self.line(&name).queue.retain(|_, there| *there != owner);
+                    continue;
+                };
+                if ticket.until <= self.now {
+                    self.remove_ticket(owner);
+                    names.extend(others(&ticket.attempt.wants, &name));
+                    continue;
+                }
+                let Some(chosen) = self.turn_of(&ticket, &name)? else { break };
+                if !self.reachable(ticket.client) {
+                    passed_over += 1;
+                    if passed_over == LOOK_AHEAD {
+                        break;
+                    }
+                    continue;
+                }
+                self.remove_ticket(owner);
+                let award = self.grant(&ticket.attempt, ticket.client, chosen)?;
+                self.book.pushes.push((ticket.client, Wakeup::Granted { owner, award }));
+                names.extend(others(&ticket.attempt.wants, &name));
+            }
+        }
+        Ok(())
+    }
+
+    /// Whether this ticket, which is the first in the line of `name`, may be granted; which of its wants, if so.
+    fn turn_of(&mut self, ticket: &Ticket, name: &LockName) -> Result<Option<usize>> {
+        let wants = &ticket.attempt.wants;
+        if ticket.attempt.rule == Rule::Any {
+            let chosen = wants.iter().position(|want| want.name == *name);
+            return Ok(chosen.filter(|chosen| self.line(name).admits(wants[*chosen].mode)));
+        }
+        for want in wants {
+            self.load(&want.name)?;
+            self.expire(&want.name);
+            if !self.line(&want.name).admits(want.mode) || !self.is_first(ticket, &want.name) {
+                return Ok(None);
+            }
+        }
+        Ok(Some(0))
+    }
+
+    fn is_first(&mut self, ticket: &Ticket, name: &LockName) -> bool {
+        let ahead: Vec<Owner> = self.line(name).queue.range(..ticket.seq).map(|(_, owner)| *owner).collect();
+        !ahead.into_iter().any(|owner| self.is_present(owner))
+    }
+
+    fn grant(&mut self, attempt: &Arc<Attempt>, client: ClientId, chosen: usize) -> Result<Award> {
+        let award = Award { token: FencingToken::new(self.shelf.mint()?), ttl: attempt.ttl, chosen };
+        let grant = Grant { attempt: attempt.clone(), award };
+        let wants = grant.held();
+        let all = (wants.len() > 1).then(|| wants.iter().map(|want| want.name.clone()).collect::<Arc<[_]>>());
+        for want in wants {
+            let holder = Holder {
+                owner: attempt.owner,
+                token: award.token,
+                mode: want.mode,
+                ttl: attempt.ttl,
+                until: self.now + attempt.ttl,
+                since: wall_time(),
+                client,
+                names: all.clone(),
+                chosen,
+                label: attempt.label.clone(),
+                meta: attempt.meta.clone(),
+            };
+            self.line(&want.name).holders.push(holder);
+            self.book.touched.holders.push((want.name.clone(), attempt.owner));
+        }
+        Ok(award)
+    }
+
+    fn join(&mut self, attempt: &Arc<Attempt>) -> Result<()> {
+        let seq = self.shelf.mint()?;
+        let ticket = Ticket {
+            attempt: attempt.clone(),
+            seq,
+            until: self.now + attempt.ttl,
+            since: wall_time(),
+            client: self.client,
+        };
+        for want in &attempt.wants {
+            self.line(&want.name).queue.insert(seq, attempt.owner);
+            self.book.touched.tickets.push((want.name.clone(), seq, attempt.owner));
+        }
+        self.book.tickets.insert(attempt.owner, ticket);
+        Ok(())
+    }
+
+    fn award_of(&self, attempt: &Attempt) -> Option<Award> {
+        let now = self.now;
+        let in_line = |want: &Want| self.book.lines.get(&want.name)?.holder(attempt.owner).filter(|h| h.until > now);
+        attempt.wants.iter().find_map(in_line).map(Holder::award)
+    }
+
+    fn holds(&mut self, name: &LockName, grant: &Grant) -> bool {
+        self.line(name).holder(grant.attempt.owner).is_some_and(|holder| holder.token == grant.award.token)
+    }
+
+    fn extend(&mut self, wants: &[Want], owner: Owner) -> Duration {
+        let now = self.now;
+        let mut ttl = Duration::ZERO;
+        for want in wants {
+            if let Some(holder) = self.line(&want.name).holders.iter_mut().find(|holder| holder.owner == owner) {
+                ttl = holder.ttl;
+                holder.until = now + ttl;
+            }
+            self.book.touched.holders.push((want.name.clone(), owner));
+        }
+        ttl
+    }
+
+    fn touch_ticket(&mut self, owner: Owner) -> bool {
+        let (now, client) = (self.now, self.client);
+        let Some(ticket) = self.book.tickets.get_mut(&owner) else { return false };
+        ticket.until = now + ticket.attempt.ttl;
+        ticket.client = client;
+        let seq = ticket.seq;
+        let places = ticket.attempt.wants.iter().map(|want| (want.name.clone(), seq, owner));
+        self.book.touched.tickets.extend(places);
+        true
+    }
+
+    fn remove_ticket(&mut self, owner: Owner) -> bool {
+        let Some(ticket) = self.book.tickets.remove(&owner) else { return false };
+        for want in &ticket.attempt.wants {
+            if let Some(line) = self.book.lines.get_mut(&want.name) {
+                line.queue.remove(&ticket.seq);
+            }
+            self.book.touched.tickets.push((want.name.clone(), ticket.seq, owner));
+        }
+        true
+    }
+
+    fn remove_holder(&mut self, name: &LockName, owner: Owner) {
+        let line = self.line(name);
+        let Some(at) = line.holders.iter().position(|holder| holder.owner == owner) else { return };
+        let holder = line.holders.remove(at);
+        self.book.touched.holders.push((name.clone(), owner));
+        self.end_cell(name, holder.token);
+    }
+
+    /// Ends the leases of this line that are over.
+    fn expire(&mut self, name: &LockName) {
+        let now = self.now;
+        let line = self.line(name);
+        if line.cell.as_ref().is_some_and(|stored| matches!(stored.keep, Keep::For(_)) && stored.until <= now) {
+            line.cell = None;
+            self.book.touched.cells.push(name.clone());
+        }
+        while let Some(owner) = self.line(name).holders.iter().find(|h| h.until <= now).map(|h| h.owner) {
+            self.remove_holder(name, owner);
+        }
+    }
+
+    fn end_cell(&mut self, name: &LockName, token: FencingToken) {
+        let line = self.line(name);
+        let ends = |stored: &StoredCell| stored.keep == Keep::WhileHeld && stored.cell.token == token;
+        if line.cell.as_ref().is_some_and(ends) {
+            line.cell = None;
+            self.book.touched.cells.push(name.clone());
+        }
+    }
+
+    fn open_all(&mut self, wants: &[Want]) -> Result<()> {
+        wants.iter().try_for_each(|want| self.open(&want.name))
+    }
+
+    /// Loads a line, ends what has ended, and hands on what is free: any call is a claim for the first in line.
+    fn open(&mut self, name: &LockName) -> Result<()> {
+        self.load(name)?;
+        let line = self.line(name);
+        if line.queue.is_empty() {
+            self.expire(name);
+            return Ok(());
+        }
+        self.settle(vec![name.clone()])
+    }
+
+    fn load(&mut self, name: &LockName) -> Result<()> {
+        if self.book.lines.contains_key(name) {
+            return Ok(());
+        }
+        let (line, tickets) = self.shelf.load(name)?.unwrap_or_default();
+        for ticket in tickets {
+            // A ticket in several lines is loaded with each of them, and may have changed since the first.
+            self.book.tickets.entry(ticket.attempt.owner).or_insert(ticket);
+        }
+        self.book.lines.insert(name.clone(), line);
+        Ok(())
+    }
+
+    fn line(&mut self, name: &LockName) -> &mut Line {
+        if !self.book.lines.contains_key(name) {
+            self.book.lines.insert(name.clone(), Line::default());
+        }
+        self.book.lines.get_mut(name).expect("it was just put there")
+    }
+}
+
+fn names(wants: &[Want]) -> Vec<LockName> {
+    wants.iter().map(|want| want.name.clone()).collect()
+}
+
+fn others<'a>(wants: &'a [Want], name: &'a LockName) -> impl Iterator<Item = LockName> + 'a {
+    wants.iter().map(|want| &want.name).filter(move |other| *other != name).cloned()
+}

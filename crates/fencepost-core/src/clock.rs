@@ -1,0 +1,456 @@
+//! The only place that reads time.
+//!
+//! Leases are counted on a clock that goes on while the machine sleeps (`CLOCK_BOOTTIME` on Linux), never on the wall
+//! clock. Tests may bring a clock of their own that moves only when told to: [`ManualClock`].
+
+use std::ops::{Add, Sub};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
+
+/// A point in time on a [`Clock`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Moment(u64);
+
+impl Moment {
+    /// The beginning: the start of the machine, or of a manual clock.
+    pub const START: Self = Self(0);
+    /// Later than everything.
+    pub const NEVER: Self = Self(u64::MAX);
+
+    /// The moment this many nanoseconds after [`Moment::START`].
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// Nanoseconds since [`Moment::START`].
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// The time since `earlier`, or zero.
+    pub fn since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Moment {
+    type Output = Self;
+
+    fn add(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+impl Sub<Duration> for Moment {
+    type Output = Self;
+
+    fn sub(self, rhs: Duration) -> Self {
+        Self(self.0.saturating_sub(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
+    }
+}
+
+/// By how much two clocks may differ over one ttl: 1 % of it and 2 ms.
+pub fn drift(ttl: Duration) -> Duration {
+    ttl / 100 + Duration::from_millis(2)
+}
+
+/// Until when a lease is valid for its holder, if it was asked for at `sent`.
+pub fn valid_until(sent: Moment, ttl: Duration) -> Moment {
+    sent + ttl.saturating_sub(drift(ttl))
+}
+
+/// The wall clock, as time since 1970. For people and for the first token of a storage, never for leases.
+#[allow(clippy::disallowed_methods, reason = "this is the place")]
+pub fn wall_time() -> Duration {
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+}
+
+/// Where a client reads its time.
+#[derive(Clone, Debug, Default)]
+pub struct Clock(Option<ManualClock>);
+
+impl Clock {
+    /// The machine's clock, which goes on while it sleeps.
+    pub fn system() -> Self {
+        Self(None)
+    }
+
+    /// Now.
+    pub fn now(&self) -> Moment {
+        match &self.0 {
+            None => system::now(),
+            Some(manual) => manual.now(),
+        }
+    }
+
+    /// A timer on this clock. For the system's clock it must be made inside a tokio runtime with I/O.
+    ///
+    /// # Errors
+    /// If the operating system has no timer left.
+    pub fn timer(&self) -> std::io::Result<Timer> {
+        Ok(Timer(match &self.0 {
+            None => TimerKind::System(system::Timer::new()?),
+            Some(manual) => TimerKind::Manual(ManualTimer::new(manual)),
+        }))
+    }
+
+    /// Waits until `at`, on a timer of its own.
+    ///
+    /// # Errors
+    /// If the operating system has no timer left.
+    pub async fn sleep_until(&self, at: Moment) -> std::io::Result<()> {
+        let mut timer = self.timer()?;
+        timer.arm(at);
+        timer.fired().await;
+        Ok(())
+    }
+}
+
+impl From<ManualClock> for Clock {
+    fn from(manual: ManualClock) -> Self {
+        Self(Some(manual))
+    }
+}
+
+/// One timer of a [`Clock`]: armed for a moment, it fires once.
+#[derive(Debug)]
+pub struct Timer(TimerKind);
+
+#[derive(Debug)]
+enum TimerKind {
+    System(system::Timer),
+    Manual(ManualTimer),
+}
+
+impl Timer {
+    /// Sets when to fire next; [`Moment::NEVER`] for not at all.
+    pub fn arm(&mut self, at: Moment) {
+        match &mut self.0 {
+            TimerKind::System(timer) => timer.arm(at),
+            TimerKind::Manual(timer) => timer.arm(at),
+        }
+    }
+
+    /// Waits until the moment it was armed for. It may fire early after it was armed anew.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn fired(&mut self) {
+        match &mut self.0 {
+            TimerKind::System(timer) => timer.fired().await,
+            TimerKind::Manual(timer) => std::future::poll_fn(|cx| timer.poll(cx)).await,
+        }
+    }
+}
+
+/// A clock that stands still until it is told to move, for tests.
+///
+/// [`ManualClock::advance`] stops at every timer on the way and lets its owner act, so that ten renewals happen in an
+/// advance of ten heartbeats, whatever the machine is doing.
+///
+/// ```
+/// use std::time::Duration;
+/// use fencepost_core::clock::{Clock, ManualClock};
+///
+/// let manual = ManualClock::new();
+/// let clock = Clock::from(manual.clone());
+/// let before = clock.now();
+/// manual.advance(Duration::from_secs(3600));
+/// assert_eq!(clock.now().since(before), Duration::from_secs(3600));
+/// ```
+#[derive(Clone, Debug)]
+pub struct ManualClock(Arc<ManualShared>);
+
+#[derive(Debug)]
+struct ManualShared {
+    state: Mutex<ManualState>,
+    changed: Condvar,
+}
+
+#[derive(Debug)]
+struct ManualState {
+    now: Moment,
+    next_id: u64,
+    timers: Vec<Slot>,
+}
+
+#[derive(Debug)]
+struct Slot {
+    id: u64,
+    /// `None` while the timer's owner is acting on it.
+    armed: Option<Moment>,
+    waker: Option<Waker>,
+}
+
+impl Default for ManualClock {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl ManualClock {
+    /// A clock that stands at one hour after its start.
+    pub fn new() -> Self {
+        let state =
+            ManualState { now: Moment::START + Duration::from_secs(3600), next_id: 0, timers: Vec::new() };
+        Self(Arc::new(ManualShared { state: Mutex::new(state), changed: Condvar::new() }))
+    }
+
+    /// Moves time on, timer by timer, and returns when everybody woken on the way has armed a timer again.
+    ///
+    /// Call it from a thread of its own or from a test's thread, never from inside a client.
+    pub fn advance(&self, by: Duration) {
+        let mut state = self.state();
+        let target = state.now + by;
+        loop {
+            while state.timers.iter().any(|slot| slot.armed.is_none()) {
+                state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
+            }
+            let due = state.timers.iter_mut().filter(|slot| slot.armed <= Some(target)).min_by_key(|slot| slot.armed);
+            let Some(slot) = due else { break };
+            let at = slot.armed.take().unwrap_or(target);
+            let waker = slot.waker.take();
+            state.now = state.now.max(at);
+            if let Some(waker) = waker {
+                waker.wake();
+            }
+        }
+        state.now = target;
+    }
+
+    /// Moves time on in one leap, as a machine that was paused sees it: whoever wakes finds all of it gone.
+    pub fn jump(&self, by: Duration) {
+        let mut state = self.state();
+        state.now = state.now + by;
+        let now = state.now;
+        for slot in state.timers.iter_mut().filter(|slot| slot.armed.is_some_and(|at| at <= now)) {
+            slot.armed = None;
+            if let Some(waker) = slot.waker.take() {
+                waker.wake();
+            }
+        }
+    }
+
+    fn now(&self) -> Moment {
+        self.state().now
+    }
+
+    fn state(&self) -> MutexGuard<'_, ManualState> {
+        self.0.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+#[derive(Debug)]
+struct ManualTimer {
+    clock: ManualClock,
+    id: u64,
+}
+
+impl ManualTimer {
+    fn new(clock: &ManualClock) -> Self {
+        let mut state = clock.state();
+        let id = state.next_id;
+        state.next_id += 1;
+        state.timers.push(Slot { id, armed: None, waker: None });
+        drop(state);
+        Self { clock: clock.clone(), id }
+    }
+
+    fn with_slot<T>(&self, act: impl FnOnce(&mut Slot, Moment) -> T) -> Option<T> {
+        let mut state = self.clock.state();
+        let now = state.now;
+        let out = state.timers.iter_mut().find(|slot| slot.id == self.id).map(|slot| act(slot, now));
+        drop(state);
+        self.clock.0.changed.notify_all();
+        out
+    }
+
+    fn arm(&mut self, at: Moment) {
+        self.with_slot(|slot, _| slot.armed = Some(at));
+    }
+
+    fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
+        self.with_slot(|slot, now| match slot.armed {
+            Some(at) if at > now => {
+                slot.waker = Some(cx.waker().clone());
+                Poll::Pending
+            }
+            _ => {
+                slot.armed = None;
+                Poll::Ready(())
+            }
+        })
+        .unwrap_or(Poll::Ready(()))
+    }
+}
+
+impl Drop for ManualTimer {
+    fn drop(&mut self) {
+        self.clock.state().timers.retain(|slot| slot.id != self.id);
+        self.clock.0.changed.notify_all();
+    }
+}
+
+#[cfg(target_os = "linux")]
+mod system {
+    //! `CLOCK_BOOTTIME`, and a timer on it: tokio's timers stand still while the machine sleeps.
+
+    use std::os::fd::OwnedFd;
+
+    use rustix::time::{
+        ClockId, Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, Timespec, clock_gettime,
+        timerfd_create, timerfd_settime,
+    };
+    use tokio::io::Interest;
+    use tokio::io::unix::AsyncFd;
+
+    use super::Moment;
+
+    const NANOS: u64 = 1_000_000_000;
+
+    pub(super) fn now() -> Moment {
+        let now = clock_gettime(ClockId::Boottime);
+        Moment::from_nanos(u64::try_from(now.tv_sec).unwrap_or(0) * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0))
+    }
+
+    #[derive(Debug)]
+    pub(super) struct Timer {
+        fd: AsyncFd<OwnedFd>,
+        armed: Moment,
+    }
+
+    impl Timer {
+        pub(super) fn new() -> std::io::Result<Self> {
+            let fd = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+            // SAFETY: the `OwnedFd` is moved in, stays open and is the same until the `AsyncFd` is dropped.
+            #[allow(unsafe_code, reason = "the one place: tokio has no safe way to watch a timer's descriptor")]
+            let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
+            Ok(Self { fd, armed: Moment::NEVER })
+        }
+
+        pub(super) fn arm(&mut self, at: Moment) {
+            // A timer that fires too early is armed again by its owner; leaving it spares a system call per flight.
+            if at >= self.armed {
+                return;
+            }
+            self.set(at);
+        }
+
+        fn set(&mut self, at: Moment) {
+            // A value of zero would disarm the timer.
+            let nanos = at.as_nanos().max(1);
+            let value = Timespec {
+                tv_sec: i64::try_from(nanos / NANOS).unwrap_or(i64::MAX),
+                tv_nsec: i64::try_from(nanos % NANOS).unwrap_or(0),
+            };
+            let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+            if timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec).is_ok() {
+                self.armed = at;
+            }
+        }
+
+        pub(super) async fn fired(&mut self) {
+            loop {
+                let Ok(mut ready) = self.fd.readable().await else {
+                    return std::future::pending().await;
+                };
+                let mut count = [0u8; 8];
+                let read = ready.try_io(|fd| Ok(rustix::io::read(fd, &mut count)?));
+                if let Ok(Ok(_)) = read {
+                    self.armed = Moment::NEVER;
+                    return;
+                }
+            }
+        }
+    }
+}
+
+#[cfg(not(target_os = "linux"))]
+mod system {
+    //! Elsewhere `CLOCK_MONOTONIC` (which goes on during sleep on macOS) and tokio's timer, looked at once a second at
+    //! least.
+
+    use std::time::Duration;
+
+    use rustix::time::{ClockId, clock_gettime};
+
+    use super::Moment;
+
+    const NANOS: u64 = 1_000_000_000;
+
+    pub(super) fn now() -> Moment {
+        let now = clock_gettime(ClockId::Monotonic);
+        Moment::from_nanos(u64::try_from(now.tv_sec).unwrap_or(0) * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0))
+    }
+
+    #[derive(Debug)]
+    pub(super) struct Timer(Moment);
+
+    impl Timer {
+        #[allow(clippy::unnecessary_wraps, reason = "it can fail on Linux")]
+        pub(super) fn new() -> std::io::Result<Self> {
+            Ok(Self(Moment::NEVER))
+        }
+
+        pub(super) fn arm(&mut self, at: Moment) {
+            self.0 = at;
+        }
+
+        #[allow(clippy::disallowed_methods, reason = "this is the place")]
+        pub(super) async fn fired(&mut self) {
+            while now() < self.0 {
+                tokio::time::sleep(self.0.since(now()).min(Duration::from_secs(1))).await;
+            }
+            self.0 = Moment::NEVER;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn validity_is_shorter_than_the_lease_by_the_drift() {
+        let sent = Moment::START + Duration::from_secs(5);
+        assert_eq!(valid_until(sent, Duration::from_secs(30)), sent + Duration::from_millis(30_000 - 302));
+        assert_eq!(valid_until(sent, Duration::from_millis(1)), sent);
+    }
+
+    #[test]
+    fn manual_clock_stops_at_every_timer() {
+        let manual = ManualClock::new();
+        let clock = Clock::from(manual.clone());
+        let start = clock.now();
+        let seen = Arc::new(Mutex::new(Vec::new()));
+        let ticker = std::thread::spawn({
+            let (clock, seen) = (clock.clone(), seen.clone());
+            let mut timer = clock.timer().unwrap();
+            move || {
+                tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+                    for round in 1..=3 {
+                        timer.arm(start + Duration::from_secs(10) * round);
+                        timer.fired().await;
+                        seen.lock().unwrap().push(clock.now().since(start).as_secs());
+                    }
+                });
+            }
+        });
+        manual.advance(Duration::from_secs(35));
+        ticker.join().unwrap();
+        assert_eq!(*seen.lock().unwrap(), [10, 20, 30]);
+        assert_eq!(clock.now().since(start), Duration::from_secs(35));
+    }
+
+    #[test]
+    fn system_timer_fires_after_its_moment() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let clock = Clock::system();
+            let at = clock.now() + Duration::from_millis(5);
+            clock.sleep_until(at).await.unwrap();
+            assert!(clock.now() >= at);
+        });
+    }
+}

@@ -1,0 +1,169 @@
+//! What is asked for and what is handed out: modes, attempts, awards, grants, and why a grant can end.
+
+use std::fmt;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::name::LockName;
+use crate::token::{FencingToken, Owner};
+
+/// How a lock is held.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// By one owner alone.
+    Exclusive,
+    /// By many readers at once, never together with an exclusive owner.
+    Shared,
+    /// By up to `of` owners at once: a semaphore. All clients must agree on the number.
+    Slots {
+        /// How many owners may hold the lock at once.
+        of: u32,
+    },
+}
+
+impl Mode {
+    /// Whether a holder in this mode and one in `other` may hold the same lock at the same time, numbers aside.
+    pub fn goes_with(self, other: Self) -> bool {
+        !matches!((self, other), (Self::Exclusive, _) | (_, Self::Exclusive)) && self.agrees_with(other)
+    }
+
+    /// Whether clients that use these modes on one name agree about what it is: a readers–writer lock, or a
+    /// semaphore of one size.
+    pub fn agrees_with(self, other: Self) -> bool {
+        match (self, other) {
+            (Self::Slots { of: a }, Self::Slots { of: b }) => a == b,
+            (Self::Slots { .. }, _) | (_, Self::Slots { .. }) => false,
+            _ => true,
+        }
+    }
+}
+
+impl fmt::Display for Mode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Exclusive => f.write_str("exclusive"),
+            Self::Shared => f.write_str("shared"),
+            Self::Slots { of } => write!(f, "slots of {of}"),
+        }
+    }
+}
+
+/// One name and how it is wanted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Want {
+    /// The lock.
+    pub name: LockName,
+    /// How it is to be held.
+    pub mode: Mode,
+}
+
+/// What several wants of one attempt mean together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rule {
+    /// All of them, or nothing.
+    All,
+    /// Any one of them.
+    Any,
+}
+
+/// One attempt to take one or several locks: everything a storage is told about it.
+///
+/// It is made once and shared; the same attempt stands for its place in line (the ticket) and for the grant.
+#[derive(Debug)]
+pub struct Attempt {
+    /// The random id of this attempt.
+    pub owner: Owner,
+    /// The names wanted: at least one, sorted, no name twice.
+    pub wants: Vec<Want>,
+    /// Whether all of them are wanted or any one.
+    pub rule: Rule,
+    /// The lease's length, for the ticket and for the grant.
+    pub ttl: Duration,
+    /// Who is asking, for people: host:pid:user by default.
+    pub label: Arc<str>,
+    /// More about it, for people.
+    pub meta: Arc<[(String, String)]>,
+}
+
+impl Attempt {
+    /// The same attempt under a new owner, for asking again after a verdict.
+    #[must_use]
+    pub fn renewed(&self) -> Self {
+        Self {
+            owner: Owner::random(),
+            wants: self.wants.clone(),
+            rule: self.rule,
+            ttl: self.ttl,
+            label: self.label.clone(),
+            meta: self.meta.clone(),
+        }
+    }
+
+    /// The names in words: `lock "a"`, `locks "a", "b"`.
+    pub fn describe(&self) -> String {
+        let names: Vec<String> = self.wants.iter().map(|want| format!("{:?}", want.name)).collect();
+        let word = if names.len() == 1 { "lock" } else { "locks" };
+        format!("{word} {}", names.join(", "))
+    }
+}
+
+/// What a storage says when it grants an attempt.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Award {
+    /// Larger than every token granted before for any of the names.
+    pub token: FencingToken,
+    /// The ttl really given: storages round.
+    pub ttl: Duration,
+    /// Under [`Rule::Any`], which of the wants was granted; 0 otherwise.
+    pub chosen: usize,
+}
+
+/// A lease that is held: the attempt and what was awarded.
+#[derive(Clone, Debug)]
+pub struct Grant {
+    /// The attempt that won.
+    pub attempt: Arc<Attempt>,
+    /// What it won.
+    pub award: Award,
+}
+
+impl Grant {
+    /// The wants that this grant holds.
+    pub fn held(&self) -> &[Want] {
+        match self.attempt.rule {
+            Rule::All => &self.attempt.wants,
+            Rule::Any => std::slice::from_ref(&self.attempt.wants[self.award.chosen]),
+        }
+    }
+}
+
+/// Why a guard no longer holds its lock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub enum LostReason {
+    /// No renewal succeeded in time.
+    Expired,
+    /// The storage says that it is not held: it ended, or the storage forgot it.
+    NotHeld,
+    /// Somebody broke it.
+    Broken,
+    /// It was held for as long as `max_hold` allows.
+    MaxHold,
+    /// The client was closed.
+    Closed,
+    /// It was released.
+    Released,
+}
+
+impl fmt::Display for LostReason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Expired => "its lease ran out before a renewal succeeded",
+            Self::NotHeld => "the storage no longer knows it as held",
+            Self::Broken => "it was broken by an administrator",
+            Self::MaxHold => "it was held for the maximum time",
+            Self::Closed => "the client was closed",
+            Self::Released => "it was released",
+        })
+    }
+}

@@ -1,0 +1,271 @@
+//! What the user holds: the guard of a grant.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use tokio::sync::{Notify, oneshot};
+
+use crate::backend::{Cell, Keep, Op, Reply};
+use crate::clock::Moment;
+use crate::engine::{Answer, Command, Handle, closed};
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::{Grant, LostReason, Want};
+use crate::name::LockName;
+use crate::token::{FencingToken, StorageId};
+
+/// What the engine and the guards know together about one grant.
+pub(crate) struct Hold {
+    pub(crate) grant: Grant,
+    valid_until: AtomicU64,
+    lost: OnceLock<LostReason>,
+    changed: Notify,
+}
+
+impl Hold {
+    pub(crate) fn new(grant: Grant, valid_until: Moment) -> Self {
+        let valid_until = AtomicU64::new(valid_until.as_nanos());
+        Self { grant, valid_until, lost: OnceLock::new(), changed: Notify::new() }
+    }
+
+    /// Sets until when it is valid now; false if it is lost, which is for ever.
+    pub(crate) fn extend(&self, valid_until: Moment) -> bool {
+        self.valid_until.store(valid_until.as_nanos(), Ordering::Release);
+        self.lost.get().is_none()
+    }
+
+    /// Marks the grant as lost, unless it is already, and returns why.
+    pub(crate) fn lose(&self, reason: LostReason) -> LostReason {
+        let reason = *self.lost.get_or_init(|| reason);
+        self.changed.notify_waiters();
+        reason
+    }
+
+    fn valid_until(&self) -> Moment {
+        Moment::from_nanos(self.valid_until.load(Ordering::Acquire))
+    }
+}
+
+/// One share of a grant; when the last goes, the lock is released.
+struct Stake {
+    hold: Arc<Hold>,
+    handle: Arc<Handle>,
+    /// Somebody has seen to the release already.
+    settled: bool,
+}
+
+impl Stake {
+    fn release(&self, told: Option<Answer>) -> Result<()> {
+        self.handle.submit(Command::Release { owner: self.hold.grant.attempt.owner, told })
+    }
+}
+
+impl Drop for Stake {
+    fn drop(&mut self) {
+        if !self.settled {
+            // A closed client has released everything already.
+            let _ = self.release(None);
+        }
+    }
+}
+
+/// A lock that is held. It is renewed by itself and released when it is dropped.
+///
+/// Holding a guard means: at the time of [`Guard::is_valid`] nobody else held the lock, if clocks run at the same
+/// speed. A process that is stopped between that check and its effect can still come too late; send
+/// [`Guard::token`] along with the effect, and let the resource refuse a smaller one than it has seen.
+///
+/// ```no_run
+/// # async fn example(client: fencepost_core::Client) -> fencepost_core::Result<()> {
+/// let guard = client.lock("invoice/42").acquire().await?;
+/// println!("holding it with token {}", guard.token());
+/// guard.release().await?;
+/// # Ok(())
+/// # }
+/// ```
+#[must_use = "the lock is released as soon as its guard is dropped"]
+pub struct Guard {
+    stake: Arc<Stake>,
+}
+
+impl Guard {
+    pub(crate) fn new(hold: Arc<Hold>, handle: Arc<Handle>) -> Self {
+        Self { stake: Arc::new(Stake { hold, handle, settled: false }) }
+    }
+
+    fn hold(&self) -> &Hold {
+        &self.stake.hold
+    }
+
+    /// The fencing token: larger for every later grant of this lock.
+    pub fn token(&self) -> FencingToken {
+        self.hold().grant.award.token
+    }
+
+    /// The storage within which tokens are ordered.
+    pub fn storage_id(&self) -> StorageId {
+        self.stake.handle.info.storage_id
+    }
+
+    /// The name that is held; the first one if there are several.
+    pub fn name(&self) -> &LockName {
+        &self.wants()[0].name
+    }
+
+    /// Every name that is held: one, unless the guard came from [`crate::Client::lock_all`].
+    pub fn names(&self) -> impl Iterator<Item = &LockName> {
+        self.wants().iter().map(|want| &want.name)
+    }
+
+    fn wants(&self) -> &[Want] {
+        self.hold().grant.held()
+    }
+
+    /// Who holds it, as others see it.
+    pub fn label(&self) -> &str {
+        &self.hold().grant.attempt.label
+    }
+
+    /// The length of the lease, as the storage gave it.
+    pub fn ttl(&self) -> Duration {
+        self.hold().grant.award.ttl
+    }
+
+    /// For how long the lock is certainly held, should no renewal succeed from now on. Zero if it is lost.
+    pub fn remaining(&self) -> Duration {
+        match self.hold().lost.get() {
+            Some(_) => Duration::ZERO,
+            None => self.hold().valid_until().since(self.stake.handle.clock.now()),
+        }
+    }
+
+    /// Whether the lock is held now. A look at the clock, no I/O; once false it stays false.
+    pub fn is_valid(&self) -> bool {
+        if self.remaining().is_zero() {
+            // Whatever the engine is doing, what has been seen as ended stays ended.
+            self.hold().lose(LostReason::Expired);
+            return false;
+        }
+        true
+    }
+
+    /// Returns when the lock is no longer held, and says why.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing; it may be called again.
+    pub async fn lost(&self) -> LostReason {
+        loop {
+            let changed = self.hold().changed.notified();
+            tokio::pin!(changed);
+            // Enlisted before the look, so that no change slips between.
+            changed.as_mut().enable();
+            if let Some(reason) = self.hold().lost.get() {
+                return *reason;
+            }
+            changed.await;
+        }
+    }
+
+    /// Why the lock was lost, if it was.
+    pub fn lost_reason(&self) -> Option<LostReason> {
+        self.hold().lost.get().copied()
+    }
+
+    /// An error if the lock is no longer held.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] with the reason.
+    pub fn check(&self) -> Result<()> {
+        if self.is_valid() {
+            return Ok(());
+        }
+        let reason = self.lost_reason().unwrap_or(LostReason::Expired);
+        Err(Error::lost(&self.hold().grant.attempt.describe(), reason))
+    }
+
+    /// Hands the same grant to another task: the lock is released when the last of its guards goes.
+    pub fn share(&self) -> Self {
+        Self { stake: self.stake.clone() }
+    }
+
+    /// Writes the lock's cell, up to [`Cell::MAX_BYTES`]. The storage checks that the lock is still held.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if it is not; [`ErrorKind::BadConfig`] if the value is too large.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped the cell may or may not have been written.
+    pub async fn write_cell(&self, bytes: impl Into<Arc<[u8]>>, keep: Keep) -> Result<()> {
+        let bytes = bytes.into();
+        if bytes.len() > Cell::MAX_BYTES {
+            let text = format!("a cell may have {} bytes, this value has {}", Cell::MAX_BYTES, bytes.len());
+            return Err(Error::new(ErrorKind::BadConfig, text));
+        }
+        self.check()?;
+        let grant = self.hold().grant.clone();
+        let describe = grant.attempt.describe();
+        let op = Op::WriteCell { grant, name: self.name().clone(), bytes, keep };
+        match call(&self.stake.handle, op).await? {
+            Reply::Written => Ok(()),
+            _ => Err(Error::lost(&describe, LostReason::NotHeld)),
+        }
+    }
+
+    /// Reads the lock's cell.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn read_cell(&self) -> Result<Option<Cell>> {
+        read_cell(&self.stake.handle, self.name().clone()).await
+    }
+
+    /// Gives the lock back and waits until the storage has it. If the grant is shared, only this share is given up.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Lost`] if it was no longer held; [`ErrorKind::OutcomeUnknown`] if the storage could not be asked
+    /// before the lease ended by itself.
+    ///
+    /// # Cancel safety
+    /// Dropping the future does not undo the release, which goes on in the background.
+    pub async fn release(self) -> Result<()> {
+        let Some(mut stake) = Arc::into_inner(self.stake) else { return Ok(()) };
+        stake.settled = true;
+        let (told, outcome) = oneshot::channel();
+        let outcome = match stake.release(Some(Answer(told))) {
+            Ok(()) => outcome.await.unwrap_or_else(|_| Err(closed())),
+            Err(error) => Err(error),
+        };
+        match (outcome, stake.hold.lost.get()) {
+            // The client was closed, or the time was over, before: it has been released then.
+            (Err(error), Some(reason)) if error.kind() == ErrorKind::Closed => {
+                Err(Error::lost(&stake.hold.grant.attempt.describe(), *reason))
+            }
+            (outcome, _) => outcome,
+        }
+    }
+}
+
+impl fmt::Debug for Guard {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Guard")
+            .field("names", &self.names().collect::<Vec<_>>())
+            .field("token", &self.token())
+            .field("lost", &self.lost_reason())
+            .finish_non_exhaustive()
+    }
+}
+
+/// Sends one operation and waits for its answer.
+pub(crate) async fn call(handle: &Handle, op: Op) -> Result<Reply> {
+    let (answer, reply) = oneshot::channel();
+    handle.submit(Command::Call { op, answer })?;
+    reply.await.unwrap_or_else(|_| Err(closed()))
+}
+
+pub(crate) async fn read_cell(handle: &Handle, name: LockName) -> Result<Option<Cell>> {
+    match call(handle, Op::ReadCell(name)).await? {
+        Reply::Cell(cell) => Ok(cell),
+        _ => Ok(None),
+    }
+}

@@ -1,0 +1,32 @@
+//! The vocabulary and the machinery of Fencepost: names, tokens, grants, the contract of a storage, and the client that
+//! keeps its promises the same way on all of them. No driver, no printing.
+//!
+//! Most programs use the `fencepost` crate, which re-exports what is here together with the storages. Write against
+//! this crate to add a storage: implement [`backend::Backend`].
+
+pub mod backend;
+pub mod book;
+mod client;
+pub mod clock;
+mod engine;
+mod error;
+mod grant;
+mod guard;
+pub mod keeper;
+pub mod line;
+mod lock;
+mod name;
+pub mod releasing;
+mod token;
+pub mod waiting;
+
+pub use backend::{
+    Backend, BackendInfo, Cell, HolderState, Keep, ListPage, LockState, Page, Scope, WaiterState,
+};
+pub use client::Client;
+pub use error::{Error, ErrorKind, Result};
+pub use grant::{Attempt, Award, Grant, LostReason, Mode, Rule, Want};
+pub use guard::Guard;
+pub use lock::Lock;
+pub use name::LockName;
+pub use token::{FencingToken, Owner, StorageId};

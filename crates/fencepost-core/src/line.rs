@@ -1,0 +1,163 @@
+//! The state of one lock as data: who holds it, who waits for it, its cell. The rules are in [`crate::book`].
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Cell, HolderState, Keep, LockState, WaiterState};
+use crate::clock::Moment;
+use crate::grant::{Attempt, Award, Mode};
+use crate::name::LockName;
+use crate::token::{FencingToken, Owner};
+
+/// Which client of a storage: where its pushes go.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct ClientId(pub u64);
+
+/// One holder of a lock. Times are the storage's.
+#[derive(Clone, Debug)]
+pub struct Holder {
+    /// Whose grant it is.
+    pub owner: Owner,
+    /// The grant's token.
+    pub token: FencingToken,
+    /// How it is held.
+    pub mode: Mode,
+    /// The lease's length.
+    pub ttl: Duration,
+    /// When the lease ends.
+    pub until: Moment,
+    /// When it was granted, on the wall clock: for people.
+    pub since: Duration,
+    /// Where to push.
+    pub client: ClientId,
+    /// All names of the grant, if there are several.
+    pub names: Option<Arc<[LockName]>>,
+    /// Which of the attempt's wants it is.
+    pub chosen: usize,
+    /// Who it is, for people.
+    pub label: Arc<str>,
+    /// More about it, for people.
+    pub meta: Arc<[(String, String)]>,
+}
+
+impl Holder {
+    /// What its owner was awarded.
+    pub fn award(&self) -> Award {
+        Award { token: self.token, ttl: self.ttl, chosen: self.chosen }
+    }
+}
+
+/// One place in line, in the lines of all the names it wants. Times are the storage's.
+#[derive(Clone, Debug)]
+pub struct Ticket {
+    /// What is wanted.
+    pub attempt: Arc<Attempt>,
+    /// Its place: smaller is earlier, in all lines alike.
+    pub seq: u64,
+    /// When the ticket's lease ends.
+    pub until: Moment,
+    /// Since when it waits, on the wall clock: for people.
+    pub since: Duration,
+    /// Where to push.
+    pub client: ClientId,
+}
+
+/// A cell as it is stored.
+#[derive(Clone, Debug)]
+pub struct StoredCell {
+    /// The value and the token of the grant that wrote it.
+    pub cell: Cell,
+    /// How long it stays.
+    pub keep: Keep,
+    /// When it ends, for [`Keep::For`].
+    pub until: Moment,
+}
+
+/// One lock.
+#[derive(Clone, Debug, Default)]
+pub struct Line {
+    /// Who holds it.
+    pub holders: Vec<Holder>,
+    /// Who waits for it, by place.
+    pub queue: BTreeMap<u64, Owner>,
+    /// Its cell.
+    pub cell: Option<StoredCell>,
+}
+
+impl Line {
+    /// Whether there is nothing to remember.
+    pub fn is_empty(&self) -> bool {
+        self.holders.is_empty() && self.queue.is_empty() && self.cell.is_none()
+    }
+
+    /// Whether one more holder in this mode may enter.
+    pub fn admits(&self, mode: Mode) -> bool {
+        let room = match mode {
+            Mode::Exclusive => self.holders.is_empty(),
+            Mode::Shared => true,
+            Mode::Slots { of } => self.holders.len() < of as usize,
+        };
+        room && self.holders.iter().all(|holder| holder.mode.goes_with(mode))
+    }
+
+    /// The holder with this owner.
+    pub fn holder(&self, owner: Owner) -> Option<&Holder> {
+        self.holders.iter().find(|holder| holder.owner == owner)
+    }
+
+    /// The lock as people see it, without what has ended by `now`.
+    pub fn state(
+        &self,
+        name: &LockName,
+        tickets: &HashMap<Owner, Ticket>,
+        now: Moment,
+        wall: Duration,
+    ) -> LockState {
+        let live = |ticket: &&Ticket| ticket.until > now;
+        let waiting = || self.queue.values().filter_map(|owner| tickets.get(owner)).filter(live);
+        LockState {
+            name: name.clone(),
+            holders: self.holders.iter().filter(|holder| holder.until > now).map(|h| h.state(now, wall)).collect(),
+            line: waiting().take(LockState::MAX_LINE).map(|ticket| ticket.state(name, wall)).collect(),
+            waiters: waiting().count(),
+            cell: self.live_cell(now),
+        }
+    }
+
+    /// The cell, unless it has ended by `now`.
+    pub fn live_cell(&self, now: Moment) -> Option<Cell> {
+        let stored = self.cell.as_ref()?;
+        let alive = match stored.keep {
+            Keep::Always => true,
+            Keep::For(_) => stored.until > now,
+            Keep::WhileHeld => self.holders.iter().any(|h| h.token == stored.cell.token && h.until > now),
+        };
+        alive.then(|| stored.cell.clone())
+    }
+}
+
+impl Holder {
+    fn state(&self, now: Moment, wall: Duration) -> HolderState {
+        HolderState {
+            token: self.token,
+            mode: self.mode,
+            label: self.label.clone(),
+            meta: self.meta.clone(),
+            ttl: self.ttl,
+            expires_in: self.until.since(now),
+            held_for: wall.saturating_sub(self.since),
+        }
+    }
+}
+
+impl Ticket {
+    fn state(&self, name: &LockName, wall: Duration) -> WaiterState {
+        let want = self.attempt.wants.iter().find(|want| want.name == *name);
+        WaiterState {
+            mode: want.map_or(Mode::Exclusive, |want| want.mode),
+            label: self.attempt.label.clone(),
+            waiting_for: wall.saturating_sub(self.since),
+        }
+    }
+}

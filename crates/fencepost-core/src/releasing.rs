@@ -1,0 +1,181 @@
+//! Releases on their way: a state machine without I/O. A release without a verdict is sent again until the lease has
+//! ended by itself.
+
+use std::collections::{BTreeSet, HashMap};
+
+use crate::backend::Reply;
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::{Grant, LostReason};
+use crate::token::Owner;
+
+/// Who wants to know how a release went.
+pub trait Told {
+    /// Tells how it went.
+    fn tell(self, outcome: Result<()>);
+}
+
+#[derive(Debug)]
+struct Release<T> {
+    grant: Grant,
+    told: Option<T>,
+    /// After this the lease has ended by itself.
+    give_up: Moment,
+    /// A send of it may have had its effect without our knowing.
+    unknown: bool,
+}
+
+/// The releases that are not over.
+#[derive(Debug)]
+pub struct Releasing<T> {
+    releases: HashMap<Owner, Release<T>>,
+    agenda: BTreeSet<(Moment, Owner)>,
+}
+
+impl<T> Default for Releasing<T> {
+    fn default() -> Self {
+        Self { releases: HashMap::new(), agenda: BTreeSet::new() }
+    }
+}
+
+impl<T: Told> Releasing<T> {
+    /// Begins a release, which is to be sent now.
+    pub fn start(&mut self, grant: Grant, told: Option<T>, now: Moment) {
+        let give_up = now + grant.award.ttl;
+        self.releases.insert(grant.attempt.owner, Release { grant, told, give_up, unknown: false });
+    }
+
+    /// The grant of a release that is not over.
+    pub fn grant(&self, owner: Owner) -> Option<&Grant> {
+        self.releases.get(&owner).map(|release| &release.grant)
+    }
+
+    /// The answer of the storage.
+    pub fn replied(&mut self, owner: Owner, reply: Result<Reply>, now: Moment) {
+        let Some(release) = self.releases.get_mut(&owner) else { return };
+        let outcome = match reply {
+            Ok(Reply::NotHeld) if release.unknown => Err(Error::new(
+                ErrorKind::OutcomeUnknown,
+                format!(
+                    "the release of {} was sent twice and the second found it gone",
+                    release.grant.attempt.describe()
+                ),
+            )),
+            Ok(Reply::NotHeld) => Err(Error::lost(&release.grant.attempt.describe(), LostReason::NotHeld)),
+            Ok(_) => Ok(()),
+            Err(error) => {
+                let again = now + release.grant.award.ttl / 12;
+                let retryable = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown);
+                if retryable && again < release.give_up {
+                    release.unknown |= error.kind() == ErrorKind::OutcomeUnknown;
+                    self.agenda.insert((again, owner));
+                    return;
+                }
+                Err(error.while_doing(format_args!("could not release {}", release.grant.attempt.describe())))
+            }
+        };
+        if let Some(release) = self.releases.remove(&owner)
+            && let Some(told) = release.told
+        {
+            told.tell(outcome);
+        }
+    }
+
+    /// When to call [`Releasing::tick`] next.
+    pub fn next(&self) -> Moment {
+        self.agenda.first().map_or(Moment::NEVER, |(at, _)| *at)
+    }
+
+    /// The releases that are to be sent again.
+    pub fn tick(&mut self, now: Moment) -> Vec<Owner> {
+        let mut due = Vec::new();
+        while let Some((at, owner)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
+            self.agenda.remove(&(at, owner));
+            if self.releases.contains_key(&owner) {
+                due.push(owner);
+            }
+        }
+        due
+    }
+
+    /// Whether every release is over.
+    pub fn is_empty(&self) -> bool {
+        self.releases.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::RefCell;
+    use std::rc::Rc;
+    use std::sync::Arc;
+    use std::time::Duration;
+
+    use super::*;
+    use crate::grant::{Attempt, Award, Mode, Rule, Want};
+    use crate::name::LockName;
+    use crate::token::FencingToken;
+
+    type Outcome = Rc<RefCell<Option<Result<()>>>>;
+
+    struct Listener(Outcome);
+
+    impl Told for Listener {
+        fn tell(self, outcome: Result<()>) {
+            *self.0.borrow_mut() = Some(outcome);
+        }
+    }
+
+    fn started(now: Moment) -> (Releasing<Listener>, Owner, Outcome) {
+        let attempt = Attempt {
+            owner: Owner::random(),
+            wants: vec![Want { name: LockName::new("a").unwrap(), mode: Mode::Exclusive }],
+            rule: Rule::All,
+            ttl: Duration::from_secs(12),
+            label: "test".into(),
+            meta: [].into(),
+        };
+        let owner = attempt.owner;
+        let award = Award { token: FencingToken::new(1), ttl: attempt.ttl, chosen: 0 };
+        let outcome = Outcome::default();
+        let mut releasing = Releasing::default();
+        releasing.start(Grant { attempt: Arc::new(attempt), award }, Some(Listener(outcome.clone())), now);
+        (releasing, owner, outcome)
+    }
+
+    fn kind(outcome: &Outcome) -> ErrorKind {
+        outcome.borrow_mut().take().unwrap().unwrap_err().kind()
+    }
+
+    #[test]
+    fn not_held_at_first_is_lost() {
+        let (mut releasing, owner, outcome) = started(Moment::START);
+        releasing.replied(owner, Ok(Reply::NotHeld), Moment::START);
+        assert_eq!(kind(&outcome), ErrorKind::Lost);
+        assert!(releasing.is_empty());
+    }
+
+    #[test]
+    fn not_held_after_a_lost_reply_is_unknown() {
+        let (mut releasing, owner, outcome) = started(Moment::START);
+        releasing.replied(owner, Err(Error::new(ErrorKind::OutcomeUnknown, "cut")), Moment::START);
+        assert!(outcome.borrow().is_none());
+        assert_eq!(releasing.tick(releasing.next()), [owner]);
+        releasing.replied(owner, Ok(Reply::NotHeld), Moment::START);
+        assert_eq!(kind(&outcome), ErrorKind::OutcomeUnknown);
+    }
+
+    #[test]
+    fn is_sent_until_the_lease_has_ended_by_itself() {
+        let (mut releasing, owner, outcome) = started(Moment::START);
+        let mut now = Moment::START;
+        let mut sends = 1;
+        while outcome.borrow().is_none() {
+            releasing.replied(owner, Err(Error::new(ErrorKind::Unreachable, "down")), now);
+            now = releasing.next();
+            sends += releasing.tick(now).len();
+        }
+        assert_eq!(sends, 12);
+        assert_eq!(kind(&outcome), ErrorKind::Unreachable);
+    }
+}

@@ -1,0 +1,110 @@
+//! Who holds a lock, and in which order: the random [`Owner`] of an attempt and the [`FencingToken`] of a grant.
+
+use std::fmt;
+
+/// The random id of one attempt to take a lock.
+///
+/// A resend of the same request repeats it and is harmless; a new attempt after a verdict takes a new one. Whoever
+/// knows it may release the lock, so `Debug` shows only its first digits.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Owner(u128);
+
+impl Owner {
+    /// A new random owner.
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    /// The owner as storages keep it.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    /// The owner as read back from a storage.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+}
+
+impl fmt::Debug for Owner {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Owner({:04x}…)", self.0 >> 112)
+    }
+}
+
+/// A number that is larger for every later grant of the same lock.
+///
+/// Send it along with every effect on the protected resource, and let the resource refuse a smaller one than it has
+/// seen: then even a holder that was stopped for an hour can do no harm. Tokens are ordered within one storage's
+/// life ([`StorageId`]); they are public, and prove order, not identity.
+#[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct FencingToken(u64);
+
+impl FencingToken {
+    /// The token with this value.
+    pub const fn new(value: u64) -> Self {
+        Self(value)
+    }
+
+    /// The value to send along.
+    pub const fn get(self) -> u64 {
+        self.0
+    }
+}
+
+impl fmt::Display for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+impl fmt::Debug for FencingToken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "FencingToken({})", self.0)
+    }
+}
+
+/// The random id of one storage's life, made together with its schema: tokens of different storages have no order.
+#[derive(Clone, Copy, PartialEq, Eq, Hash)]
+pub struct StorageId(u128);
+
+impl StorageId {
+    /// The id of a storage that is being made.
+    pub fn random() -> Self {
+        Self(rand::random())
+    }
+
+    /// The id as storages keep it.
+    pub fn to_bytes(self) -> [u8; 16] {
+        self.0.to_be_bytes()
+    }
+
+    /// The id as read back from a storage.
+    pub fn from_bytes(bytes: [u8; 16]) -> Self {
+        Self(u128::from_be_bytes(bytes))
+    }
+}
+
+impl fmt::Display for StorageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:032x}", self.0)
+    }
+}
+
+impl fmt::Debug for StorageId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "StorageId({self})")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn debug_of_an_owner_does_not_reveal_it() {
+        let owner = Owner::from_bytes([0xab; 16]);
+        assert_eq!(format!("{owner:?}"), "Owner(abab…)");
+        assert_eq!(Owner::from_bytes(owner.to_bytes()), owner);
+    }
+}

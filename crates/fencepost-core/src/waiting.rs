@@ -1,0 +1,460 @@
+//! The waiting line: every attempt from its first request to its verdict, and the undoing of those whose caller has
+//! gone. A state machine without I/O: it is told what happened and says what to do.
+//!
+//! `C` is whoever waits for the verdict; the machine hands it back with [`Action::Finish`] and never looks inside.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::{Queue, Reply};
+use crate::clock::{Moment, valid_until};
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::{Attempt, Award, Grant, LostReason};
+use crate::token::Owner;
+
+/// How often a request whose outcome is unknown is sent in all.
+const SENDS: u32 = 3;
+
+/// Names one attempt of this client, whatever owner it has just now.
+pub type AttemptId = u64;
+
+/// What the engine is to do.
+#[derive(Debug)]
+pub enum Action<C> {
+    /// Send [`crate::backend::Op::Acquire`].
+    Ask(AttemptId, Arc<Attempt>, Queue),
+    /// Send [`crate::backend::Op::Leave`].
+    Leave(AttemptId, Arc<Attempt>),
+    /// Release what was granted although nobody wants it any more.
+    GiveBack(Grant),
+    /// Keep this ticket, which was alive at the moment given; look again after the duration given.
+    KeepTicket(Arc<Attempt>, Moment, Duration),
+    /// Stop keeping this ticket.
+    DropTicket(Owner),
+    /// Tell the caller.
+    Finish(C, Verdict),
+}
+
+/// How an attempt ended.
+#[derive(Debug)]
+pub enum Verdict {
+    /// The lock is held.
+    Granted {
+        /// What is held.
+        grant: Grant,
+        /// The lease is known to have run from this moment on.
+        counted_from: Moment,
+        /// Whether the storage has been told by us since it granted, or handed the lock over on its own.
+        by: GrantedBy,
+    },
+    /// Somebody else has it, and the attempt was not to wait.
+    Busy,
+    /// It did not come to its turn in time.
+    WaitedOut,
+    /// It failed.
+    Failed(Error),
+}
+
+/// How a grant reached us.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum GrantedBy {
+    /// As the answer to a request: the lease counts from its sending.
+    Answer,
+    /// By a push: the lease is to be renewed at once.
+    HandOver,
+}
+
+/// Which request an answer belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Asked {
+    /// The acquire.
+    Ask,
+    /// The heartbeat of the ticket.
+    Check,
+    /// The leaving.
+    Leave,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Phase {
+    /// The acquire is under way, sent then.
+    Asking { sent: Moment },
+    /// The outcome of an acquire is unknown; it is sent again later.
+    AskAgain,
+    /// In line; the newest heartbeat that was answered with "still waiting" was sent then.
+    Queued { confirmed: Moment },
+    /// The leaving is under way.
+    Leaving,
+    /// A leaving failed; it is sent again later.
+    LeaveAgain,
+}
+
+#[derive(Debug)]
+struct Entry<C> {
+    attempt: Arc<Attempt>,
+    queue: Queue,
+    /// Until when the caller waits.
+    until: Moment,
+    caller: Option<C>,
+    phase: Phase,
+    sends: u32,
+    /// A send may have had its effect without our knowing.
+    unknown: bool,
+    /// When to send again, in the phases that do.
+    again: Moment,
+    /// When an undo is no longer needed: whatever it would undo has ended by itself.
+    give_up: Moment,
+}
+
+impl<C> Entry<C> {
+    fn next(&self) -> Moment {
+        let until = if self.caller.is_some() { self.until } else { Moment::NEVER };
+        match self.phase {
+            Phase::AskAgain => self.again.min(until),
+            Phase::LeaveAgain => self.again,
+            Phase::Asking { .. } | Phase::Queued { .. } => until,
+            Phase::Leaving => Moment::NEVER,
+        }
+    }
+}
+
+/// The attempts of a client that are not over.
+#[derive(Debug)]
+pub struct Waiting<C> {
+    entries: HashMap<AttemptId, Entry<C>>,
+    by_owner: HashMap<Owner, AttemptId>,
+    agenda: BTreeSet<(Moment, AttemptId)>,
+}
+
+impl<C> Default for Waiting<C> {
+    fn default() -> Self {
+        Self { entries: HashMap::new(), by_owner: HashMap::new(), agenda: BTreeSet::new() }
+    }
+}
+
+impl<C> Waiting<C> {
+    /// Begins an attempt.
+    pub fn start(
+        &mut self,
+        id: AttemptId,
+        attempt: Arc<Attempt>,
+        queue: Queue,
+        until: Moment,
+        caller: C,
+        now: Moment,
+    ) -> Action<C> {
+        let ask = Action::Ask(id, attempt.clone(), queue);
+        self.insert(
+            id,
+            Entry {
+                attempt,
+                queue,
+                until,
+                caller: Some(caller),
+                phase: Phase::Asking { sent: now },
+                sends: 1,
+                unknown: false,
+                again: Moment::NEVER,
+                give_up: Moment::NEVER,
+            },
+        );
+        ask
+    }
+
+    /// The request that was to be sent by [`Action::Ask`] has left just now.
+    pub fn sent(&mut self, id: AttemptId, now: Moment) {
+        if let Some(entry) = self.entries.get_mut(&id)
+            && let Phase::Asking { sent } = &mut entry.phase
+        {
+            *sent = now;
+        }
+    }
+
+    /// The attempt that waits under this owner.
+    pub fn find(&self, owner: Owner) -> Option<(AttemptId, &Arc<Attempt>)> {
+        let id = *self.by_owner.get(&owner)?;
+        Some((id, &self.entries.get(&id)?.attempt))
+    }
+
+    /// Whether every attempt is over and undone.
+    pub fn is_empty(&self) -> bool {
+        self.entries.is_empty()
+    }
+
+    /// The attempts that somebody still waits for.
+    pub fn awaited(&self) -> Vec<AttemptId> {
+        self.entries.iter().filter(|(_, entry)| entry.caller.is_some()).map(|(id, _)| *id).collect()
+    }
+
+    /// The storage has answered a request that was sent at `sent`.
+    pub fn replied(
+        &mut self,
+        id: AttemptId,
+        owner: Owner,
+        asked: Asked,
+        sent: Moment,
+        reply: Result<Reply>,
+        now: Moment,
+    ) -> Vec<Action<C>> {
+        let Some(entry) = self.entries.get(&id) else { return Vec::new() };
+        if entry.attempt.owner != owner {
+            return Vec::new();
+        }
+        match (entry.phase, asked) {
+            (Phase::Asking { .. }, Asked::Ask) => self.ask_answered(id, sent, reply, now),
+            (Phase::Queued { .. }, Asked::Check) => self.check_answered(id, sent, reply, now),
+            (Phase::Leaving, Asked::Leave) => self.leave_answered(id, reply, now),
+            // Overtaken: for example a check that was under way when the line was left. The leaving tells the truth.
+            _ => Vec::new(),
+        }
+    }
+
+    /// The storage has pushed a grant.
+    pub fn handed_over(&mut self, owner: Owner, award: Award, now: Moment) -> Vec<Action<C>> {
+        let Some(id) = self.by_owner.get(&owner).copied() else { return Vec::new() };
+        match self.entries.get(&id).map(|entry| entry.phase) {
+            // The grant came after the newest request that did not know of it yet.
+            Some(Phase::Asking { sent: counted_from } | Phase::Queued { confirmed: counted_from }) => {
+                self.granted(id, award, counted_from, GrantedBy::HandOver, now)
+            }
+            _ => Vec::new(),
+        }
+    }
+
+    /// The caller has gone.
+    pub fn abandon(&mut self, id: AttemptId, now: Moment) -> Vec<Action<C>> {
+        self.dismiss(id, now).1
+    }
+
+    /// The caller is told this verdict now, and what was asked for is undone.
+    pub fn refuse(&mut self, id: AttemptId, verdict: Verdict, now: Moment) -> Vec<Action<C>> {
+        let (caller, mut actions) = self.dismiss(id, now);
+        actions.extend(caller.map(|caller| Action::Finish(caller, verdict)));
+        actions
+    }
+
+    /// When to call [`Waiting::tick`] next.
+    pub fn next(&self) -> Moment {
+        self.agenda.first().map_or(Moment::NEVER, |(at, _)| *at)
+    }
+
+    /// What is to be done now.
+    pub fn tick(&mut self, now: Moment) -> Vec<Action<C>> {
+        let mut actions = Vec::new();
+        while let Some((_, id)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
+            let Some(entry) = self.entries.get(&id) else { break };
+            match entry.phase {
+                Phase::LeaveAgain => actions.push(self.leave(id)),
+                _ if entry.caller.is_some() && entry.until <= now => {
+                    actions.extend(self.refuse(id, Verdict::WaitedOut, now));
+                }
+                _ => actions.push(self.ask(id, now)),
+            }
+        }
+        actions
+    }
+
+    fn ask_answered(&mut self, id: AttemptId, sent: Moment, reply: Result<Reply>, now: Moment) -> Vec<Action<C>> {
+        let Some(entry) = self.entries.get_mut(&id) else { return Vec::new() };
+        match reply {
+            Ok(Reply::Granted(award)) => self.granted(id, award, sent, GrantedBy::Answer, now),
+            Ok(Reply::Waiting { turn_in, .. }) => {
+                let ticket = Action::KeepTicket(entry.attempt.clone(), sent, turn_in);
+                self.change(id, |entry| entry.phase = Phase::Queued { confirmed: sent });
+                if self.is_awaited(id) { vec![ticket] } else { self.leave_line(id, now) }
+            }
+            Ok(_) => self.finish(id, Verdict::Busy),
+            Err(error) => {
+                entry.unknown |= error.kind() == ErrorKind::OutcomeUnknown;
+                if entry.caller.is_some() && error.kind() == ErrorKind::OutcomeUnknown && entry.sends < SENDS {
+                    self.change(id, |entry| {
+                        entry.again = now + entry.attempt.ttl / 12;
+                        entry.phase = Phase::AskAgain;
+                    });
+                    return Vec::new();
+                }
+                let verdict = Verdict::Failed(
+                    error.while_doing(format_args!("could not acquire {}", entry.attempt.describe())),
+                );
+                if entry.unknown { self.undo(id, verdict, now) } else { self.finish(id, verdict) }
+            }
+        }
+    }
+
+    fn check_answered(&mut self, id: AttemptId, sent: Moment, reply: Result<Reply>, now: Moment) -> Vec<Action<C>> {
+        match reply {
+            Ok(Reply::Granted(award)) => self.granted(id, award, sent, GrantedBy::Answer, now),
+            Ok(Reply::Waiting { .. }) => {
+                self.change(id, |entry| {
+                    if let Phase::Queued { confirmed } = &mut entry.phase {
+                        *confirmed = sent.max(*confirmed);
+                    }
+                });
+                Vec::new()
+            }
+            Ok(_) => self.ask_anew(id, now),
+            // Away for a while: the place is kept, and the keeper checks again.
+            Err(error) if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown) => Vec::new(),
+            Err(error) => self.refuse(id, Verdict::Failed(error), now),
+        }
+    }
+
+    fn leave_answered(&mut self, id: AttemptId, reply: Result<Reply>, now: Moment) -> Vec<Action<C>> {
+        let Some(entry) = self.entries.get(&id) else { return Vec::new() };
+        match reply {
+            Ok(Reply::HadBeenGranted(award)) => {
+                let grant = Grant { attempt: entry.attempt.clone(), award };
+                self.remove(id);
+                vec![Action::GiveBack(grant)]
+            }
+            Err(error) if now < entry.give_up && error.kind() != ErrorKind::Closed => {
+                self.change(id, |entry| {
+                    entry.again = now + entry.attempt.ttl / 12;
+                    entry.phase = Phase::LeaveAgain;
+                });
+                Vec::new()
+            }
+            _ => {
+                self.remove(id);
+                Vec::new()
+            }
+        }
+    }
+
+    fn granted(
+        &mut self,
+        id: AttemptId,
+        award: Award,
+        counted_from: Moment,
+        by: GrantedBy,
+        now: Moment,
+    ) -> Vec<Action<C>> {
+        let Some(entry) = self.entries.get(&id) else { return Vec::new() };
+        let attempt = entry.attempt.clone();
+        let queued = matches!(entry.phase, Phase::Queued { .. });
+        let grant = Grant { attempt: attempt.clone(), award };
+        let mut actions = Vec::new();
+        if queued {
+            actions.push(Action::DropTicket(attempt.owner));
+        }
+        if entry.caller.is_none() {
+            self.remove(id);
+            actions.push(Action::GiveBack(grant));
+        } else if valid_until(counted_from, award.ttl) > now {
+            actions.extend(self.finish(id, Verdict::Granted { grant, counted_from, by }));
+        } else {
+            // This process was stopped for longer than the lease: the grant is given back and never shown.
+            actions.push(Action::GiveBack(grant));
+            if entry.queue == Queue::Join {
+                actions.extend(self.ask_anew(id, now));
+            } else {
+                let late = Error::lost(&attempt.describe(), LostReason::Expired);
+                actions.extend(self.finish(id, Verdict::Failed(late)));
+            }
+        }
+        actions
+    }
+
+    /// The caller goes; what was asked for is undone if need be.
+    fn dismiss(&mut self, id: AttemptId, now: Moment) -> (Option<C>, Vec<Action<C>>) {
+        let Some(entry) = self.entries.get(&id) else { return (None, Vec::new()) };
+        let phase = entry.phase;
+        let caller = self.change(id, |entry| entry.caller.take()).flatten();
+        let actions = match phase {
+            Phase::Queued { .. } => self.leave_line(id, now),
+            Phase::AskAgain => {
+                self.change(id, |entry| entry.give_up = now + entry.attempt.ttl);
+                vec![self.leave(id)]
+            }
+            // The answer to the request that is under way decides what there is to undo.
+            Phase::Asking { .. } | Phase::Leaving | Phase::LeaveAgain => Vec::new(),
+        };
+        (caller, actions)
+    }
+
+    fn leave_line(&mut self, id: AttemptId, now: Moment) -> Vec<Action<C>> {
+        let Some(owner) = self.entries.get(&id).map(|entry| entry.attempt.owner) else { return Vec::new() };
+        self.change(id, |entry| entry.give_up = now + entry.attempt.ttl);
+        vec![Action::DropTicket(owner), self.leave(id)]
+    }
+
+    fn undo(&mut self, id: AttemptId, verdict: Verdict, now: Moment) -> Vec<Action<C>> {
+        let caller = self
+            .change(id, |entry| {
+                entry.give_up = now + entry.attempt.ttl;
+                entry.caller.take()
+            })
+            .flatten();
+        let mut actions = vec![self.leave(id)];
+        actions.extend(caller.map(|caller| Action::Finish(caller, verdict)));
+        actions
+    }
+
+    /// Asks again under a new owner, after a verdict on the old one.
+    fn ask_anew(&mut self, id: AttemptId, now: Moment) -> Vec<Action<C>> {
+        let Some(entry) = self.entries.get(&id) else { return Vec::new() };
+        let old = entry.attempt.owner;
+        if entry.caller.is_none() {
+            self.remove(id);
+            return vec![Action::DropTicket(old)];
+        }
+        self.by_owner.remove(&old);
+        let anew = Arc::new(entry.attempt.renewed());
+        self.by_owner.insert(anew.owner, id);
+        self.change(id, |entry| {
+            entry.attempt = anew;
+            entry.sends = 0;
+            entry.unknown = false;
+        });
+        vec![Action::DropTicket(old), self.ask(id, now)]
+    }
+
+    fn ask(&mut self, id: AttemptId, now: Moment) -> Action<C> {
+        self.change(id, |entry| {
+            entry.phase = Phase::Asking { sent: now };
+            entry.sends += 1;
+        });
+        let entry = &self.entries[&id];
+        Action::Ask(id, entry.attempt.clone(), entry.queue)
+    }
+
+    fn leave(&mut self, id: AttemptId) -> Action<C> {
+        self.change(id, |entry| entry.phase = Phase::Leaving);
+        Action::Leave(id, self.entries[&id].attempt.clone())
+    }
+
+    fn finish(&mut self, id: AttemptId, verdict: Verdict) -> Vec<Action<C>> {
+        let caller = self.remove(id).and_then(|entry| entry.caller);
+        caller.map(|caller| Action::Finish(caller, verdict)).into_iter().collect()
+    }
+
+    fn is_awaited(&self, id: AttemptId) -> bool {
+        self.entries.get(&id).is_some_and(|entry| entry.caller.is_some())
+    }
+
+    fn insert(&mut self, id: AttemptId, entry: Entry<C>) {
+        self.by_owner.insert(entry.attempt.owner, id);
+        self.agenda.insert((entry.next(), id));
+        self.entries.insert(id, entry);
+    }
+
+    fn remove(&mut self, id: AttemptId) -> Option<Entry<C>> {
+        let entry = self.entries.remove(&id)?;
+        self.by_owner.remove(&entry.attempt.owner);
+        self.agenda.remove(&(entry.next(), id));
+        Some(entry)
+    }
+
+    fn change<T>(&mut self, id: AttemptId, act: impl FnOnce(&mut Entry<C>) -> T) -> Option<T> {
+        let entry = self.entries.get_mut(&id)?;
+        let before = entry.next();
+        let out = act(entry);
+        let after = entry.next();
+        if before != after {
+            self.agenda.remove(&(before, id));
+            self.agenda.insert((after, id));
+        }
+        Some(out)
+    }
+}

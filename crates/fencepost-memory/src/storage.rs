@@ -1,0 +1,176 @@
+//! The storage itself: a book of lines that all clients share.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
+use fencepost_core::book::{Book, Shelf};
+use fencepost_core::clock::{Clock, wall_time};
+use fencepost_core::line::{ClientId, Line, Ticket};
+use fencepost_core::{Client, LockName, Result, StorageId};
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::backend::MemoryBackend;
+use crate::faults::Faults;
+
+/// A storage in memory. Clones share it; each [`Memory::client`] is a client of its own, as another process would be.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pub(crate) clock: Clock,
+    pub(crate) id: StorageId,
+    faults: Faults,
+    state: Arc<Mutex<State>>,
+}
+
+#[derive(Debug)]
+struct State {
+    book: Book,
+    desk: Desk,
+}
+
+/// What the book asks for: nothing is loaded, everybody who has a mailbox can be reached.
+#[derive(Debug)]
+struct Desk {
+    last: u64,
+    next_client: u64,
+    mailboxes: HashMap<ClientId, UnboundedSender<Wakeup>>,
+}
+
+impl Shelf for Desk {
+    fn load(&mut self, _name: &LockName) -> Result<Option<(Line, Vec<Ticket>)>> {
+        Ok(None)
+    }
+
+    fn mint(&mut self) -> Result<u64> {
+        self.last += 1;
+        Ok(self.last)
+    }
+
+    fn reachable(&mut self, client: ClientId) -> bool {
+        self.mailboxes.get(&client).is_some_and(|mailbox| !mailbox.is_closed())
+    }
+}
+
+impl Default for Memory {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Memory {
+    /// An empty storage on the machine's clock.
+    pub fn new() -> Self {
+        Self::with_clock(Clock::system())
+    }
+
+    /// An empty storage on this clock, which its clients use too.
+    pub fn with_clock(clock: impl Into<Clock>) -> Self {
+        let last = u64::try_from(wall_time().as_micros()).unwrap_or_default();
+        let desk = Desk { last, next_client: 1, mailboxes: HashMap::new() };
+        Self {
+            clock: clock.into(),
+            id: StorageId::random(),
+            faults: Faults::default(),
+            state: Arc::new(Mutex::new(State { book: Book::default(), desk })),
+        }
+    }
+
+    /// A new client of this storage.
+    ///
+    /// # Errors
+    /// If its thread cannot be started.
+    pub fn client(&self) -> Result<Client> {
+        Client::with_clock(Arc::new(self.backend()), self.clock.clone())
+    }
+
+    /// A new backend of this storage, for one client.
+    pub fn backend(&self) -> MemoryBackend {
+        let mut state = self.state();
+        let client = ClientId(state.desk.next_client);
+        state.desk.next_client += 1;
+        drop(state);
+        MemoryBackend::new(self.clone(), client)
+    }
+
+    /// What this storage is to do wrong.
+    pub fn faults(&self) -> &Faults {
+        &self.faults
+    }
+
+    /// Forgets every lock, ticket and cell, as a server that restarts empty. Tokens go on rising.
+    pub fn forget(&self) {
+        self.state().book = Book::default();
+    }
+
+    /// Whether there is nothing to remember: no holder, no waiter, no cell.
+    pub fn is_clean(&self) -> bool {
+        let mut state = self.state();
+        state.book.tidy(self.clock.now());
+        state.book.is_empty()
+    }
+
+    pub(crate) fn execute(&self, client: ClientId, ops: &[Op]) -> Vec<Result<Reply>> {
+        let mut state = self.state();
+        let State { book, desk } = &mut *state;
+        let now = self.clock.now();
+        let replies = ops.iter().map(|op| book.execute(desk, client, op, now)).collect();
+        let touched = std::mem::take(&mut book.touched);
+        for name in touched.holders.iter().map(|(name, _)| name).chain(touched.tickets.iter().map(|(name, ..)| name)) {
+            book.tidy_line(name);
+        }
+        if !touched.departed.is_empty() {
+            book.tidy(now);
+        }
+        for (to, push) in std::mem::take(&mut book.pushes) {
+            if let Some(mailbox) = desk.mailboxes.get(&to) {
+                // Whoever has gone will not miss it.
+                let _ = mailbox.send(push);
+            }
+        }
+        replies
+    }
+
+    pub(crate) fn listen(&self, client: ClientId, mailbox: UnboundedSender<Wakeup>) {
+        self.state().desk.mailboxes.insert(client, mailbox);
+    }
+
+    pub(crate) fn hang_up(&self, client: ClientId) {
+        self.state().desk.mailboxes.remove(&client);
+    }
+
+    pub(crate) fn inspect(&self, name: &LockName) -> LockState {
+        let state = self.state();
+        let line = state.book.line(name).cloned().unwrap_or_default();
+        line.state(name, state.book.tickets(), self.clock.now(), wall_time())
+    }
+
+    pub(crate) fn list(&self, prefix: &str, page: &Page) -> ListPage {
+        let state = self.state();
+        let (now, wall) = (self.clock.now(), wall_time());
+        let mut names: Vec<&LockName> = state
+            .book
+            .lines()
+            .filter(|(name, _)| name.as_str().starts_with(prefix) && page.after.as_ref().is_none_or(|after| *name > after))
+            .map(|(name, _)| name)
+            .collect();
+        names.sort();
+        let mut locks = names
+            .into_iter()
+            .filter_map(|name| Some(state.book.line(name)?.state(name, state.book.tickets(), now, wall)))
+            .filter(|lock| !lock.is_idle())
+            .take(page.limit + 1)
+            .collect::<Vec<_>>();
+        let more = locks.len() > page.limit;
+        locks.truncate(page.limit);
+        let next = locks.last().filter(|_| more).map(|lock| lock.name.clone());
+        ListPage { locks, next }
+    }
+
+    pub(crate) const MIN_TTL: Duration = Duration::from_millis(20);
+    pub(crate) const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}

@@ -1,0 +1,43 @@
+//! One distributed lock with the same promises on the storage you already run.
+//!
+//! ```
+//! # async fn charge(_invoice: u32, _token: fencepost::FencingToken) {}
+//! # async fn example() -> fencepost::Result<()> {
+//! let client = fencepost::connect("memory:").await?;
+//! let lock = client.lock("invoice/42");
+//!
+//! // Waits in line, renews while the work runs, cancels it if the lock is lost, releases at the end.
+//! lock.run(async |guard| charge(42, guard.token()).await).await?;
+//! # Ok(())
+//! # }
+//! # futures_executor::block_on(example()).unwrap();
+//! ```
+//!
+//! # What every storage promises
+//! * At most one owner (or many readers, or *n* slots) at a time, if clocks run at the same speed.
+//! * Only the owner releases; a crashed owner's lock is free after its ttl.
+//! * A lease is renewed by a thread of its own: an application that blocks its runtime does not lose it.
+//! * [`Guard::lost`] tells when the lock is gone, at the latest when its lease ends.
+//! * First come, first served, and the next in line is woken, not polling.
+//! * [`Guard::token`] only ever grows: the resource that checks it is safe even from a holder that was stopped.
+//!
+//! # Features
+//! | feature | URL | scope |
+//! |---|---|---|
+//! | `memory` (default) | `memory:`, `memory:NAME` | the tasks and threads of this process |
+//! | `sqlite` | `sqlite:`, `sqlite:PATH` | the processes of one host |
+//! | `full` | all of them | |
+
+mod connect;
+
+pub use connect::connect;
+pub use fencepost_core::{
+    Cell, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage, Lock, LockName, LockState,
+    LostReason, Mode, Page, Result, Scope, StorageId, WaiterState, clock,
+};
+
+/// The storage in memory, with scripted faults and a clock that tests can move.
+#[cfg(feature = "memory")]
+pub mod memory {
+    pub use fencepost_memory::{Faults, Memory};
+}

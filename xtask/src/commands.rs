@@ -1,0 +1,45 @@
+//! The list of commands: the one place to add one.
+
+use crate::shell::Outcome;
+use crate::{bench, ci, test, tidy};
+
+/// A command: its name, its help, and what it does with the rest of the line.
+pub(crate) struct Command {
+    name: &'static str,
+    help: &'static str,
+    pub(crate) run: fn(&[String]) -> Outcome,
+}
+
+const COMMANDS: [Command; 4] = [
+    Command {
+        name: "test",
+        help: test::HELP,
+        run: test::run,
+    },
+    Command {
+        name: "tidy",
+        help: tidy::HELP,
+        run: tidy::run,
+    },
+    Command {
+        name: "bench",
+        help: bench::HELP,
+        run: bench::run,
+    },
+    Command {
+        name: "ci",
+        help: ci::HELP,
+        run: ci::run,
+    },
+];
+
+/// The command of this name.
+pub(crate) fn find(name: &str) -> Option<&'static Command> {
+    COMMANDS.iter().find(|command| command.name == name)
+}
+
+/// What `cargo xtask help` prints.
+pub(crate) fn usage() -> String {
+    let lines = COMMANDS.map(|command| format!("\n  cargo xtask {:<6} {}", command.name, command.help));
+    format!("usage:{}", lines.concat())
+}

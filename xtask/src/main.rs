@@ -1,0 +1,33 @@
+//! The chores of this repository, as `cargo xtask COMMAND`: a small file for each command.
+
+mod bench;
+mod ci;
+mod commands;
+mod manifest;
+mod shell;
+mod stages;
+mod test;
+mod tidy;
+
+use shell::{Failure, Outcome};
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    let outcome = match args.split_first() {
+        Some((name, rest)) => run(name, rest),
+        None => Err(Failure::Usage("which chore?".into())),
+    };
+    outcome.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
+}
+
+fn run(name: &str, rest: &[String]) -> Outcome {
+    if let Some(command) = commands::find(name) {
+        return (command.run)(rest);
+    }
+    if !matches!(name, "help" | "-h" | "--help") {
+        return Err(Failure::Usage(format!("there is no command `{name}`")));
+    }
+    println!("{}", commands::usage());
+    Ok(())
+}

@@ -1,0 +1,106 @@
+//! The areas that `--only` can name: which crates belong to each, and what these need on the machine.
+//!
+//! A backend that needs a server gets an area here, with the server among its needs.
+
+use crate::shell::Failure;
+
+/// A part of the workspace that can be tested by itself.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Area {
+    pub(crate) name: &'static str,
+    pub(crate) packages: &'static [&'static str],
+    needs: &'static [Need],
+}
+
+/// A program that has to be on the machine.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Need {
+    pub(crate) program: &'static str,
+    /// The Debian packages that bring it.
+    pub(crate) packages: &'static [&'static str],
+    pub(crate) why: &'static str,
+}
+
+const CC: Need = Need {
+    program: "cc",
+    packages: &["gcc", "libc6-dev"],
+    why: "compiles the bundled SQLite",
+};
+const FLOCK: Need = Need {
+    program: "flock",
+    packages: &["util-linux"],
+    why: "is what the command line is compared with",
+};
+
+const AREAS: [Area; 4] = [
+    Area {
+        name: "core",
+        packages: &["fencepost-core", "fencepost-testkit"],
+        needs: &[],
+    },
+    Area {
+        name: "memory",
+        packages: &["fencepost-memory"],
+        needs: &[],
+    },
+    Area {
+        name: "sqlite",
+        packages: &["fencepost-sqlite"],
+        needs: &[CC],
+    },
+    Area {
+        name: "cli",
+        packages: &["fencepost-cli", "fencepost"],
+        needs: &[CC, FLOCK],
+    },
+];
+
+/// The areas in a list such as `sqlite,memory`.
+pub(crate) fn named(list: &str) -> Result<Vec<&'static Area>, Failure> {
+    list.split(',')
+        .map(|name| {
+            AREAS
+                .iter()
+                .find(|area| area.name == name)
+                .ok_or_else(|| unknown(name))
+        })
+        .collect()
+}
+
+/// What the areas need, each program once; no area at all stands for every area.
+pub(crate) fn needs(areas: &[&Area]) -> Vec<&'static Need> {
+    let mut needs: Vec<&Need> = Vec::new();
+    let chosen = AREAS
+        .iter()
+        .filter(|area| areas.is_empty() || areas.contains(area));
+    for need in chosen.flat_map(|area| area.needs) {
+        if !needs.contains(&need) {
+            needs.push(need);
+        }
+    }
+    needs
+}
+
+fn unknown(name: &str) -> Failure {
+    let known = AREAS.each_ref().map(|area| area.name).join(", ");
+    Failure::Usage(format!("`--only` does not know `{name}`; it knows {known}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_unknown_area_is_answered_with_the_known_ones() {
+        let expected = "`--only` does not know `floppy`; it knows core, memory, sqlite, cli";
+        assert_eq!(named("sqlite,floppy"), Err(Failure::Usage(expected.into())));
+    }
+
+    #[test]
+    fn needs_are_listed_once_and_only_for_what_is_tested() {
+        let programs = |list: &[&Area]| needs(list).iter().map(|need| need.program).collect::<Vec<_>>();
+        assert_eq!(programs(&[]), ["cc", "flock"]);
+        assert_eq!(programs(&named("sqlite").unwrap()), ["cc"]);
+        assert_eq!(programs(&named("memory,core").unwrap()), Vec::<&str>::new());
+    }
+}

@@ -1,0 +1,137 @@
+//! Stage "install": finds out which programs are missing, and installs them where it may.
+
+use super::areas::Need;
+use crate::shell::{self, Failure, Outcome, on_path};
+use std::io::{self, IsTerminal, Write};
+use std::process::Command;
+
+/// Waits for another apt instead of failing at once.
+const APT_LOCK: &str = "DPkg::Lock::Timeout=300";
+
+/// Makes sure that every needed program is there; `yes` installs without asking.
+pub(crate) fn run(needs: &[&Need], yes: bool) -> Outcome {
+    let missing = missing(needs, on_path);
+    if missing.is_empty() {
+        println!("nothing is missing");
+        return Ok(());
+    }
+    for need in &missing {
+        println!("missing: `{}`, which {}", need.program, need.why);
+    }
+    let packages = packages(&missing);
+    may_install(&packages, yes)?;
+    apt_get(&["update"])?;
+    apt_get(&[&["install", "-y", "--no-install-recommends"], packages.as_slice()].concat())?;
+    match self::missing(&missing, on_path).first() {
+        Some(need) => Err(Failure::Failed(format!(
+            "`{}` is still missing after the installation",
+            need.program
+        ))),
+        None => Ok(()),
+    }
+}
+
+fn missing<'a>(needs: &[&'a Need], present: impl Fn(&str) -> bool) -> Vec<&'a Need> {
+    needs
+        .iter()
+        .copied()
+        .filter(|need| !present(need.program))
+        .collect()
+}
+
+fn packages(missing: &[&Need]) -> Vec<&'static str> {
+    missing.iter().flat_map(|need| need.packages).copied().collect()
+}
+
+/// Fails, with the command to type, unless we are root, on Debian, and allowed to.
+fn may_install(packages: &[&str], yes: bool) -> Outcome {
+    let by_hand = by_hand(packages);
+    if !on_path("apt-get") {
+        return Err(Failure::Failed(
+            "install what is missing with the package manager of this system".into(),
+        ));
+    }
+    if !is_root() {
+        return Err(Failure::Failed(format!(
+            "installing takes root; run this and come back:\n\n    {by_hand}\n"
+        )));
+    }
+    if yes || agreed(&by_hand)? {
+        return Ok(());
+    }
+    Err(Failure::Failed(format!(
+        "not installed; `--yes` does it without asking, or by hand:\n\n    {by_hand}\n"
+    )))
+}
+
+fn by_hand(packages: &[&str]) -> String {
+    format!(
+        "apt-get update && apt-get install -y --no-install-recommends {}",
+        packages.join(" ")
+    )
+}
+
+fn is_root() -> bool {
+    Command::new("id")
+        .arg("-u")
+        .output()
+        .is_ok_and(|answer| answer.stdout.trim_ascii() == b"0")
+}
+
+/// Asks on the terminal; where there is none, nobody agreed.
+fn agreed(command: &str) -> Result<bool, Failure> {
+    if !io::stdin().is_terminal() {
+        return Ok(false);
+    }
+    print!("run `{command}` now? [y/N] ");
+    let mut answer = String::new();
+    let read = io::stdout()
+        .flush()
+        .and_then(|()| io::stdin().read_line(&mut answer));
+    read.map_err(|why| Failure::Failed(format!("could not ask on the terminal: {why}")))?;
+    Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
+}
+
+fn apt_get(args: &[&str]) -> Outcome {
+    let mut command = Command::new("apt-get");
+    shell::run(
+        command
+            .env("DEBIAN_FRONTEND", "noninteractive")
+            .args(["-o", APT_LOCK])
+            .args(args),
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const ONE: Need = Need {
+        program: "one",
+        packages: &["one-bin", "one-dev"],
+        why: "is first",
+    };
+    const TWO: Need = Need {
+        program: "two",
+        packages: &["two"],
+        why: "is second",
+    };
+
+    #[test]
+    fn only_what_is_not_there_is_installed() {
+        let missing = missing(&[&ONE, &TWO], |program| program == "two");
+        assert_eq!(missing, [&ONE]);
+        let expected = "apt-get update && apt-get install -y --no-install-recommends one-bin one-dev";
+        assert_eq!(by_hand(&packages(&missing)), expected);
+    }
+
+    #[test]
+    fn a_complete_machine_needs_no_root() {
+        let shell = Need {
+            program: "sh",
+            packages: &[],
+            why: "is everywhere",
+        };
+        assert_eq!(run(&[&shell], false), Ok(()));
+    }
+}
