@@ -101,6 +101,12 @@ impl Book {
         self.lines.is_empty()
     }
 
+    /// Forgets all lines, because they may have changed on their shelf. Departures are remembered.
+    pub fn forget_lines(&mut self) {
+        self.lines.clear();
+        self.tickets.clear();
+    }
+
     /// Drops lines with nothing in them and departures that have ended.
     pub fn tidy(&mut self, now: Moment) {
         self.lines.retain(|_, line| !line.is_empty());

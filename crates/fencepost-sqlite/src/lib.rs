@@ -1,4 +1,34 @@
-//! x
+//! Locks in an SQLite file, between the processes of one host: nothing to install, nothing to run.
+//!
+//! Every flight is one transaction, written by one thread, and whatever gathers meanwhile is committed together. A lease
+//! is timed by the machine's boot-time clock; what another boot or machine has written is timed by the reader's own
+//! clock from when it first saw it, so that nothing is ever taken too early. See `docs/backends/sqlite.md` for what it
+//! promises and what it does not.
 
-/// x
-pub async fn connect(_rest: &str) -> fencepost_core::Result<fencepost_core::Client> { std::future::pending().await }
+mod backend;
+mod config;
+mod error;
+mod host_clock;
+mod open;
+mod rows;
+mod statements;
+mod turnstile;
+mod wake;
+mod writer;
+
+use std::sync::Arc;
+
+use fencepost_core::backend::Backend;
+use fencepost_core::{Client, Result};
+
+/// Connects to the database that `sqlite:REST` names: the user's own if `rest` is empty.
+///
+/// # Errors
+/// If the file cannot be opened, is not ours, or is not on a local disk.
+///
+/// # Cancel safety
+/// If the future is dropped, no connection remains.
+pub async fn connect(rest: &str) -> Result<Client> {
+    let path = config::path_of(rest)?;
+    Client::connect_with(async move { Ok(Arc::new(open::open(&path)?) as Arc<dyn Backend>) }).await
+}

@@ -1,0 +1,105 @@
+//! Acquire + release where nobody is in the way: every task has a lock of its own.
+
+use std::time::Duration;
+
+use fencepost::Client;
+use fencepost::clock::Clock;
+
+use crate::report::{Figure, Report, jain, percentile};
+use crate::workers::{self, Found};
+use crate::{Plan, report};
+
+pub(crate) fn measure(plan: &Plan, report: &mut Report) {
+    for backend in &plan.backends {
+        for tasks in [1, 64, 256] {
+            let (_folder, url) = storage(backend);
+            let found = workers::runtime().block_on(async {
+                let client = fencepost::connect(&url).await.expect("the storage is there");
+                let found = work(&client, tasks, plan.length).await;
+                client.close().await;
+                found
+            });
+            tell(report, backend, "one process", tasks, &[found]);
+        }
+    }
+    if plan.backends.iter().any(|backend| backend == "sqlite") {
+        let (_folder, url) = storage("sqlite");
+        let found = workers::run("uncontended", &url, 4, 16, plan.length);
+        tell(report, "sqlite", "4 processes", 64, &found);
+        let shares: Vec<f64> = found.iter().map(|found| pairs(found) / found.wall).collect();
+        report.add(figure("sqlite", "4 processes", 64, "fairness between processes", jain(&shares), "Jain", 4));
+    }
+}
+
+/// A storage of its own for one measurement.
+pub(crate) fn storage(backend: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let url = match backend {
+        "memory" => format!("memory:{}", folder.path().display()),
+        _ => format!("sqlite:{}", folder.path().join("bench.db").display()),
+    };
+    (folder, url)
+}
+
+/// What one process does.
+pub(crate) async fn work(client: &Client, tasks: usize, length: Duration) -> Found {
+    let clock = Clock::system();
+    let start = clock.now();
+    let end = start + length;
+    let pid = std::process::id();
+    let tasks: Vec<_> = (0..tasks)
+        .map(|task| {
+            let lock = client.lock(format!("bench/{pid}/{task}"));
+            let clock = clock.clone();
+            tokio::spawn(async move {
+                let mut waits = Vec::new();
+                loop {
+                    let begun = clock.now();
+                    if begun >= end {
+                        return waits;
+                    }
+                    let guard = lock.acquire().await.expect("nobody is in the way");
+                    guard.release().await.expect("it is held");
+                    waits.push(clock.now().since(begun).as_secs_f64());
+                }
+            })
+        })
+        .collect();
+    let mut found = Found::default();
+    for task in tasks {
+        let waits = task.await.expect("no panic");
+        found.turns.push(waits.len());
+        found.waits.extend(waits);
+    }
+    found.wall = clock.now().since(start).as_secs_f64();
+    found
+}
+
+fn tell(report: &mut Report, backend: &str, subject: &str, tasks: usize, found: &[Found]) {
+    let rate: f64 = found.iter().map(|found| pairs(found) / found.wall).sum();
+    let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
+    let samples = waits.len();
+    report.add(figure(backend, subject, tasks, "pairs per second", rate, "/s", samples));
+    let p50 = report::percentile(&mut waits, 0.5) * 1e6;
+    report.add(figure(backend, subject, tasks, "pair p50", p50, "µs", samples));
+    let p99 = percentile(&mut waits, 0.99) * 1e6;
+    report.add(figure(backend, subject, tasks, "pair p99", p99, "µs", samples));
+}
+
+#[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
+fn pairs(found: &Found) -> f64 {
+    found.turns.iter().sum::<usize>() as f64
+}
+
+fn figure(
+    backend: &str,
+    subject: &str,
+    tasks: usize,
+    metric: &'static str,
+    value: f64,
+    unit: &'static str,
+    samples: usize,
+) -> Figure {
+    let (backend, subject) = (backend.to_owned(), subject.to_owned());
+    Figure { bench: "uncontended", backend, subject, tasks, metric, value, unit, samples }
+}

@@ -1,0 +1,204 @@
+//! Durations as people write and read them: `30`, `500ms`, `1h30m`.
+
+use std::fmt;
+use std::time::Duration;
+
+const NANOS_PER_SECOND: u64 = 1_000_000_000;
+
+/// The units, largest first, in nanoseconds.
+const UNITS: [(&str, u64); 5] = [
+    ("d", 86_400 * NANOS_PER_SECOND),
+    ("h", 3_600 * NANOS_PER_SECOND),
+    ("m", 60 * NANOS_PER_SECOND),
+    ("s", NANOS_PER_SECOND),
+    ("ms", NANOS_PER_SECOND / 1000),
+];
+
+/// Why a text is not a duration.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Malformed {
+    Empty,
+    NotANumber,
+    UnknownUnit(String),
+    MissingUnit,
+    OutOfOrder(&'static str),
+    TooLong,
+}
+
+impl fmt::Display for Malformed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Empty => f.write_str("it is empty")?,
+            Self::NotANumber => f.write_str("every part must begin with a number")?,
+            Self::UnknownUnit(unit) => write!(f, "there is no unit {unit:?}, only d, h, m, s and ms")?,
+            Self::MissingUnit => f.write_str("its last number has no unit")?,
+            Self::OutOfOrder(unit) => write!(f, "{unit:?} must follow a larger unit")?,
+            Self::TooLong => return f.write_str("it is too long"),
+        }
+        f.write_str("; write 30 (seconds), 500ms, 5m or 1h30m")
+    }
+}
+
+impl std::error::Error for Malformed {}
+
+/// Reads a duration. A bare number is seconds.
+pub(crate) fn parse(text: &str) -> Result<Duration, Malformed> {
+    if text.is_empty() {
+        return Err(Malformed::Empty);
+    }
+    if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
+        return amount(text, NANOS_PER_SECOND).map(Duration::from_nanos);
+    }
+    let (mut total, mut rest, mut units) = (0u64, text, UNITS.as_slice());
+    while !rest.is_empty() {
+        let (number, after) = split(rest, |c| c.is_ascii_digit() || c == '.');
+        let (unit, after) = split(after, |c| !c.is_ascii_digit() && c != '.');
+        let nanos = unit_nanos(unit, &mut units)?;
+        total = total.checked_add(amount(number, nanos)?).ok_or(Malformed::TooLong)?;
+        rest = after;
+    }
+    Ok(Duration::from_nanos(total))
+}
+
+/// Splits behind the characters that belong together.
+fn split(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
+    text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
+}
+
+/// Finds the unit among those that may still come, and leaves the smaller ones.
+fn unit_nanos(unit: &str, units: &mut &[(&'static str, u64)]) -> Result<u64, Malformed> {
+    if unit.is_empty() {
+        return Err(Malformed::MissingUnit);
+    }
+    if let Some(at) = units.iter().position(|(name, _)| *name == unit) {
+        let nanos = units[at].1;
+        *units = &units[at + 1..];
+        return Ok(nanos);
+    }
+    Err(match UNITS.iter().find(|(name, _)| *name == unit) {
+        Some((name, _)) => Malformed::OutOfOrder(name),
+        None => Malformed::UnknownUnit(unit.to_owned()),
+    })
+}
+
+/// A decimal number of units, in nanoseconds.
+fn amount(number: &str, unit: u64) -> Result<u64, Malformed> {
+    let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
+    if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
+        return Err(Malformed::NotANumber);
+    }
+    let mut total = 0u64;
+    for digit in whole.bytes() {
+        total = total.checked_mul(10).and_then(|t| t.checked_add((digit - b'0').into())).ok_or(Malformed::TooLong)?;
+    }
+    let mut total = total.checked_mul(unit).ok_or(Malformed::TooLong)?;
+    let mut place = unit;
+    for digit in fraction.bytes() {
+        place /= 10;
+        total = total.checked_add(place * u64::from(digit - b'0')).ok_or(Malformed::TooLong)?;
+    }
+    Ok(total)
+}
+
+/// Writes a duration for people, with its two largest units: `2m10s`.
+pub(crate) fn show(duration: Duration) -> String {
+    if duration < Duration::from_secs(1) {
+        return if duration.is_zero() { "0s".into() } else { format!("{}ms", duration.as_millis().max(1)) };
+    }
+    let mut left = duration.as_secs() * NANOS_PER_SECOND;
+    let mut text = String::new();
+    for (at, (unit, nanos)) in UNITS.iter().enumerate() {
+        if left < *nanos {
+            continue;
+        }
+        text = format!("{}{unit}", left / nanos);
+        left %= nanos;
+        if let Some((unit, nanos)) = UNITS.get(at + 1).filter(|(_, nanos)| left >= *nanos) {
+            text.push_str(&format!("{}{unit}", left / nanos));
+        }
+        break;
+    }
+    text
+}
+
+/// Writes a duration exactly, in the notation that [`parse`] reads.
+pub(crate) fn exact(duration: Duration) -> String {
+    if duration.subsec_nanos() == 0 { show_all(duration.as_secs()) } else { format!("{}s", duration.as_secs_f64()) }
+}
+
+fn show_all(seconds: u64) -> String {
+    if seconds == 0 {
+        return "0s".into();
+    }
+    let mut left = seconds;
+    let mut text = String::new();
+    for (unit, nanos) in &UNITS[..4] {
+        let size = nanos / NANOS_PER_SECOND;
+        if left >= size {
+            text.push_str(&format!("{}{unit}", left / size));
+            left %= size;
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bare_number_is_seconds() {
+        assert_eq!(parse("30"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse("0"), Ok(Duration::ZERO));
+        assert_eq!(parse("0.25"), Ok(Duration::from_millis(250)));
+        assert_eq!(parse(".5"), Ok(Duration::from_millis(500)));
+    }
+
+    #[test]
+    fn units_are_read_and_added() {
+        assert_eq!(parse("500ms"), Ok(Duration::from_millis(500)));
+        assert_eq!(parse("30s"), Ok(Duration::from_secs(30)));
+        assert_eq!(parse("5m"), Ok(Duration::from_secs(300)));
+        assert_eq!(parse("1h30m"), Ok(Duration::from_secs(5400)));
+        assert_eq!(parse("1d"), Ok(Duration::from_secs(86_400)));
+        assert_eq!(parse("1m0.5s"), Ok(Duration::from_millis(60_500)));
+    }
+
+    #[test]
+    fn what_is_no_duration_is_refused_with_the_reason() {
+        assert_eq!(parse(""), Err(Malformed::Empty));
+        assert_eq!(parse("s"), Err(Malformed::NotANumber));
+        assert_eq!(parse("-5"), Err(Malformed::UnknownUnit("-".into())));
+        assert_eq!(parse("5 m"), Err(Malformed::UnknownUnit(" m".into())));
+        assert_eq!(parse("5min"), Err(Malformed::UnknownUnit("min".into())));
+        assert_eq!(parse("1h30"), Err(Malformed::MissingUnit));
+        assert_eq!(parse("30m1h"), Err(Malformed::OutOfOrder("h")));
+        assert_eq!(parse("1m1m"), Err(Malformed::OutOfOrder("m")));
+        assert_eq!(parse("1.2.3"), Err(Malformed::NotANumber));
+        assert_eq!(parse("99999999999999999999"), Err(Malformed::TooLong));
+        assert_eq!(parse("999999999999d"), Err(Malformed::TooLong));
+        assert!(parse("5min").unwrap_err().to_string().contains("write 30 (seconds)"));
+    }
+
+    #[test]
+    fn people_read_two_units() {
+        let seconds = |seconds| show(Duration::from_secs(seconds));
+        assert_eq!(seconds(0), "0s");
+        assert_eq!(seconds(21), "21s");
+        assert_eq!(seconds(130), "2m10s");
+        assert_eq!(seconds(3600), "1h");
+        assert_eq!(seconds(5425), "1h30m");
+        assert_eq!(seconds(2 * 86_400 + 59), "2d");
+        assert_eq!(show(Duration::from_millis(250)), "250ms");
+        assert_eq!(show(Duration::from_micros(3)), "1ms");
+        assert_eq!(show(Duration::from_millis(21_900)), "21s");
+    }
+
+    #[test]
+    fn what_is_written_exactly_is_read_back() {
+        for millis in [0, 1, 250, 1000, 1500, 30_000, 90_000, 86_461_000] {
+            let duration = Duration::from_millis(millis);
+            assert_eq!(parse(&exact(duration)), Ok(duration), "{}", exact(duration));
+        }
+    }
+}

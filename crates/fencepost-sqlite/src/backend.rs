@@ -1,0 +1,109 @@
+//! One client's connection to a database: hands flights to the writer, and hears wake-ups.
+
+use std::path::PathBuf;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
+use fencepost_core::line::ClientId;
+use fencepost_core::{Error, ErrorKind, LockName, Result, StorageId};
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+use tokio::net::UnixDatagram;
+use tokio::sync::{mpsc, oneshot};
+
+use crate::wake::{Sockets, decode};
+use crate::writer::{Inbox, Job};
+
+pub(crate) struct SqliteBackend {
+    pub(crate) path: PathBuf,
+    pub(crate) storage_id: StorageId,
+    pub(crate) client: ClientId,
+    pub(crate) inbox: Arc<Inbox>,
+    pub(crate) sockets: Arc<Sockets>,
+    /// Until the engine listens.
+    pub(crate) ears: Mutex<Option<Ears>>,
+}
+
+/// Where pushes come in: from our own writer, and from other processes.
+pub(crate) struct Ears {
+    pub(crate) own: mpsc::UnboundedReceiver<Wakeup>,
+    pub(crate) socket: UnixDatagram,
+}
+
+impl Ears {
+    async fn hear(mut self) -> Option<(Wakeup, Self)> {
+        let mut letter = [0; 64];
+        let wakeup = tokio::select! {
+            own = self.own.recv() => own?,
+            read = self.socket.recv(&mut letter) => match read {
+                Ok(length) => decode(&letter[..length]),
+                Err(_) => return None,
+            },
+        };
+        Some((wakeup, self))
+    }
+}
+
+impl SqliteBackend {
+    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T> {
+        let (answer, reply) = oneshot::channel();
+        self.inbox.push(job(answer));
+        reply.await.map_err(|_| Error::new(ErrorKind::Closed, "the database is closed"))
+    }
+}
+
+#[async_trait]
+impl Backend for SqliteBackend {
+    fn info(&self) -> BackendInfo {
+        BackendInfo {
+            scheme: "sqlite",
+            location: format!("sqlite:{}", self.path.display()),
+            scope: Scope::Host,
+            storage_id: self.storage_id,
+            min_ttl: Duration::from_millis(100),
+            max_ttl: Duration::from_secs(24 * 3600),
+            flights: 2,
+            batch: 1024,
+        }
+    }
+
+    async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
+        let count = ops.len();
+        match self.ask(|answer| Job::Execute { ops, answer }).await {
+            Ok(replies) => replies,
+            Err(error) => (0..count).map(|_| Err(error.duplicate())).collect(),
+        }
+    }
+
+    fn wakeups(&self) -> BoxStream<'static, Wakeup> {
+        match self.ears.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(ears) => stream::unfold(ears, Ears::hear).boxed(),
+            None => stream::empty().boxed(),
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        let name = name.clone();
+        self.ask(|answer| Job::Inspect { name, answer }).await?
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
+        let prefix = prefix.to_owned();
+        self.ask(|answer| Job::List { prefix, page, answer }).await?
+    }
+
+    async fn close(&self) {
+        self.sockets.remove(self.client);
+        let _ = self.ask(|answer| Job::Stop { answer }).await;
+    }
+}
+
+impl Drop for SqliteBackend {
+    fn drop(&mut self) {
+        self.sockets.remove(self.client);
+        let (answer, _) = oneshot::channel();
+        self.inbox.push(Job::Stop { answer });
+    }
+}

@@ -1,0 +1,54 @@
+//! SQLite's errors as ours.
+
+use std::path::Path;
+
+use fencepost_core::{Error, ErrorKind};
+use rusqlite::ErrorCode;
+
+/// What a failed statement means. A statement that failed had no effect; see [`commit_error`] for the one exception.
+pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
+    let (kind, what, hint) = match error.sqlite_error_code() {
+        Some(ErrorCode::DiskFull) => {
+            (ErrorKind::Storage, "the disk is full", Some("make room; nothing that was held is lost"))
+        }
+        Some(ErrorCode::DatabaseCorrupt) => {
+            (ErrorKind::Storage, "the database is corrupt", Some("stop its users and restore or remove the file"))
+        }
+        Some(ErrorCode::NotADatabase) => {
+            (ErrorKind::Storage, "this is not an SQLite database", Some("name another file"))
+        }
+        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => (
+            ErrorKind::Denied,
+            "the database cannot be written",
+            Some("a lock needs to write to the file and to the folder it is in"),
+        ),
+        Some(ErrorCode::CannotOpen) => (ErrorKind::Denied, "the database cannot be opened", None),
+        _ => (ErrorKind::Storage, "SQLite failed", None),
+    };
+    let error = Error::new(kind, format!("{what}: sqlite:{}: {error}", path.display())).with_source(error);
+    match hint {
+        Some(hint) => error.with_hint(hint),
+        None => error,
+    }
+}
+
+/// What a failed commit means: unless the disk was full, nobody can tell whether it is on disk.
+pub(crate) fn commit_error(path: &Path, error: rusqlite::Error) -> Error {
+    match error.sqlite_error_code() {
+        Some(ErrorCode::SystemIoFailure) => {
+            Error::new(ErrorKind::OutcomeUnknown, format!("the commit failed: sqlite:{}: {error}", path.display()))
+                .with_source(error)
+        }
+        _ => sqlite_error(path, error),
+    }
+}
+
+/// What a failed system call on the file or on something beside it means.
+pub(crate) fn io_error(what: &str, path: &Path, error: std::io::Error) -> Error {
+    let kind = match error.kind() {
+        std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
+        std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => ErrorKind::BadConfig,
+        _ => ErrorKind::Storage,
+    };
+    Error::new(kind, format!("{what} {}: {error}", path.display())).with_source(error)
+}

@@ -1,0 +1,133 @@
+//! Opening a database: where it is, whether it is ours, and everything that stands beside it.
+
+use std::collections::HashMap;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use fencepost_core::book::Book;
+use fencepost_core::clock::{Moment, wall_time};
+use fencepost_core::line::ClientId;
+use fencepost_core::{Error, ErrorKind, Owner, Result};
+use rusqlite::config::DbConfig;
+use rusqlite::{Connection, OpenFlags};
+use tokio::net::UnixDatagram;
+use tokio::sync::mpsc;
+
+use crate::backend::{Ears, SqliteBackend};
+use crate::config::{check_file_system, make_private_folder};
+use crate::error::{io_error, sqlite_error};
+use crate::host_clock::clock_id;
+use crate::statements::{Counter, Statements};
+use crate::turnstile::Turnstile;
+use crate::wake::Sockets;
+use crate::writer::{Inbox, RESERVE, Writer};
+
+/// Another program may hold SQLite's write lock: it is waited for, however long it takes.
+const FOREIGN_WRITERS: Duration = Duration::from_secs(24 * 3600);
+
+/// Opens the database and starts its writer. Must be called inside the client's runtime.
+pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
+    let path = locate(path)?;
+    let beside = beside(&path);
+    make_private_folder(&beside)?;
+    let turnstile = Turnstile::open(&beside)?;
+    let sockets = Arc::new(Sockets::open(&beside)?);
+    let client = new_client();
+    let clock_id = clock_id();
+
+    let statements = Statements::new(connect(&path)?, &path, clock_id);
+    let storage_id = {
+        let _turn = turnstile.enter()?;
+        let first = i64::try_from(wall_time().as_micros()).unwrap_or(0);
+        statements.prepare(first, RESERVE)?
+    };
+
+    let socket = sockets.bind(client)?;
+    let failed = |error| io_error("could not listen for wake-ups in", &beside, error);
+    let socket = UnixDatagram::from_std(socket).map_err(failed)?;
+    let (own, heard) = mpsc::unbounded_channel();
+    let writer = Writer {
+        client,
+        statements,
+        turnstile,
+        sockets: sockets.clone(),
+        own,
+        clock_id,
+        book: Book::default(),
+        counter: Counter { last: 0, reserved: 0, clock: 0 },
+        version: None,
+        looked_at: None,
+        waiting: HashMap::new(),
+        next_sweep: Moment::START,
+    };
+    sockets.sweep();
+    let inbox = Arc::new(Inbox::default());
+    let jobs = inbox.clone();
+    let thread = std::thread::Builder::new().name("fencepost-sqlite".into());
+    thread.spawn(move || writer.run(&jobs)).map_err(failed)?;
+    let ears = Mutex::new(Some(Ears { own: heard, socket }));
+    Ok(SqliteBackend { path, storage_id, client, inbox, sockets, ears })
+}
+
+/// The absolute path; refuses what cannot be a database of ours.
+fn locate(path: &Path) -> Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| {
+        Error::new(ErrorKind::BadConfig, format!("{} does not name a file", path.display()))
+    })?;
+    let folder = match path.parent() {
+        Some(folder) if folder != Path::new("") => folder,
+        _ => Path::new("."),
+    };
+    let found = folder.canonicalize().map_err(|error| {
+        io_error("could not find the folder", folder, error).with_hint("make the folder first")
+    })?;
+    check_file_system(&found)?;
+    // Two names of one file would have two gates, so a link is followed.
+    let path = found.join(name);
+    let path = path.canonicalize().unwrap_or(path);
+    if path.is_dir() {
+        return Err(Error::new(ErrorKind::BadConfig, format!("{} is a folder, not a file", path.display())));
+    }
+    Ok(path)
+}
+
+/// The folder beside the database: the turnstile, and the sockets of its clients.
+fn beside(path: &Path) -> PathBuf {
+    let mut beside = path.as_os_str().to_owned();
+    beside.push("-peers");
+    beside.into()
+}
+
+fn connect(path: &Path) -> Result<Connection> {
+    /// Closing a file drops all locks this process has on it, also those of another connection, so that nobody may make
+    /// the file while somebody else opens it.
+    static OPENING: Mutex<()> = Mutex::new(());
+    let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
+    make_private_file(path)?;
+    let open = || {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(path, flags)?;
+        connection.busy_timeout(FOREIGN_WRITERS)?;
+        // The last to close would write everything back into the file, and sync: a command would pay for it each time.
+        connection.set_db_config(DbConfig::SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, true)?;
+        Ok(connection)
+    };
+    open().map_err(|error| sqlite_error(path, error))
+}
+
+/// SQLite gives the files beside the database the same mode.
+fn make_private_file(path: &Path) -> Result<()> {
+    use std::os::unix::fs::OpenOptionsExt;
+
+    match std::fs::File::options().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
+        Err(error) => Err(io_error("could not make the database", path, error)),
+    }
+}
+
+fn new_client() -> ClientId {
+    let [a, b, c, d, e, f, g, h, ..] = Owner::random().to_bytes();
+    ClientId(u64::from_be_bytes([a, b, c, d, e, f, g, h]))
+}

@@ -1,0 +1,119 @@
+//! How modes, wants, names and meta stand in a row. Names have no control characters, so a line each is unambiguous.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::{Keep, LockName, Mode, Result, Rule, Want};
+
+pub(crate) fn mode_number(mode: Mode) -> i64 {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => -1,
+        Mode::Slots { of } => i64::from(of),
+    }
+}
+
+pub(crate) fn mode_of(number: i64) -> Mode {
+    match u32::try_from(number) {
+        Ok(0) => Mode::Exclusive,
+        Ok(of) => Mode::Slots { of },
+        Err(_) => Mode::Shared,
+    }
+}
+
+pub(crate) fn rule_number(rule: Rule) -> i64 {
+    match rule {
+        Rule::All => 0,
+        Rule::Any => 1,
+    }
+}
+
+pub(crate) fn rule_of(number: i64) -> Rule {
+    if number == 1 { Rule::Any } else { Rule::All }
+}
+
+pub(crate) fn keep_numbers(keep: Keep) -> (i64, i64) {
+    match keep {
+        Keep::WhileHeld => (0, 0),
+        Keep::For(duration) => (1, nanos(duration)),
+        Keep::Always => (2, 0),
+    }
+}
+
+pub(crate) fn keep_of(number: i64, keep_ns: i64) -> Keep {
+    match number {
+        1 => Keep::For(duration(keep_ns)),
+        2 => Keep::Always,
+        _ => Keep::WhileHeld,
+    }
+}
+
+pub(crate) fn nanos(duration: Duration) -> i64 {
+    i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn duration(nanos: i64) -> Duration {
+    Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
+pub(crate) fn names_text(names: &[LockName]) -> String {
+    names.iter().map(LockName::as_str).collect::<Vec<_>>().join("\n")
+}
+
+pub(crate) fn names_of(text: &str) -> Result<Arc<[LockName]>> {
+    text.lines().map(LockName::new).collect()
+}
+
+pub(crate) fn wants_text(wants: &[Want]) -> String {
+    let lines = wants.iter().map(|want| format!("{} {}", mode_number(want.mode), want.name));
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+pub(crate) fn wants_of(text: &str) -> Result<Vec<Want>> {
+    let want = |line: &str| {
+        let (mode, name) = line.split_once(' ').unwrap_or(("0", line));
+        Ok(Want { name: LockName::new(name)?, mode: mode_of(mode.parse().unwrap_or(0)) })
+    };
+    text.lines().map(want).collect()
+}
+
+/// Length and text, for every key and value: `4:team3:ops`.
+pub(crate) fn meta_text(meta: &[(String, String)]) -> String {
+    meta.iter().flat_map(|(key, value)| [key, value]).map(|text| format!("{}:{text}", text.len())).collect()
+}
+
+pub(crate) fn meta_of(text: &str) -> Arc<[(String, String)]> {
+    let mut rest = text;
+    let mut next = || {
+        let (length, tail) = rest.split_once(':')?;
+        let (text, tail) = tail.split_at_checked(length.parse().ok()?)?;
+        rest = tail;
+        Some(text.to_owned())
+    };
+    std::iter::from_fn(|| Some((next()?, next()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn rows_are_read_as_they_were_written() {
+        let name = |text: &str| LockName::new(text).unwrap();
+        let wants = [
+            Want { name: name("a b"), mode: Mode::Slots { of: 3 } },
+            Want { name: name("0 c"), mode: Mode::Shared },
+            Want { name: name("é"), mode: Mode::Exclusive },
+        ];
+        assert_eq!(wants_of(&wants_text(&wants)).unwrap(), wants);
+        let names = [name("x"), name(" y")];
+        assert_eq!(*names_of(&names_text(&names)).unwrap(), names);
+        let meta = [("k".to_owned(), "v:1\n2:".to_owned()), ("é".to_owned(), String::new())];
+        assert_eq!(*meta_of(&meta_text(&meta)), meta);
+        assert_eq!(*meta_of("9:garbage"), []);
+        for keep in [Keep::WhileHeld, Keep::Always, Keep::For(Duration::from_secs(9))] {
+            let (number, ns) = keep_numbers(keep);
+            assert_eq!(keep_of(number, ns), keep);
+        }
+    }
+}

@@ -1,0 +1,179 @@
+//! Wake-ups between processes: every client has a Unix datagram socket beside the database.
+//!
+//! A datagram is a hint that may get lost; a socket that refuses tells that its process is dead.
+
+use std::io;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::net::UnixDatagram;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use fencepost_core::backend::Wakeup;
+use fencepost_core::line::ClientId;
+use fencepost_core::{Award, FencingToken, LostReason, Owner, Result};
+
+use crate::error::io_error;
+
+/// The longest path of a socket that every system takes.
+const MAX_SOCKET_PATH: usize = 100;
+
+/// The sockets of all clients of one database.
+#[derive(Debug)]
+pub(crate) struct Sockets {
+    folder: PathBuf,
+    /// Keeps the short way to the folder open, where the long one does not fit.
+    _short_way: Option<OwnedFd>,
+    /// Where the folder is reached by sockets.
+    reach: PathBuf,
+    probe: UnixDatagram,
+}
+
+impl Sockets {
+    pub(crate) fn open(folder: &Path) -> Result<Self> {
+        let failed = |error: io::Error| io_error("could not prepare wake-ups beside", folder, error);
+        let probe = UnixDatagram::unbound().map_err(failed)?;
+        probe.set_nonblocking(true).map_err(failed)?;
+        let (short_way, reach) = if folder.as_os_str().len() + 17 <= MAX_SOCKET_PATH {
+            (None, folder.to_owned())
+        } else {
+            let way = OwnedFd::from(std::fs::File::open(folder).map_err(failed)?);
+            let reach = PathBuf::from(format!("/proc/self/fd/{}", way.as_raw_fd()));
+            (Some(way), reach)
+        };
+        Ok(Self { folder: folder.to_owned(), _short_way: short_way, reach, probe })
+    }
+
+    /// The socket of this client, made new.
+    pub(crate) fn bind(&self, client: ClientId) -> Result<UnixDatagram> {
+        let failed = |error: io::Error| io_error("could not listen for wake-ups in", &self.folder, error);
+        let socket = UnixDatagram::bind(self.path(client)).map_err(failed)?;
+        socket.set_nonblocking(true).map_err(failed)?;
+        Ok(socket)
+    }
+
+    /// Whether this client's process is alive. Clears away the socket of one that is not.
+    pub(crate) fn is_alive(&self, client: ClientId) -> bool {
+        match self.probe.connect(self.path(client)) {
+            Ok(()) => true,
+            Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
+                self.remove(client);
+                false
+            }
+            Err(error) => error.kind() != io::ErrorKind::NotFound,
+        }
+    }
+
+    /// Sends a push; whoever cannot take it now finds out by its next heartbeat.
+    pub(crate) fn send(&self, client: ClientId, wakeup: &Wakeup) {
+        if let Some(letter) = encode(wakeup)
+            && self.probe.connect(self.path(client)).is_ok()
+        {
+            let _ = self.probe.send(&letter);
+        }
+    }
+
+    pub(crate) fn remove(&self, client: ClientId) {
+        let _ = std::fs::remove_file(self.path(client));
+    }
+
+    /// Clears away the sockets of dead processes.
+    pub(crate) fn sweep(&self) {
+        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
+            let name = entry.file_name();
+            if let Some(client) = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok()) {
+                self.is_alive(ClientId(client));
+            }
+        }
+    }
+
+    fn path(&self, client: ClientId) -> PathBuf {
+        self.reach.join(format!("{:016x}", client.0))
+    }
+}
+
+const GRANTED: u8 = 1;
+const TURN: u8 = 2;
+const GONE: u8 = 3;
+/// The length of every letter: kind, owner, token, ttl, chosen.
+const LETTER: usize = 1 + 16 + 8 + 8 + 8;
+
+fn encode(wakeup: &Wakeup) -> Option<[u8; LETTER]> {
+    let letter = |kind: u8, owner: Owner, numbers: [u64; 3]| {
+        let mut letter = [0; LETTER];
+        letter[0] = kind;
+        letter[1..17].copy_from_slice(&owner.to_bytes());
+        for (at, number) in numbers.into_iter().enumerate() {
+            letter[17 + 8 * at..25 + 8 * at].copy_from_slice(&number.to_be_bytes());
+        }
+        letter
+    };
+    Some(match wakeup {
+        Wakeup::Granted { owner, award } => {
+            let ttl = u64::try_from(award.ttl.as_nanos()).ok()?;
+            letter(GRANTED, *owner, [award.token.get(), ttl, award.chosen as u64])
+        }
+        Wakeup::Turn { owner } => letter(TURN, *owner, [0; 3]),
+        Wakeup::Gone { owner, .. } => letter(GONE, *owner, [0; 3]),
+        Wakeup::Recheck => return None,
+    })
+}
+
+/// Reads a letter; one that makes no sense asks for a look at everything.
+pub(crate) fn decode(letter: &[u8]) -> Wakeup {
+    let number = |at: usize| letter.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
+    let owner = || letter.get(1..17)?.try_into().ok().map(Owner::from_bytes);
+    let read = || {
+        let owner = owner()?;
+        Some(match *letter.first()? {
+            GRANTED => {
+                let award = Award {
+                    token: FencingToken::new(number(17)?),
+                    ttl: Duration::from_nanos(number(25)?),
+                    chosen: usize::try_from(number(33)?).ok()?,
+                };
+                Wakeup::Granted { owner, award }
+            }
+            TURN => Wakeup::Turn { owner },
+            GONE => Wakeup::Gone { owner, why: LostReason::Broken },
+            _ => return None,
+        })
+    };
+    read().unwrap_or(Wakeup::Recheck)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn letters_are_read_as_they_were_written() {
+        let owner = Owner::random();
+        let award = Award { token: FencingToken::new(7), ttl: Duration::from_millis(1500), chosen: 2 };
+        for wakeup in [
+            Wakeup::Granted { owner, award },
+            Wakeup::Turn { owner },
+            Wakeup::Gone { owner, why: LostReason::Broken },
+        ] {
+            assert_eq!(decode(&encode(&wakeup).unwrap()), wakeup);
+        }
+        assert_eq!(decode(b"garbage"), Wakeup::Recheck);
+        assert_eq!(decode(&[9; LETTER]), Wakeup::Recheck);
+    }
+
+    #[test]
+    fn a_dead_client_is_told_from_a_live_one_however_long_the_path() {
+        let folder = tempfile::tempdir().unwrap();
+        let deep = folder.path().join("deep".repeat(40));
+        std::fs::create_dir(&deep).unwrap();
+        for folder in [folder.path(), &deep] {
+            let sockets = Sockets::open(folder).unwrap();
+            let client = ClientId(42);
+            assert!(!sockets.is_alive(client));
+            let socket = sockets.bind(client).unwrap();
+            assert!(sockets.is_alive(client));
+            drop(socket);
+            assert!(!sockets.is_alive(client));
+            assert!(!folder.join("000000000000002a").exists(), "the dead one's socket is cleared away");
+        }
+    }
+}

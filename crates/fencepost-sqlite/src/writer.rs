@@ -1,0 +1,352 @@
+//! The one thread that writes. Whatever has gathered while it was busy goes into one transaction: a group commit.
+//!
+//! It keeps the lines it has read in a [`Book`]. As long as no other process has written, which SQLite tells, they are
+//! what the file says, and an operation costs one row to write and none to read.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
+use fencepost_core::book::{Book, Shelf};
+use fencepost_core::clock::{Clock, Moment, wall_time};
+use fencepost_core::line::{ClientId, Line, Ticket};
+use fencepost_core::{Error, ErrorKind, LockName, Owner, Result};
+use tokio::sync::{mpsc, oneshot};
+
+use crate::statements::{Counter, Sight, Statements};
+use crate::turnstile::Turnstile;
+use crate::wake::Sockets;
+
+/// Tokens are reserved on disk in blocks of this size, so that none is repeated after a power cut.
+pub(crate) const RESERVE: i64 = 1 << 20;
+/// A transaction begins with at least this many tokens reserved.
+const HEADROOM: i64 = 1 << 17;
+/// How often a client with waiters looks whether a wake-up got lost.
+const SAFETY_NET: Duration = Duration::from_millis(100);
+/// How many waiters it looks after then.
+const LOOKED_AFTER: usize = 256;
+/// How often what has ended is swept from lines that nobody uses.
+const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// How many lines one sweep looks at.
+const SWEPT: i64 = 256;
+/// How many empty lines are remembered.
+const REMEMBERED: usize = 16_384;
+
+/// What the writer is asked to do.
+pub(crate) enum Job {
+    Execute { ops: Vec<Op>, answer: oneshot::Sender<Vec<Result<Reply>>> },
+    Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
+    List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
+    Stop { answer: oneshot::Sender<()> },
+}
+
+/// Where jobs wait for the writer.
+#[derive(Default)]
+pub(crate) struct Inbox {
+    jobs: Mutex<Vec<Job>>,
+    arrived: Condvar,
+}
+
+impl Inbox {
+    pub(crate) fn push(&self, job: Job) {
+        self.jobs().push(job);
+        self.arrived.notify_one();
+    }
+
+    /// Waits for jobs, but not longer than `patience`.
+    fn take(&self, patience: Duration) -> Vec<Job> {
+        let jobs = self.jobs();
+        let (mut jobs, _) = self
+            .arrived
+            .wait_timeout_while(jobs, patience, |jobs| jobs.is_empty())
+            .unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut *jobs)
+    }
+
+    fn jobs(&self) -> MutexGuard<'_, Vec<Job>> {
+        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// What the writer's thread owns.
+pub(crate) struct Writer {
+    pub(crate) client: ClientId,
+    pub(crate) statements: Statements,
+    pub(crate) turnstile: Arc<Turnstile>,
+    pub(crate) sockets: Arc<Sockets>,
+    /// Pushes to this very client need no socket.
+    pub(crate) own: mpsc::UnboundedSender<Wakeup>,
+    pub(crate) clock_id: i64,
+    pub(crate) book: Book,
+    pub(crate) counter: Counter,
+    /// The version of the file that the book is true for.
+    pub(crate) version: Option<i64>,
+    /// The version at the last look for lost wake-ups.
+    pub(crate) looked_at: Option<i64>,
+    /// The tickets of this client.
+    pub(crate) waiting: HashMap<Owner, LockName>,
+    pub(crate) next_sweep: Moment,
+}
+
+/// What the book sees of the writer.
+struct Desk<'a> {
+    statements: &'a mut Statements,
+    counter: &'a mut Counter,
+    sockets: &'a Sockets,
+    now: Moment,
+}
+
+impl Shelf for Desk<'_> {
+    fn load(&mut self, name: &LockName) -> Result<Option<(Line, Vec<Ticket>)>> {
+        self.statements.load(name, self.now, Sight::Note)
+    }
+
+    fn mint(&mut self) -> Result<u64> {
+        if self.counter.last >= self.counter.reserved {
+            return Err(Error::new(ErrorKind::Storage, "one operation used up all reserved tokens"));
+        }
+        self.counter.last += 1;
+        Ok(u64::try_from(self.counter.last).unwrap_or_default())
+    }
+
+    fn reachable(&mut self, client: ClientId) -> bool {
+        self.sockets.is_alive(client)
+    }
+}
+
+impl Writer {
+    /// Works until it is stopped.
+    pub(crate) fn run(mut self, inbox: &Inbox) {
+        let clock = Clock::system();
+        loop {
+            let patience = if self.waiting.is_empty() { SWEEP_EVERY } else { SAFETY_NET };
+            let jobs = inbox.take(patience);
+            if jobs.is_empty() {
+                self.look_for_lost_wakeups(&clock);
+            }
+            if let Some(stopped) = self.work(jobs, &clock) {
+                // The connection is closed before anybody is told.
+                drop(self);
+                let _ = stopped.send(());
+                return;
+            }
+        }
+    }
+
+    fn work(&mut self, jobs: Vec<Job>, clock: &Clock) -> Option<oneshot::Sender<()>> {
+        let mut flights = Vec::new();
+        let mut stop = None;
+        for job in jobs {
+            match job {
+                Job::Execute { ops, answer } => flights.push((ops, answer)),
+                Job::Inspect { name, answer } => {
+                    let _ = answer.send(self.inspect(&name, clock));
+                }
+                Job::List { prefix, page, answer } => {
+                    let _ = answer.send(self.list(&prefix, &page, clock));
+                }
+                Job::Stop { answer } => stop = Some(answer),
+            }
+        }
+        if !flights.is_empty() {
+            self.fly(flights, clock);
+        }
+        stop
+    }
+
+    /// All flights in one transaction; answers and pushes leave when it is committed.
+    fn fly(&mut self, flights: Vec<(Vec<Op>, oneshot::Sender<Vec<Result<Reply>>>)>, clock: &Clock) {
+        let outcome = self.transact(clock, |writer, now| {
+            let run = |(ops, _): &(Vec<Op>, _)| ops.iter().map(|op| writer.execute(op, now)).collect::<Vec<_>>();
+            Ok(flights.iter().map(run).collect::<Vec<_>>())
+        });
+        match outcome {
+            Ok(replies) => {
+                for ((_, answer), replies) in flights.into_iter().zip(replies) {
+                    // An engine that gave up on the flight does not want to know.
+                    let _ = answer.send(replies);
+                }
+            }
+            Err(error) => {
+                for (ops, answer) in flights {
+                    let _ = answer.send(ops.iter().map(|_| Err(error.duplicate())).collect());
+                }
+            }
+        }
+    }
+
+    fn execute(&mut self, op: &Op, now: Moment) -> Result<Reply> {
+        let Self { statements, counter, sockets, book, client, .. } = self;
+        book.execute(&mut Desk { statements, counter, sockets, now }, *client, op, now)
+    }
+
+    /// One write transaction. If it fails the book is forgotten, because the file did not follow it.
+    pub(crate) fn transact<T>(
+        &mut self,
+        clock: &Clock,
+        act: impl FnOnce(&mut Self, Moment) -> Result<T>,
+    ) -> Result<T> {
+        let outcome = self.try_transact(clock, act);
+        if outcome.is_err() {
+            self.statements.rollback();
+            self.version = None;
+            self.book.touched = fencepost_core::book::Touched::default();
+            self.book.pushes.clear();
+        }
+        outcome
+    }
+
+    fn try_transact<T>(
+        &mut self,
+        clock: &Clock,
+        act: impl FnOnce(&mut Self, Moment) -> Result<T>,
+    ) -> Result<T> {
+        let turn = self.turnstile.enter()?;
+        self.statements.begin()?;
+        self.read_up()?;
+        if self.counter.reserved - self.counter.last < HEADROOM || self.counter.clock != self.clock_id {
+            self.reserve()?;
+        }
+        let now = clock.now();
+        let before = self.counter.last;
+        let out = act(self, now)?;
+        if now >= self.next_sweep {
+            self.sweep(now)?;
+            self.next_sweep = now + SWEEP_EVERY;
+        }
+        let touched = std::mem::take(&mut self.book.touched);
+        self.statements.save(&self.book, &touched)?;
+        if self.counter.last != before {
+            self.statements.set_last(self.counter.last)?;
+        }
+        self.statements.commit()?;
+        self.push();
+        drop(turn);
+        self.look_after(touched.tickets);
+        if self.book.len() > REMEMBERED {
+            self.book.tidy(now);
+        }
+        Ok(out)
+    }
+
+    /// If another process has written, what we know is old.
+    fn read_up(&mut self) -> Result<()> {
+        let version = self.statements.data_version()?;
+        if self.version != Some(version) {
+            self.book.forget_lines();
+            self.counter = self.statements.counter()?;
+            self.version = Some(version);
+        }
+        Ok(())
+    }
+
+    /// Raises the bound of the tokens on disk. After a power cut the last commits may be missing, so an unknown boot goes
+    /// on above everything that can have been handed out.
+    fn reserve(&mut self) -> Result<()> {
+        if self.counter.clock != self.clock_id {
+            let micros = i64::try_from(wall_time().as_micros()).unwrap_or(0);
+            self.counter.last = self.counter.reserved.max(micros);
+            self.counter.clock = self.clock_id;
+        }
+        self.counter.reserved = self.counter.last + RESERVE;
+        self.statements.rollback();
+        self.statements.durably(|| {
+            self.statements.begin()?;
+            self.statements.set_counter(self.counter)?;
+            self.statements.commit()
+        })?;
+        self.statements.begin()?;
+        self.read_up()
+    }
+
+    fn sweep(&mut self, now: Moment) -> Result<()> {
+        let Self { statements, counter, sockets, book, .. } = self;
+        for name in statements.overdue(now, SWEPT)? {
+            book.sweep(&mut Desk { statements, counter, sockets, now }, &name, now)?;
+        }
+        statements.forget_sightings().map(drop)
+    }
+
+    fn look_after(&mut self, places: Vec<(LockName, u64, Owner)>) {
+        for (name, _, owner) in places {
+            match self.book.tickets().get(&owner) {
+                Some(ticket) if ticket.client == self.client => {
+                    self.waiting.insert(owner, name);
+                }
+                _ => {
+                    self.waiting.remove(&owner);
+                }
+            }
+        }
+    }
+
+    fn push(&mut self) {
+        for (client, wakeup) in self.book.pushes.drain(..) {
+            if client == self.client {
+                // The engine has gone if nobody listens.
+                let _ = self.own.send(wakeup);
+            } else {
+                self.sockets.send(client, &wakeup);
+            }
+        }
+    }
+
+    /// A datagram may get lost: if the file has changed, look whether it is a waiter's turn.
+    fn look_for_lost_wakeups(&mut self, clock: &Clock) {
+        let Ok(version) = self.statements.data_version() else { return };
+        if self.looked_at.replace(version) == Some(version) {
+            return;
+        }
+        let now = clock.now();
+        for (owner, name) in self.waiting.iter().take(LOOKED_AFTER) {
+            if self.statements.may_be_granted(name, *owner, now).unwrap_or(true) {
+                let _ = self.own.send(Wakeup::Turn { owner: *owner });
+            }
+        }
+    }
+
+    fn inspect(&mut self, name: &LockName, clock: &Clock) -> Result<LockState> {
+        self.statements.begin_read()?;
+        let state = self.state(name, clock);
+        self.statements.rollback();
+        state
+    }
+
+    fn list(&mut self, prefix: &str, page: &Page, clock: &Clock) -> Result<ListPage> {
+        self.statements.begin_read()?;
+        let listed = self.page(prefix, page, clock);
+        self.statements.rollback();
+        listed
+    }
+
+    fn page(&mut self, prefix: &str, page: &Page, clock: &Clock) -> Result<ListPage> {
+        let mut after = page.after.as_ref().map_or("", LockName::as_str).to_owned();
+        let wanted = i64::try_from(page.limit + 1).unwrap_or(i64::MAX);
+        let mut locks = Vec::new();
+        loop {
+            let names = self.statements.list(prefix, &after, wanted)?;
+            let Some(last) = names.last() else { break };
+            last.as_str().clone_into(&mut after);
+            for name in names {
+                let state = self.state(&name, clock)?;
+                if !state.is_idle() {
+                    locks.push(state);
+                }
+                if locks.len() > page.limit {
+                    locks.truncate(page.limit);
+                    let next = locks.last().map(|lock| lock.name.clone());
+                    return Ok(ListPage { locks, next });
+                }
+            }
+        }
+        Ok(ListPage { locks, next: None })
+    }
+
+    fn state(&mut self, name: &LockName, clock: &Clock) -> Result<LockState> {
+        let now = clock.now();
+        let (line, tickets) = self.statements.load(name, now, Sight::Look)?.unwrap_or_default();
+        let tickets = tickets.into_iter().map(|ticket| (ticket.attempt.owner, ticket)).collect();
+        Ok(line.state(name, &tickets, now, wall_time()))
+    }
+}

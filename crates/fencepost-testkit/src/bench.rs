@@ -1,0 +1,84 @@
+//! How a storage is put on the test bench: [`TestBench`], and the [`Leftovers`] that no test may leave behind.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::clock::ManualClock;
+use fencepost_core::{Backend, Client, LockName, Result};
+
+use crate::proxy::Proxy;
+
+/// A storage under test. Each behaviour gets a fresh one, with a namespace that nobody else uses.
+///
+/// A bench must work while many others of its kind do. What it hurts with [`TestBench::cut`] and
+/// [`TestBench::steal`] must be its own.
+pub trait TestBench: Send + Sync + 'static {
+    /// Makes one more backend of the same namespace, as one more process would.
+    ///
+    /// The future is awaited on the client's own thread, or on the test's runtime by tests of the bare contract.
+    fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static;
+
+    /// What the bare driver finds in the namespace, ended or not.
+    fn peek(&self) -> impl Future<Output = Leftovers> + Send;
+
+    /// Removes all holders of this lock through the bare driver, behind Fencepost's back.
+    fn steal(&self, name: &LockName) -> impl Future<Output = ()> + Send;
+
+    /// The storage goes away for all clients: what they send fails or hangs until [`TestBench::heal`].
+    fn cut(&self) -> impl Future<Output = ()> + Send;
+
+    /// The storage comes back.
+    fn heal(&self) -> impl Future<Output = ()> + Send;
+
+    /// A lease that is short, but long enough to be kept on a busy machine. Tests wait for several of them.
+    fn ttl(&self) -> Duration {
+        Duration::from_millis(600)
+    }
+
+    /// How many wait in the test of a crowd.
+    fn crowd(&self) -> usize {
+        10_000
+    }
+
+    /// The clock of the storage, if a test can move it. The state machine then lets leases end.
+    fn manual_clock(&self) -> Option<ManualClock> {
+        None
+    }
+
+    /// A new client of the same namespace.
+    fn client(&self) -> impl Future<Output = Client> + Send {
+        let connecting = self.connect();
+        async { Client::connect_with(connecting).await.expect("the bench connects") }
+    }
+
+    /// A new client of the same namespace, and what stands between it and the storage.
+    fn proxied(&self) -> impl Future<Output = (Client, Proxy)> + Send {
+        let connecting = self.connect();
+        async {
+            let proxy = Proxy::default();
+            let backend = proxy.clone().in_front_of(connecting);
+            (Client::connect_with(backend).await.expect("the bench connects"), proxy)
+        }
+    }
+}
+
+/// What is stored in a namespace. Everything is zero when nothing is in use and what has ended was swept away.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Leftovers {
+    /// Holders: one for each name of a grant.
+    pub holders: usize,
+    /// Places in line: one for each waiter, or one for each of its names, as the storage keeps them.
+    pub tickets: usize,
+    /// Cells.
+    pub cells: usize,
+    /// Anything else that is there only because a lock was used: departures, empty lines, keys of other kinds.
+    pub others: usize,
+}
+
+impl Leftovers {
+    /// Whether nothing is left.
+    pub fn is_none(&self) -> bool {
+        *self == Self::default()
+    }
+}

@@ -1,0 +1,52 @@
+//! Waiting for a condition: the only place where a test sleeps. No timing decides a test: a condition that does not
+//! come true within the patience of this module is a failure that says what was waited for.
+
+use std::time::Duration;
+
+use fencepost_core::clock::Clock;
+
+/// How long a condition may take. Far longer than anything that is waited for.
+pub const PATIENCE: Duration = Duration::from_secs(30);
+const STEP: Duration = Duration::from_millis(2);
+
+/// Waits until the condition holds.
+///
+/// # Panics
+/// If it does not for [`PATIENCE`], with `what` was waited for.
+#[allow(clippy::disallowed_methods, reason = "this is the place")]
+pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
+    let clock = Clock::system();
+    let give_up = clock.now() + PATIENCE;
+    while !condition().await {
+        assert!(clock.now() < give_up, "waited in vain for this: {what}");
+        tokio::time::sleep(STEP).await;
+    }
+}
+
+/// Waits until so much time has passed, for leases to be renewed or to end in it.
+pub async fn passes(time: Duration) {
+    let clock = Clock::system();
+    let end = clock.now() + time;
+    until("time passes", async || clock.now() >= end).await;
+}
+
+/// Blocks the thread until so much time has passed, as an application does that computes without awaiting.
+#[allow(clippy::disallowed_methods, reason = "this is the place")]
+pub fn block_thread_for(time: Duration) {
+    let clock = Clock::system();
+    let end = clock.now() + time;
+    while clock.now() < end {
+        std::thread::sleep(STEP);
+    }
+}
+
+/// Awaits the future, which is expected to be ready in time.
+///
+/// # Panics
+/// If it is not within [`PATIENCE`], with `what` was waited for.
+pub async fn within_patience<T>(what: &str, future: impl Future<Output = T>) -> T {
+    match tokio::time::timeout(PATIENCE, future).await {
+        Ok(out) => out,
+        Err(_) => panic!("waited in vain for this: {what}"),
+    }
+}
