@@ -19,7 +19,16 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
         let (cpu, bytes) = workers::runtime().block_on(hold(&url));
         let mut add = |metric, value, unit| {
             let (backend, subject) = (backend.clone(), "one process".to_owned());
-            report.add(Figure { bench: "held", backend, subject, tasks: LOCKS, metric, value, unit, samples: LOCKS });
+            report.add(Figure {
+                bench: "held",
+                backend,
+                subject,
+                tasks: LOCKS,
+                metric,
+                value,
+                unit,
+                samples: LOCKS,
+            });
         };
         add("renewal, share of one core", cpu * 100.0, "%");
         add("memory per lock", bytes, "bytes");
@@ -37,7 +46,10 @@ async fn hold(url: &str) -> (f64, f64) {
 
     let clock = Clock::system();
     let (start, cpu) = (clock.now(), cpu_seconds());
-    #[allow(clippy::disallowed_methods, reason = "the renewals of one ttl are what is measured")]
+    #[allow(
+        clippy::disallowed_methods,
+        reason = "the renewals of one ttl are what is measured"
+    )]
     tokio::time::sleep(TTL).await;
     let share = (cpu_seconds() - cpu) / clock.now().since(start).as_secs_f64();
     assert!(guards.iter().all(fencepost::Guard::is_valid), "a lock was lost");
@@ -65,6 +77,13 @@ fn cpu_seconds() -> f64 {
 /// Memory of this process that is in use, in bytes.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
-    line.split_whitespace().next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
+    let line = status
+        .lines()
+        .find_map(|line| line.strip_prefix("VmRSS:"))
+        .unwrap_or("0 kB");
+    line.split_whitespace()
+        .next()
+        .and_then(|number| number.parse::<f64>().ok())
+        .unwrap_or(0.0)
+        * 1024.0
 }

@@ -43,7 +43,7 @@ impl Plan {
 fn main() -> ExitCode {
     let mut arguments = std::env::args().skip(1).peekable();
     if arguments.peek().is_some_and(|first| first == "worker") {
-        return workers::serve(arguments.skip(1).collect());
+        return workers::serve(&arguments.skip(1).collect::<Vec<_>>());
     }
     let mut plan = Plan {
         benches: Vec::new(),

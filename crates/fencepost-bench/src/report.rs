@@ -42,7 +42,10 @@ impl Report {
         if self.json {
             return;
         }
-        println!("{:<12} {:<8} {:<22} {:>6}  {:<28} {:>14}", "bench", "backend", "subject", "tasks", "metric", "value");
+        println!(
+            "{:<12} {:<8} {:<22} {:>6}  {:<28} {:>14}",
+            "bench", "backend", "subject", "tasks", "metric", "value"
+        );
         for figure in &self.figures {
             println!(
                 "{:<12} {:<8} {:<22} {:>6}  {:<28} {:>14}",
@@ -59,16 +62,28 @@ impl Report {
 
 fn shown(figure: &Figure) -> String {
     let value = figure.value;
-    let number = if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.3}") };
+    let number = if value >= 1000.0 {
+        format!("{value:.0}")
+    } else {
+        format!("{value:.3}")
+    };
     format!("{number} {}", figure.unit)
 }
 
 /// The value below which this share of the samples lies.
 pub(crate) fn percentile(samples: &mut [f64], share: f64) -> f64 {
     samples.sort_by(f64::total_cmp);
-    #[allow(clippy::cast_possible_truncation, clippy::cast_sign_loss, clippy::cast_precision_loss, reason = "an index")]
+    #[allow(
+        clippy::cast_possible_truncation,
+        clippy::cast_sign_loss,
+        clippy::cast_precision_loss,
+        reason = "an index"
+    )]
     let at = (samples.len() as f64 * share) as usize;
-    samples.get(at.min(samples.len().saturating_sub(1))).copied().unwrap_or(0.0)
+    samples
+        .get(at.min(samples.len().saturating_sub(1)))
+        .copied()
+        .unwrap_or(0.0)
 }
 
 /// Jain's fairness: 1 if all got the same, 1/n if one got everything.
@@ -77,5 +92,9 @@ pub(crate) fn jain(shares: &[f64]) -> f64 {
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     #[allow(clippy::cast_precision_loss, reason = "a handful")]
     let count = shares.len() as f64;
-    if squares == 0.0 { 0.0 } else { sum * sum / (count * squares) }
+    if squares == 0.0 {
+        0.0
+    } else {
+        sum * sum / (count * squares)
+    }
 }

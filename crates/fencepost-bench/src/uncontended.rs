@@ -27,7 +27,15 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
         let found = workers::run("uncontended", &url, 4, 16, plan.length);
         tell(report, "sqlite", "4 processes", 64, &found);
         let shares: Vec<f64> = found.iter().map(|found| pairs(found) / found.wall).collect();
-        report.add(figure("sqlite", "4 processes", 64, "fairness between processes", jain(&shares), "Jain", 4));
+        report.add(figure(
+            "sqlite",
+            "4 processes",
+            64,
+            "fairness between processes",
+            jain(&shares),
+            "Jain",
+            4,
+        ));
     }
 }
 
@@ -77,9 +85,20 @@ pub(crate) async fn work(client: &Client, tasks: usize, length: Duration) -> Fou
 
 fn tell(report: &mut Report, backend: &str, subject: &str, tasks: usize, found: &[Found]) {
     let rate: f64 = found.iter().map(|found| pairs(found) / found.wall).sum();
-    let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
+    let mut waits: Vec<f64> = found
+        .iter()
+        .flat_map(|found| found.waits.iter().copied())
+        .collect();
     let samples = waits.len();
-    report.add(figure(backend, subject, tasks, "pairs per second", rate, "/s", samples));
+    report.add(figure(
+        backend,
+        subject,
+        tasks,
+        "pairs per second",
+        rate,
+        "/s",
+        samples,
+    ));
     let p50 = report::percentile(&mut waits, 0.5) * 1e6;
     report.add(figure(backend, subject, tasks, "pair p50", p50, "µs", samples));
     let p99 = percentile(&mut waits, 0.99) * 1e6;
@@ -101,5 +120,14 @@ fn figure(
     samples: usize,
 ) -> Figure {
     let (backend, subject) = (backend.to_owned(), subject.to_owned());
-    Figure { bench: "uncontended", backend, subject, tasks, metric, value, unit, samples }
+    Figure {
+        bench: "uncontended",
+        backend,
+        subject,
+        tasks,
+        metric,
+        value,
+        unit,
+        samples,
+    }
 }

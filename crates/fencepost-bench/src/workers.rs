@@ -24,13 +24,21 @@ pub(crate) struct Found {
 
 /// A runtime as an application would have it.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
+    tokio::runtime::Builder::new_multi_thread()
+        .worker_threads(2)
+        .enable_all()
+        .build()
+        .expect("a runtime")
 }
 
 /// The worker's side.
-pub(crate) fn serve(arguments: Vec<String>) -> ExitCode {
-    let [kind, url, tasks, millis] = arguments.as_slice() else { return ExitCode::from(2) };
-    let (Ok(tasks), Ok(millis)) = (tasks.parse(), millis.parse()) else { return ExitCode::from(2) };
+pub(crate) fn serve(arguments: &[String]) -> ExitCode {
+    let [kind, url, tasks, millis] = arguments else {
+        return ExitCode::from(2);
+    };
+    let (Ok(tasks), Ok(millis)) = (tasks.parse(), millis.parse()) else {
+        return ExitCode::from(2);
+    };
     let length = Duration::from_millis(millis);
     let found = runtime().block_on(async {
         let client = fencepost::connect(url).await.expect("the storage is there");
@@ -50,12 +58,20 @@ pub(crate) fn serve(arguments: Vec<String>) -> ExitCode {
 
 /// Lets this many workers work at the same time.
 pub(crate) fn run(kind: &str, url: &str, processes: usize, tasks: usize, length: Duration) -> Vec<Found> {
-    let mut workers: Vec<Worker> = (0..processes).map(|_| Worker::start(kind, url, tasks, length)).collect();
+    let mut workers: Vec<Worker> = (0..processes)
+        .map(|_| Worker::start(kind, url, tasks, length))
+        .collect();
     for worker in &mut workers {
         worker.line();
     }
     for worker in &mut workers {
-        worker.child.stdin.take().expect("a pipe").write_all(b"go\n").expect("it listens");
+        worker
+            .child
+            .stdin
+            .take()
+            .expect("a pipe")
+            .write_all(b"go\n")
+            .expect("it listens");
     }
     workers.iter_mut().map(Worker::finish).collect()
 }
@@ -68,7 +84,13 @@ struct Worker {
 impl Worker {
     fn start(kind: &str, url: &str, tasks: usize, length: Duration) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["worker", kind, url, &tasks.to_string(), &length.as_millis().to_string()])
+            .args([
+                "worker",
+                kind,
+                url,
+                &tasks.to_string(),
+                &length.as_millis().to_string(),
+            ])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

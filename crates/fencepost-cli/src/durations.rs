@@ -102,44 +102,35 @@ fn amount(number: &str, unit: u64) -> Result<u64, Malformed> {
 
 /// Writes a duration for people, with its two largest units: `2m10s`.
 pub(crate) fn show(duration: Duration) -> String {
-    if duration < Duration::from_secs(1) {
-        return if duration.is_zero() { "0s".into() } else { format!("{}ms", duration.as_millis().max(1)) };
+    if duration.is_zero() || duration >= Duration::from_secs(1) {
+        return parts(duration.as_secs()).into_iter().take(2).collect();
     }
-    let mut left = duration.as_secs() * NANOS_PER_SECOND;
-    let mut text = String::new();
-    for (at, (unit, nanos)) in UNITS.iter().enumerate() {
-        if left < *nanos {
-            continue;
-        }
-        text = format!("{}{unit}", left / nanos);
-        left %= nanos;
-        if let Some((unit, nanos)) = UNITS.get(at + 1).filter(|(_, nanos)| left >= *nanos) {
-            text.push_str(&format!("{}{unit}", left / nanos));
-        }
-        break;
-    }
-    text
+    format!("{}ms", duration.as_millis().max(1))
 }
 
 /// Writes a duration exactly, in the notation that [`parse`] reads.
 pub(crate) fn exact(duration: Duration) -> String {
-    if duration.subsec_nanos() == 0 { show_all(duration.as_secs()) } else { format!("{}s", duration.as_secs_f64()) }
+    if duration.subsec_nanos() == 0 {
+        return parts(duration.as_secs()).concat();
+    }
+    format!("{}s", duration.as_secs_f64())
 }
 
-fn show_all(seconds: u64) -> String {
-    if seconds == 0 {
-        return "0s".into();
-    }
+/// The parts from the largest unit that fits on, without zeros at the end.
+fn parts(seconds: u64) -> Vec<String> {
     let mut left = seconds;
-    let mut text = String::new();
+    let mut parts = Vec::new();
     for (unit, nanos) in &UNITS[..4] {
         let size = nanos / NANOS_PER_SECOND;
-        if left >= size {
-            text.push_str(&format!("{}{unit}", left / size));
-            left %= size;
+        let count = left / size;
+        left %= size;
+        if count > 0 || *unit == "s" && seconds == 0 {
+            parts.push(format!("{count}{unit}"));
+        } else if !parts.is_empty() && left > 0 {
+            parts.push(String::new());
         }
     }
-    text
+    parts
 }
 
 #[cfg(test)]

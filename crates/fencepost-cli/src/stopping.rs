@@ -71,10 +71,7 @@ impl Stopping {
     /// What is to be done now.
     pub(crate) fn step(&mut self, now: Moment, lease: Lease) -> Step {
         let term = self.begin(now, lease);
-        if self.killed || self.next(lease) > now {
-            return term;
-        }
-        if self.kill_at.is_none() {
+        if self.kill_at.is_none() || self.next(lease) > now {
             return term;
         }
         self.killed = true;

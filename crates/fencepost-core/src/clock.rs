@@ -38,7 +38,10 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, rhs: Duration) -> Self {
-        Self(self.0.saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -46,7 +49,10 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     fn sub(self, rhs: Duration) -> Self {
-        Self(self.0.saturating_sub(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
+        Self(
+            self.0
+                .saturating_sub(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)),
+        )
     }
 }
 
@@ -63,7 +69,9 @@ pub fn valid_until(sent: Moment, ttl: Duration) -> Moment {
 /// The wall clock, as time since 1970. For people and for the first token of a storage, never for leases.
 #[allow(clippy::disallowed_methods, reason = "this is the place")]
 pub fn wall_time() -> Duration {
-    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
+    std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .unwrap_or_default()
 }
 
 /// Where a client reads its time.
@@ -192,9 +200,15 @@ impl Default for ManualClock {
 impl ManualClock {
     /// A clock that stands at one hour after its start.
     pub fn new() -> Self {
-        let state =
-            ManualState { now: Moment::START + Duration::from_secs(3600), next_id: 0, timers: Vec::new() };
-        Self(Arc::new(ManualShared { state: Mutex::new(state), changed: Condvar::new() }))
+        let state = ManualState {
+            now: Moment::START + Duration::from_secs(3600),
+            next_id: 0,
+            timers: Vec::new(),
+        };
+        Self(Arc::new(ManualShared {
+            state: Mutex::new(state),
+            changed: Condvar::new(),
+        }))
     }
 
     /// Moves time on, timer by timer, and returns when everybody woken on the way has armed a timer again.
@@ -207,7 +221,11 @@ impl ManualClock {
             while state.timers.iter().any(|slot| slot.armed.is_none()) {
                 state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            let due = state.timers.iter_mut().filter(|slot| slot.armed <= Some(target)).min_by_key(|slot| slot.armed);
+            let due = state
+                .timers
+                .iter_mut()
+                .filter(|slot| slot.armed <= Some(target))
+                .min_by_key(|slot| slot.armed);
             let Some(slot) = due else { break };
             let at = slot.armed.take().unwrap_or(target);
             let waker = slot.waker.take();
@@ -224,7 +242,11 @@ impl ManualClock {
         let mut state = self.state();
         state.now = state.now + by;
         let now = state.now;
-        for slot in state.timers.iter_mut().filter(|slot| slot.armed.is_some_and(|at| at <= now)) {
+        for slot in state
+            .timers
+            .iter_mut()
+            .filter(|slot| slot.armed.is_some_and(|at| at <= now))
+        {
             slot.armed = None;
             if let Some(waker) = slot.waker.take() {
                 waker.wake();
@@ -252,15 +274,26 @@ impl ManualTimer {
         let mut state = clock.state();
         let id = state.next_id;
         state.next_id += 1;
-        state.timers.push(Slot { id, armed: None, waker: None });
+        state.timers.push(Slot {
+            id,
+            armed: None,
+            waker: None,
+        });
         drop(state);
-        Self { clock: clock.clone(), id }
+        Self {
+            clock: clock.clone(),
+            id,
+        }
     }
 
     fn with_slot<T>(&self, act: impl FnOnce(&mut Slot, Moment) -> T) -> Option<T> {
         let mut state = self.clock.state();
         let now = state.now;
-        let out = state.timers.iter_mut().find(|slot| slot.id == self.id).map(|slot| act(slot, now));
+        let out = state
+            .timers
+            .iter_mut()
+            .find(|slot| slot.id == self.id)
+            .map(|slot| act(slot, now));
         drop(state);
         self.clock.0.changed.notify_all();
         out
@@ -311,7 +344,9 @@ mod system {
 
     pub(super) fn now() -> Moment {
         let now = clock_gettime(ClockId::Boottime);
-        Moment::from_nanos(u64::try_from(now.tv_sec).unwrap_or(0) * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0))
+        Moment::from_nanos(
+            u64::try_from(now.tv_sec).unwrap_or(0) * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0),
+        )
     }
 
     #[derive(Debug)]
@@ -322,11 +357,20 @@ mod system {
 
     impl Timer {
         pub(super) fn new() -> std::io::Result<Self> {
-            let fd = timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
+            let fd = timerfd_create(
+                TimerfdClockId::Boottime,
+                TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
+            )?;
             // SAFETY: the `OwnedFd` is moved in, stays open and is the same until the `AsyncFd` is dropped.
-            #[allow(unsafe_code, reason = "the one place: tokio has no safe way to watch a timer's descriptor")]
+            #[allow(
+                unsafe_code,
+                reason = "the one place: tokio has no safe way to watch a timer's descriptor"
+            )]
             let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
-            Ok(Self { fd, armed: Moment::NEVER })
+            Ok(Self {
+                fd,
+                armed: Moment::NEVER,
+            })
         }
 
         pub(super) fn arm(&mut self, at: Moment) {
@@ -344,7 +388,13 @@ mod system {
                 tv_sec: i64::try_from(nanos / NANOS).unwrap_or(i64::MAX),
                 tv_nsec: i64::try_from(nanos % NANOS).unwrap_or(0),
             };
-            let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
+            let spec = Itimerspec {
+                it_interval: Timespec {
+                    tv_sec: 0,
+                    tv_nsec: 0,
+                },
+                it_value: value,
+            };
             if timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec).is_ok() {
                 self.armed = at;
             }
@@ -381,7 +431,9 @@ mod system {
 
     pub(super) fn now() -> Moment {
         let now = clock_gettime(ClockId::Monotonic);
-        Moment::from_nanos(u64::try_from(now.tv_sec).unwrap_or(0) * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0))
+        Moment::from_nanos(
+            u64::try_from(now.tv_sec).unwrap_or(0) * NANOS + u64::try_from(now.tv_nsec).unwrap_or(0),
+        )
     }
 
     #[derive(Debug)]
@@ -414,7 +466,10 @@ mod tests {
     #[test]
     fn validity_is_shorter_than_the_lease_by_the_drift() {
         let sent = Moment::START + Duration::from_secs(5);
-        assert_eq!(valid_until(sent, Duration::from_secs(30)), sent + Duration::from_millis(30_000 - 302));
+        assert_eq!(
+            valid_until(sent, Duration::from_secs(30)),
+            sent + Duration::from_millis(30_000 - 302)
+        );
         assert_eq!(valid_until(sent, Duration::from_millis(1)), sent);
     }
 
@@ -428,13 +483,16 @@ mod tests {
             let (clock, seen) = (clock.clone(), seen.clone());
             let mut timer = clock.timer().unwrap();
             move || {
-                tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
-                    for round in 1..=3 {
-                        timer.arm(start + Duration::from_secs(10) * round);
-                        timer.fired().await;
-                        seen.lock().unwrap().push(clock.now().since(start).as_secs());
-                    }
-                });
+                tokio::runtime::Builder::new_current_thread()
+                    .build()
+                    .unwrap()
+                    .block_on(async {
+                        for round in 1..=3 {
+                            timer.arm(start + Duration::from_secs(10) * round);
+                            timer.fired().await;
+                            seen.lock().unwrap().push(clock.now().since(start).as_secs());
+                        }
+                    });
             }
         });
         manual.advance(Duration::from_secs(35));
@@ -445,7 +503,10 @@ mod tests {
 
     #[test]
     fn system_timer_fires_after_its_moment() {
-        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_io()
+            .build()
+            .unwrap();
         runtime.block_on(async {
             let clock = Clock::system();
             let at = clock.now() + Duration::from_millis(5);

@@ -9,9 +9,9 @@ use tokio::sync::{Notify, oneshot};
 
 use crate::backend::{Cell, Keep, Op, Reply};
 use crate::clock::Moment;
-use crate::engine::{Answer, Command, Handle, closed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, LostReason, Want};
+use crate::handle::{Answer, Command, Handle, closed};
 use crate::name::LockName;
 use crate::token::{FencingToken, StorageId};
 
@@ -26,7 +26,12 @@ pub(crate) struct Hold {
 impl Hold {
     pub(crate) fn new(grant: Grant, valid_until: Moment) -> Self {
         let valid_until = AtomicU64::new(valid_until.as_nanos());
-        Self { grant, valid_until, lost: OnceLock::new(), changed: Notify::new() }
+        Self {
+            grant,
+            valid_until,
+            lost: OnceLock::new(),
+            changed: Notify::new(),
+        }
     }
 
     /// Sets until when it is valid now; false if it is lost, which is for ever.
@@ -57,7 +62,10 @@ struct Stake {
 
 impl Stake {
     fn release(&self, told: Option<Answer>) -> Result<()> {
-        self.handle.submit(Command::Release { owner: self.hold.grant.attempt.owner, told })
+        self.handle.submit(Command::Release {
+            owner: self.hold.grant.attempt.owner,
+            told,
+        })
     }
 }
 
@@ -91,7 +99,13 @@ pub struct Guard {
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, handle: Arc<Handle>) -> Self {
-        Self { stake: Arc::new(Stake { hold, handle, settled: false }) }
+        Self {
+            stake: Arc::new(Stake {
+                hold,
+                handle,
+                settled: false,
+            }),
+        }
     }
 
     fn hold(&self) -> &Hold {
@@ -186,7 +200,9 @@ impl Guard {
 
     /// Hands the same grant to another task: the lock is released when the last of its guards goes.
     pub fn share(&self) -> Self {
-        Self { stake: self.stake.clone() }
+        Self {
+            stake: self.stake.clone(),
+        }
     }
 
     /// Writes the lock's cell, up to [`Cell::MAX_BYTES`]. The storage checks that the lock is still held.
@@ -199,13 +215,22 @@ impl Guard {
     pub async fn write_cell(&self, bytes: impl Into<Arc<[u8]>>, keep: Keep) -> Result<()> {
         let bytes = bytes.into();
         if bytes.len() > Cell::MAX_BYTES {
-            let text = format!("a cell may have {} bytes, this value has {}", Cell::MAX_BYTES, bytes.len());
+            let text = format!(
+                "a cell may have {} bytes, this value has {}",
+                Cell::MAX_BYTES,
+                bytes.len()
+            );
             return Err(Error::new(ErrorKind::BadConfig, text));
         }
         self.check()?;
         let grant = self.hold().grant.clone();
         let describe = grant.attempt.describe();
-        let op = Op::WriteCell { grant, name: self.name().clone(), bytes, keep };
+        let op = Op::WriteCell {
+            grant,
+            name: self.name().clone(),
+            bytes,
+            keep,
+        };
         match call(&self.stake.handle, op).await? {
             Reply::Written => Ok(()),
             _ => Err(Error::lost(&describe, LostReason::NotHeld)),
@@ -229,7 +254,9 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future does not undo the release, which goes on in the background.
     pub async fn release(self) -> Result<()> {
-        let Some(mut stake) = Arc::into_inner(self.stake) else { return Ok(()) };
+        let Some(mut stake) = Arc::into_inner(self.stake) else {
+            return Ok(());
+        };
         stake.settled = true;
         let (told, outcome) = oneshot::channel();
         let outcome = match stake.release(Some(Answer(told))) {

@@ -75,7 +75,13 @@ impl Keeper {
         hold_until: Moment,
     ) {
         self.forget(owner);
-        let lease = Lease { kept, ttl, counted_from, due: first, hold_until };
+        let lease = Lease {
+            kept,
+            ttl,
+            counted_from,
+            due: first,
+            hold_until,
+        };
         self.agenda.insert((lease.next(), owner));
         self.leases.insert(owner, lease);
     }
@@ -94,7 +100,9 @@ impl Keeper {
 
     /// Whether this owner is kept as a grant.
     pub fn holds(&self, owner: Owner) -> bool {
-        self.leases.get(&owner).is_some_and(|lease| lease.kept == Kept::Grant)
+        self.leases
+            .get(&owner)
+            .is_some_and(|lease| lease.kept == Kept::Grant)
     }
 
     /// Whether anything is kept.
@@ -104,7 +112,11 @@ impl Keeper {
 
     /// The owners of all grants.
     pub fn grants(&self) -> Vec<Owner> {
-        self.leases.iter().filter(|(_, lease)| lease.kept == Kept::Grant).map(|(owner, _)| *owner).collect()
+        self.leases
+            .iter()
+            .filter(|(_, lease)| lease.kept == Kept::Grant)
+            .map(|(owner, _)| *owner)
+            .collect()
     }
 
     /// A renewal that was sent at `sent` has succeeded with this ttl. Returns until when the lease is now valid, or
@@ -153,13 +165,25 @@ impl Keeper {
         let near: Vec<Owner> = self
             .agenda
             .iter()
-            .take_while(|(at, owner)| *at <= now + self.leases.get(owner).map_or(Duration::ZERO, |lease| lease.ttl / 12))
+            .take_while(|(at, owner)| {
+                *at <= now
+                    + self
+                        .leases
+                        .get(owner)
+                        .map_or(Duration::ZERO, |lease| lease.ttl / 12)
+            })
             .map(|(_, owner)| *owner)
             .collect();
         for owner in near {
-            let Some(lease) = self.leases.get(&owner) else { continue };
+            let Some(lease) = self.leases.get(&owner) else {
+                continue;
+            };
             if now >= lease.ends() {
-                let reason = if now >= lease.hold_until { LostReason::MaxHold } else { LostReason::Expired };
+                let reason = if now >= lease.hold_until {
+                    LostReason::MaxHold
+                } else {
+                    LostReason::Expired
+                };
                 self.forget(owner);
                 actions.push(Action::Lose(owner, reason));
             } else if lease.due <= now + lease.ttl / 12 {
@@ -199,7 +223,14 @@ mod tests {
     fn held(hold_until: Moment) -> (Keeper, Owner) {
         let mut keeper = Keeper::default();
         let owner = Owner::random();
-        keeper.keep(owner, Kept::Grant, at(0), TTL, Keeper::first_renewal(at(0), TTL), hold_until);
+        keeper.keep(
+            owner,
+            Kept::Grant,
+            at(0),
+            TTL,
+            Keeper::first_renewal(at(0), TTL),
+            hold_until,
+        );
         (keeper, owner)
     }
 
@@ -288,7 +319,14 @@ mod tests {
         let mut keeper = Keeper::default();
         for second in 0..1000 {
             let sent = at(0) + Duration::from_millis(second);
-            keeper.keep(Owner::random(), Kept::Grant, sent, TTL, Keeper::first_renewal(sent, TTL), Moment::NEVER);
+            keeper.keep(
+                Owner::random(),
+                Kept::Grant,
+                sent,
+                TTL,
+                Keeper::first_renewal(sent, TTL),
+                Moment::NEVER,
+            );
         }
         assert_eq!(keeper.tick(at(4)).len(), 1000);
     }

@@ -12,6 +12,7 @@ mod engine;
 mod error;
 mod grant;
 mod guard;
+mod handle;
 pub mod keeper;
 pub mod line;
 mod lock;

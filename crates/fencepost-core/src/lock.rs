@@ -10,10 +10,10 @@ use tokio::sync::oneshot;
 
 use crate::backend::Queue;
 use crate::clock::Moment;
-use crate::engine::{Caller, Command, Handle, closed};
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Attempt, Mode, Rule, Want};
 use crate::guard::Guard;
+use crate::handle::{Caller, Command, Handle, closed};
 use crate::name::LockName;
 use crate::token::Owner;
 use crate::waiting::AttemptId;
@@ -91,7 +91,12 @@ impl Lock {
 
     /// Adds a fact about the holder for others to see.
     pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.meta = self.meta.iter().cloned().chain([(key.into(), value.into())]).collect();
+        self.meta = self
+            .meta
+            .iter()
+            .cloned()
+            .chain([(key.into(), value.into())])
+            .collect();
         self
     }
 
@@ -121,7 +126,10 @@ impl Lock {
         };
         let waited_out = |what: &str| {
             let wait = self.wait.unwrap_or_default();
-            Error::new(ErrorKind::WaitedOut, format!("{what} did not become free within {wait:?}"))
+            Error::new(
+                ErrorKind::WaitedOut,
+                format!("{what} did not become free within {wait:?}"),
+            )
         };
         match self.attempt(queue, until).await {
             Ok(Some(guard)) => Ok(guard),
@@ -161,15 +169,29 @@ impl Lock {
         format!("lock {}", names.join(", "))
     }
 
-    fn attempt(&self, queue: Queue, until: Moment) -> impl Future<Output = Result<Option<Guard>>> + Send + use<> {
+    fn attempt(
+        &self,
+        queue: Queue,
+        until: Moment,
+    ) -> impl Future<Output = Result<Option<Guard>>> + Send + use<> {
         let prepared = self.prepare();
         let (handle, max_hold) = (self.handle.clone(), self.max_hold);
         async move {
             let attempt = Arc::new(prepared?);
             let (answer, verdict) = oneshot::channel();
             let id = handle.next_id();
-            let caller = Caller { answer, handle: handle.clone(), max_hold };
-            handle.submit(Command::Acquire { id, attempt, queue, until, caller })?;
+            let caller = Caller {
+                answer,
+                handle: handle.clone(),
+                max_hold,
+            };
+            handle.submit(Command::Acquire {
+                id,
+                attempt,
+                queue,
+                until,
+                caller,
+            })?;
             let mut abandon = Abandon(Some((handle, id)));
             let verdict = verdict.await.unwrap_or_else(|_| Err(closed()));
             abandon.0 = None;
@@ -192,7 +214,13 @@ impl Lock {
         }
         Ok(Attempt {
             owner: Owner::random(),
-            wants: names.iter().map(|name| Want { name: name.clone(), mode: self.mode }).collect(),
+            wants: names
+                .iter()
+                .map(|name| Want {
+                    name: name.clone(),
+                    mode: self.mode,
+                })
+                .collect(),
             rule: self.rule,
             ttl: self.ttl,
             label: self.label.clone(),

@@ -70,6 +70,12 @@ impl fmt::Debug for LockName {
     }
 }
 
+impl AsRef<str> for LockName {
+    fn as_ref(&self) -> &str {
+        &self.0
+    }
+}
+
 impl Borrow<str> for LockName {
     fn borrow(&self) -> &str {
         &self.0
@@ -90,7 +96,18 @@ mod tests {
 
     #[test]
     fn hostile_names_are_names() {
-        for name in ["a", "..", "/", "{}", "%s", "'; DROP TABLE holders; --", "*", "Ä", "🔒", " "] {
+        for name in [
+            "a",
+            "..",
+            "/",
+            "{}",
+            "%s",
+            "'; DROP TABLE holders; --",
+            "*",
+            "Ä",
+            "🔒",
+            " ",
+        ] {
             assert_eq!(LockName::new(name).unwrap().as_str(), name);
         }
         assert!(LockName::new("x".repeat(512)).is_ok());

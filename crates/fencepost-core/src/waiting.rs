@@ -109,7 +109,11 @@ struct Entry<C> {
 
 impl<C> Entry<C> {
     fn next(&self) -> Moment {
-        let until = if self.caller.is_some() { self.until } else { Moment::NEVER };
+        let until = if self.caller.is_some() {
+            self.until
+        } else {
+            Moment::NEVER
+        };
         match self.phase {
             Phase::AskAgain => self.again.min(until),
             Phase::LeaveAgain => self.again,
@@ -129,7 +133,11 @@ pub struct Waiting<C> {
 
 impl<C> Default for Waiting<C> {
     fn default() -> Self {
-        Self { entries: HashMap::new(), by_owner: HashMap::new(), agenda: BTreeSet::new() }
+        Self {
+            entries: HashMap::new(),
+            by_owner: HashMap::new(),
+            agenda: BTreeSet::new(),
+        }
     }
 }
 
@@ -184,7 +192,11 @@ impl<C> Waiting<C> {
 
     /// The attempts that somebody still waits for.
     pub fn awaited(&self) -> Vec<AttemptId> {
-        self.entries.iter().filter(|(_, entry)| entry.caller.is_some()).map(|(id, _)| *id).collect()
+        self.entries
+            .iter()
+            .filter(|(_, entry)| entry.caller.is_some())
+            .map(|(id, _)| *id)
+            .collect()
     }
 
     /// The storage has answered a request that was sent at `sent`.
@@ -197,7 +209,9 @@ impl<C> Waiting<C> {
         reply: Result<Reply>,
         now: Moment,
     ) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get(&id) else { return Vec::new() };
+        let Some(entry) = self.entries.get(&id) else {
+            return Vec::new();
+        };
         if entry.attempt.owner != owner {
             return Vec::new();
         }
@@ -212,12 +226,17 @@ impl<C> Waiting<C> {
 
     /// The storage has pushed a grant.
     pub fn handed_over(&mut self, owner: Owner, award: Award, now: Moment) -> Vec<Action<C>> {
-        let Some(id) = self.by_owner.get(&owner).copied() else { return Vec::new() };
+        let Some(id) = self.by_owner.get(&owner).copied() else {
+            return Vec::new();
+        };
         match self.entries.get(&id).map(|entry| entry.phase) {
             // The grant came after the newest request that did not know of it yet.
-            Some(Phase::Asking { sent: counted_from } | Phase::Queued { confirmed: counted_from }) => {
-                self.granted(id, award, counted_from, GrantedBy::HandOver, now)
-            }
+            Some(
+                Phase::Asking { sent: counted_from }
+                | Phase::Queued {
+                    confirmed: counted_from,
+                },
+            ) => self.granted(id, award, counted_from, GrantedBy::HandOver, now),
             _ => Vec::new(),
         }
     }
@@ -255,19 +274,32 @@ impl<C> Waiting<C> {
         actions
     }
 
-    fn ask_answered(&mut self, id: AttemptId, sent: Moment, reply: Result<Reply>, now: Moment) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get_mut(&id) else { return Vec::new() };
+    fn ask_answered(
+        &mut self,
+        id: AttemptId,
+        sent: Moment,
+        reply: Result<Reply>,
+        now: Moment,
+    ) -> Vec<Action<C>> {
+        let Some(entry) = self.entries.get_mut(&id) else {
+            return Vec::new();
+        };
         match reply {
             Ok(Reply::Granted(award)) => self.granted(id, award, sent, GrantedBy::Answer, now),
             Ok(Reply::Waiting { turn_in, .. }) => {
                 let ticket = Action::KeepTicket(entry.attempt.clone(), sent, turn_in);
                 self.change(id, |entry| entry.phase = Phase::Queued { confirmed: sent });
-                if self.is_awaited(id) { vec![ticket] } else { self.leave_line(id, now) }
+                if self.is_awaited(id) {
+                    vec![ticket]
+                } else {
+                    self.leave_line(id, now)
+                }
             }
             Ok(_) => self.finish(id, Verdict::Busy),
             Err(error) => {
                 entry.unknown |= error.kind() == ErrorKind::OutcomeUnknown;
-                if entry.caller.is_some() && error.kind() == ErrorKind::OutcomeUnknown && entry.sends < SENDS {
+                if entry.caller.is_some() && error.kind() == ErrorKind::OutcomeUnknown && entry.sends < SENDS
+                {
                     self.change(id, |entry| {
                         entry.again = now + entry.attempt.ttl / 12;
                         entry.phase = Phase::AskAgain;
@@ -277,12 +309,22 @@ impl<C> Waiting<C> {
                 let verdict = Verdict::Failed(
                     error.while_doing(format_args!("could not acquire {}", entry.attempt.describe())),
                 );
-                if entry.unknown { self.undo(id, verdict, now) } else { self.finish(id, verdict) }
+                if entry.unknown {
+                    self.undo(id, verdict, now)
+                } else {
+                    self.finish(id, verdict)
+                }
             }
         }
     }
 
-    fn check_answered(&mut self, id: AttemptId, sent: Moment, reply: Result<Reply>, now: Moment) -> Vec<Action<C>> {
+    fn check_answered(
+        &mut self,
+        id: AttemptId,
+        sent: Moment,
+        reply: Result<Reply>,
+        now: Moment,
+    ) -> Vec<Action<C>> {
         match reply {
             Ok(Reply::Granted(award)) => self.granted(id, award, sent, GrantedBy::Answer, now),
             Ok(Reply::Waiting { .. }) => {
@@ -295,16 +337,23 @@ impl<C> Waiting<C> {
             }
             Ok(_) => self.ask_anew(id, now),
             // Away for a while: the place is kept, and the keeper checks again.
-            Err(error) if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown) => Vec::new(),
+            Err(error) if matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown) => {
+                Vec::new()
+            }
             Err(error) => self.refuse(id, Verdict::Failed(error), now),
         }
     }
 
     fn leave_answered(&mut self, id: AttemptId, reply: Result<Reply>, now: Moment) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get(&id) else { return Vec::new() };
+        let Some(entry) = self.entries.get(&id) else {
+            return Vec::new();
+        };
         match reply {
             Ok(Reply::HadBeenGranted(award)) => {
-                let grant = Grant { attempt: entry.attempt.clone(), award };
+                let grant = Grant {
+                    attempt: entry.attempt.clone(),
+                    award,
+                };
                 self.remove(id);
                 vec![Action::GiveBack(grant)]
             }
@@ -330,10 +379,15 @@ impl<C> Waiting<C> {
         by: GrantedBy,
         now: Moment,
     ) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get(&id) else { return Vec::new() };
+        let Some(entry) = self.entries.get(&id) else {
+            return Vec::new();
+        };
         let attempt = entry.attempt.clone();
         let queued = matches!(entry.phase, Phase::Queued { .. });
-        let grant = Grant { attempt: attempt.clone(), award };
+        let grant = Grant {
+            attempt: attempt.clone(),
+            award,
+        };
         let mut actions = Vec::new();
         if queued {
             actions.push(Action::DropTicket(attempt.owner));
@@ -342,7 +396,14 @@ impl<C> Waiting<C> {
             self.remove(id);
             actions.push(Action::GiveBack(grant));
         } else if valid_until(counted_from, award.ttl) > now {
-            actions.extend(self.finish(id, Verdict::Granted { grant, counted_from, by }));
+            actions.extend(self.finish(
+                id,
+                Verdict::Granted {
+                    grant,
+                    counted_from,
+                    by,
+                },
+            ));
         } else {
             // This process was stopped for longer than the lease: the grant is given back and never shown.
             actions.push(Action::GiveBack(grant));
@@ -358,7 +419,9 @@ impl<C> Waiting<C> {
 
     /// The caller goes; what was asked for is undone if need be.
     fn dismiss(&mut self, id: AttemptId, now: Moment) -> (Option<C>, Vec<Action<C>>) {
-        let Some(entry) = self.entries.get(&id) else { return (None, Vec::new()) };
+        let Some(entry) = self.entries.get(&id) else {
+            return (None, Vec::new());
+        };
         let phase = entry.phase;
         let caller = self.change(id, |entry| entry.caller.take()).flatten();
         let actions = match phase {
@@ -374,7 +437,9 @@ impl<C> Waiting<C> {
     }
 
     fn leave_line(&mut self, id: AttemptId, now: Moment) -> Vec<Action<C>> {
-        let Some(owner) = self.entries.get(&id).map(|entry| entry.attempt.owner) else { return Vec::new() };
+        let Some(owner) = self.entries.get(&id).map(|entry| entry.attempt.owner) else {
+            return Vec::new();
+        };
         self.change(id, |entry| entry.give_up = now + entry.attempt.ttl);
         vec![Action::DropTicket(owner), self.leave(id)]
     }
@@ -393,7 +458,9 @@ impl<C> Waiting<C> {
 
     /// Asks again under a new owner, after a verdict on the old one.
     fn ask_anew(&mut self, id: AttemptId, now: Moment) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get(&id) else { return Vec::new() };
+        let Some(entry) = self.entries.get(&id) else {
+            return Vec::new();
+        };
         let old = entry.attempt.owner;
         if entry.caller.is_none() {
             self.remove(id);
@@ -426,7 +493,10 @@ impl<C> Waiting<C> {
 
     fn finish(&mut self, id: AttemptId, verdict: Verdict) -> Vec<Action<C>> {
         let caller = self.remove(id).and_then(|entry| entry.caller);
-        caller.map(|caller| Action::Finish(caller, verdict)).into_iter().collect()
+        caller
+            .map(|caller| Action::Finish(caller, verdict))
+            .into_iter()
+            .collect()
     }
 
     fn is_awaited(&self, id: AttemptId) -> bool {

@@ -48,7 +48,9 @@ impl Shelf for Desk {
     }
 
     fn reachable(&mut self, client: ClientId) -> bool {
-        self.mailboxes.get(&client).is_some_and(|mailbox| !mailbox.is_closed())
+        self.mailboxes
+            .get(&client)
+            .is_some_and(|mailbox| !mailbox.is_closed())
     }
 }
 
@@ -67,12 +69,19 @@ impl Memory {
     /// An empty storage on this clock, which its clients use too.
     pub fn with_clock(clock: impl Into<Clock>) -> Self {
         let last = u64::try_from(wall_time().as_micros()).unwrap_or_default();
-        let desk = Desk { last, next_client: 1, mailboxes: HashMap::new() };
+        let desk = Desk {
+            last,
+            next_client: 1,
+            mailboxes: HashMap::new(),
+        };
         Self {
             clock: clock.into(),
             id: StorageId::random(),
             faults: Faults::default(),
-            state: Arc::new(Mutex::new(State { book: Book::default(), desk })),
+            state: Arc::new(Mutex::new(State {
+                book: Book::default(),
+                desk,
+            })),
         }
     }
 
@@ -116,7 +125,12 @@ impl Memory {
         let now = self.clock.now();
         let replies = ops.iter().map(|op| book.execute(desk, client, op, now)).collect();
         let touched = std::mem::take(&mut book.touched);
-        for name in touched.holders.iter().map(|(name, _)| name).chain(touched.tickets.iter().map(|(name, ..)| name)) {
+        for name in touched
+            .holders
+            .iter()
+            .map(|(name, _)| name)
+            .chain(touched.tickets.iter().map(|(name, ..)| name))
+        {
             book.tidy_line(name);
         }
         if !touched.departed.is_empty() {
@@ -151,13 +165,22 @@ impl Memory {
         let mut names: Vec<&LockName> = state
             .book
             .lines()
-            .filter(|(name, _)| name.as_str().starts_with(prefix) && page.after.as_ref().is_none_or(|after| *name > after))
+            .filter(|(name, _)| {
+                name.as_str().starts_with(prefix) && page.after.as_ref().is_none_or(|after| *name > after)
+            })
             .map(|(name, _)| name)
             .collect();
         names.sort();
         let mut locks = names
             .into_iter()
-            .filter_map(|name| Some(state.book.line(name)?.state(name, state.book.tickets(), now, wall)))
+            .filter_map(|name| {
+                Some(
+                    state
+                        .book
+                        .line(name)?
+                        .state(name, state.book.tickets(), now, wall),
+                )
+            })
             .filter(|lock| !lock.is_idle())
             .take(page.limit + 1)
             .collect::<Vec<_>>();

@@ -8,16 +8,24 @@ use rusqlite::ErrorCode;
 /// What a failed statement means. A statement that failed had no effect; see [`commit_error`] for the one exception.
 pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, what, hint) = match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => {
-            (ErrorKind::Storage, "the disk is full", Some("make room; nothing that was held is lost"))
-        }
-        Some(ErrorCode::DatabaseCorrupt) => {
-            (ErrorKind::Storage, "the database is corrupt", Some("stop its users and restore or remove the file"))
-        }
-        Some(ErrorCode::NotADatabase) => {
-            (ErrorKind::Storage, "this is not an SQLite database", Some("name another file"))
-        }
-        Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied) => (
+        Some(ErrorCode::DiskFull) => (
+            ErrorKind::Storage,
+            "the disk is full",
+            Some("make room; nothing that was held is lost"),
+        ),
+        Some(ErrorCode::DatabaseCorrupt) => (
+            ErrorKind::Storage,
+            "the database is corrupt",
+            Some("stop its users and restore or remove the file"),
+        ),
+        Some(ErrorCode::NotADatabase) => (
+            ErrorKind::Storage,
+            "this is not an SQLite database",
+            Some("name another file"),
+        ),
+        Some(
+            ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied,
+        ) => (
             ErrorKind::Denied,
             "the database cannot be written",
             Some("a lock needs to write to the file and to the folder it is in"),
@@ -35,10 +43,11 @@ pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
 /// What a failed commit means: unless the disk was full, nobody can tell whether it is on disk.
 pub(crate) fn commit_error(path: &Path, error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
-        Some(ErrorCode::SystemIoFailure) => {
-            Error::new(ErrorKind::OutcomeUnknown, format!("the commit failed: sqlite:{}: {error}", path.display()))
-                .with_source(error)
-        }
+        Some(ErrorCode::SystemIoFailure) => Error::new(
+            ErrorKind::OutcomeUnknown,
+            format!("the commit failed: sqlite:{}: {error}", path.display()),
+        )
+        .with_source(error),
         _ => sqlite_error(path, error),
     }
 }

@@ -9,6 +9,7 @@ mod backend;
 mod config;
 mod error;
 mod host_clock;
+mod identity;
 mod open;
 mod rows;
 mod statements;

@@ -6,7 +6,8 @@ CREATE TABLE storage (
     storage_id  BLOB    NOT NULL,
     last        INTEGER NOT NULL,  -- the last token or place that was handed out
     reserved    INTEGER NOT NULL,  -- none above this is handed out before this is raised on disk
-    clock       INTEGER NOT NULL   -- the clock under which `last` is known to be right
+    clock       INTEGER NOT NULL,  -- the clock under which `last` is known to be right
+    swept_ns    INTEGER NOT NULL   -- when somebody last swept what has ended
 );
 
 CREATE TABLE holders (

@@ -19,11 +19,12 @@ const APPLICATION_ID: i64 = 0x4650_4f53;
 const SCHEMA_VERSION: i64 = 1;
 
 /// What the row of the storage says.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counter {
     pub(crate) last: i64,
     pub(crate) reserved: i64,
     pub(crate) clock: i64,
+    pub(crate) swept: Moment,
 }
 
 /// What a load may do about leases of other clocks.
@@ -47,7 +48,12 @@ pub(crate) struct Statements {
 impl Statements {
     pub(crate) fn new(connection: Connection, path: &Path, clock: i64) -> Self {
         connection.set_prepared_statement_cache_capacity(64);
-        Self { connection, path: path.to_owned(), clock, labels: HashMap::new() }
+        Self {
+            connection,
+            path: path.to_owned(),
+            clock,
+            labels: HashMap::new(),
+        }
     }
 
     fn failed(&self, error: rusqlite::Error) -> Error {
@@ -60,12 +66,18 @@ impl Statements {
     }
 
     fn number(&self, sql: &str) -> Result<i64> {
-        let read = || self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0));
+        let read = || {
+            self.connection
+                .prepare_cached(sql)?
+                .query_row([], |row| row.get(0))
+        };
         read().map_err(|error| self.failed(error))
     }
 
     fn set(&self, pragma: &str) -> Result<()> {
-        self.connection.execute_batch(pragma).map_err(|error| self.failed(error))
+        self.connection
+            .execute_batch(pragma)
+            .map_err(|error| self.failed(error))
     }
 
     /// Makes commits survive a power cut, for the moments when that matters.
@@ -94,18 +106,24 @@ impl Statements {
             (APPLICATION_ID, SCHEMA_VERSION) => {}
             (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => {
                 let text = format!("has schema {newer}, and this program knows {SCHEMA_VERSION} only");
-                return Err(self.refuse(ErrorKind::Storage, &text).with_hint("use a newer fencepost"));
+                return Err(self
+                    .refuse(ErrorKind::Storage, &text)
+                    .with_hint("use a newer fencepost"));
             }
             _ => {
                 let text = "is a database of another program";
-                return Err(self.refuse(ErrorKind::Storage, text).with_hint("name another file"));
+                return Err(self
+                    .refuse(ErrorKind::Storage, text)
+                    .with_hint("name another file"));
             }
         }
         let id: Vec<u8> = self
             .connection
             .query_row("SELECT storage_id FROM storage", [], |row| row.get(0))
             .map_err(|error| self.failed(error))?;
-        let id = id.try_into().map_err(|_| self.refuse(ErrorKind::Storage, "has a damaged storage id"))?;
+        let id = id
+            .try_into()
+            .map_err(|_| self.refuse(ErrorKind::Storage, "has a damaged storage id"))?;
         Ok(StorageId::from_bytes(id))
     }
 
@@ -115,7 +133,7 @@ impl Statements {
             self.set(include_str!("schema.sql"))?;
             self.set(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}"))?;
             self.run(
-                "INSERT INTO storage (id, storage_id, last, reserved, clock) VALUES (1, ?1, ?2, ?3, ?4)",
+                "INSERT INTO storage (id, storage_id, last, reserved, clock, swept_ns) VALUES (1, ?1, ?2, ?3, ?4, 0)",
                 params![StorageId::random().to_bytes(), first, first + reserve, self.clock],
             )?;
             self.commit()
@@ -151,24 +169,43 @@ impl Statements {
 
     pub(crate) fn counter(&self) -> Result<Counter> {
         let read = || {
-            self.connection.prepare_cached("SELECT last, reserved, clock FROM storage")?.query_row([], |row| {
-                Ok(Counter { last: row.get(0)?, reserved: row.get(1)?, clock: row.get(2)? })
-            })
+            self.connection
+                .prepare_cached("SELECT last, reserved, clock, swept_ns FROM storage")?
+                .query_row([], |row| {
+                    let swept = Moment::from_nanos(unsigned(row.get(3)?));
+                    Ok(Counter {
+                        last: row.get(0)?,
+                        reserved: row.get(1)?,
+                        clock: row.get(2)?,
+                        swept,
+                    })
+                })
         };
         read().map_err(|error| self.failed(error))
     }
 
     pub(crate) fn set_counter(&self, counter: Counter) -> Result<()> {
-        let Counter { last, reserved, clock } = counter;
-        self.run("UPDATE storage SET last = ?1, reserved = ?2, clock = ?3", params![last, reserved, clock]).map(drop)
-    }
-
-    pub(crate) fn set_last(&self, last: i64) -> Result<()> {
-        self.run("UPDATE storage SET last = ?1", params![last]).map(drop)
+        let Counter {
+            last,
+            reserved,
+            clock,
+            swept,
+        } = counter;
+        let params = params![last, reserved, clock, signed(swept.as_nanos())];
+        self.run(
+            "UPDATE storage SET last = ?1, reserved = ?2, clock = ?3, swept_ns = ?4",
+            params,
+        )
+        .map(drop)
     }
 
     /// The line of this name, its leases timed on our clock.
-    pub(crate) fn load(&mut self, name: &LockName, now: Moment, sight: Sight) -> Result<Option<(Line, Vec<Ticket>)>> {
+    pub(crate) fn load(
+        &mut self,
+        name: &LockName,
+        now: Moment,
+        sight: Sight,
+    ) -> Result<Option<(Line, Vec<Ticket>)>> {
         let mut line = Line::default();
         for (row_clock, mut holder) in self.holders(name)? {
             let (owner, ttl) = (holder.owner.to_bytes(), holder.ttl);
@@ -184,7 +221,14 @@ impl Statements {
         }
         if let Some((row_clock, mut stored)) = self.cell(name)? {
             if let Keep::For(keep) = stored.keep {
-                stored.until = self.timed(row_clock, name.as_str().as_bytes(), stored.until, keep, now, sight)?;
+                stored.until = self.timed(
+                    row_clock,
+                    name.as_str().as_bytes(),
+                    stored.until,
+                    keep,
+                    now,
+                    sight,
+                )?;
             }
             line.cell = Some(stored);
         }
@@ -194,7 +238,12 @@ impl Statements {
     fn holders(&mut self, name: &LockName) -> Result<Vec<(i64, Holder)>> {
         const SQL: &str = "SELECT clock, owner, token, mode, ttl_ns, until_ns, since_ms, client, names, chosen, label, meta \
              FROM holders WHERE name = ?1 ORDER BY token";
-        let Self { connection, labels, path, .. } = self;
+        let Self {
+            connection,
+            labels,
+            path,
+            ..
+        } = self;
         let read = |row: &Row<'_>| -> rusqlite::Result<Result<(i64, Holder)>> {
             let names: Option<String> = row.get(8)?;
             let names = match names.map(|names| rows::names_of(&names)).transpose() {
@@ -222,7 +271,12 @@ impl Statements {
     fn tickets(&mut self, name: &LockName) -> Result<Vec<(i64, Ticket)>> {
         const SQL: &str = "SELECT clock, seq, owner, ttl_ns, until_ns, since_ms, client, rule, wants, label, meta \
              FROM tickets WHERE name = ?1 ORDER BY seq";
-        let Self { connection, labels, path, .. } = self;
+        let Self {
+            connection,
+            labels,
+            path,
+            ..
+        } = self;
         let read = |row: &Row<'_>| -> rusqlite::Result<Result<(i64, Ticket)>> {
             let wants = match rows::wants_of(&row.get::<_, String>(8)?) {
                 Ok(wants) => wants,
@@ -251,12 +305,27 @@ impl Statements {
     fn cell(&self, name: &LockName) -> Result<Option<(i64, StoredCell)>> {
         let read = |row: &Row<'_>| {
             let bytes: Vec<u8> = row.get(2)?;
-            let cell = Cell { token: FencingToken::new(unsigned(row.get(1)?)), bytes: bytes.into() };
+            let cell = Cell {
+                token: FencingToken::new(unsigned(row.get(1)?)),
+                bytes: bytes.into(),
+            };
             let keep = rows::keep_of(row.get(3)?, row.get(4)?);
-            Ok((row.get(0)?, StoredCell { cell, keep, until: Moment::from_nanos(unsigned(row.get(5)?)) }))
+            Ok((
+                row.get(0)?,
+                StoredCell {
+                    cell,
+                    keep,
+                    until: Moment::from_nanos(unsigned(row.get(5)?)),
+                },
+            ))
         };
         let sql = "SELECT clock, token, bytes, keep, keep_ns, until_ns FROM cells WHERE name = ?1";
-        let find = || self.connection.prepare_cached(sql)?.query_row([name.as_str()], read).optional();
+        let find = || {
+            self.connection
+                .prepare_cached(sql)?
+                .query_row([name.as_str()], read)
+                .optional()
+        };
         find().map_err(|error| self.failed(error))
     }
 
@@ -279,7 +348,9 @@ impl Statements {
         let seen = || {
             let sql = "SELECT until_ns FROM sightings WHERE clock = ?1 AND thing = ?2 AND stamp_ns = ?3";
             let mut statement = self.connection.prepare_cached(sql)?;
-            statement.query_row(params![self.clock, thing, stamp], |row| row.get::<_, i64>(0)).optional()
+            statement
+                .query_row(params![self.clock, thing, stamp], |row| row.get::<_, i64>(0))
+                .optional()
         };
         if let Some(until) = seen().map_err(|error| self.failed(error))? {
             return Ok(Moment::from_nanos(unsigned(until)));
@@ -417,17 +488,32 @@ impl Statements {
         let sql = "SELECT EXISTS (SELECT 1 FROM holders WHERE name = ?1 AND owner = ?2) \
              OR (NOT EXISTS (SELECT 1 FROM holders WHERE name = ?1 AND (clock <> ?3 OR until_ns > ?4)) \
                 AND ?2 = (SELECT owner FROM tickets WHERE name = ?1 ORDER BY seq LIMIT 1))";
-        let params = params![name.as_str(), owner.to_bytes(), self.clock, signed(now.as_nanos())];
-        let ask = || self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0));
+        let params = params![
+            name.as_str(),
+            owner.to_bytes(),
+            self.clock,
+            signed(now.as_nanos())
+        ];
+        let ask = || {
+            self.connection
+                .prepare_cached(sql)?
+                .query_row(params, |row| row.get(0))
+        };
         ask().map_err(|error| self.failed(error))
     }
 
     fn names(&self, sql: &str, params: impl Params) -> Result<Vec<LockName>> {
         let read = || {
             let mut statement = self.connection.prepare_cached(sql)?;
-            statement.query_map(params, |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()
+            statement
+                .query_map(params, |row| row.get::<_, String>(0))?
+                .collect::<rusqlite::Result<Vec<_>>>()
         };
-        read().map_err(|error| self.failed(error))?.into_iter().map(LockName::new).collect()
+        read()
+            .map_err(|error| self.failed(error))?
+            .into_iter()
+            .map(LockName::new)
+            .collect()
     }
 }
 
@@ -440,9 +526,14 @@ fn collect<T>(
 ) -> Result<Vec<T>> {
     let find = || {
         let mut statement = connection.prepare_cached(sql)?;
-        statement.query_map([name.as_str()], read)?.collect::<rusqlite::Result<Vec<_>>>()
+        statement
+            .query_map([name.as_str()], read)?
+            .collect::<rusqlite::Result<Vec<_>>>()
     };
-    find().map_err(|error| sqlite_error(path, error))?.into_iter().collect()
+    find()
+        .map_err(|error| sqlite_error(path, error))?
+        .into_iter()
+        .collect()
 }
 
 fn shared(labels: &mut HashMap<String, Arc<str>>, label: String) -> Arc<str> {

@@ -14,6 +14,7 @@ use fencepost_core::line::{ClientId, Line, Ticket};
 use fencepost_core::{Error, ErrorKind, LockName, Owner, Result};
 use tokio::sync::{mpsc, oneshot};
 
+use crate::identity::FileIdentity;
 use crate::statements::{Counter, Sight, Statements};
 use crate::turnstile::Turnstile;
 use crate::wake::Sockets;
@@ -33,12 +34,27 @@ const SWEPT: i64 = 256;
 /// How many empty lines are remembered.
 const REMEMBERED: usize = 16_384;
 
+/// One flight, and who waits for its answers.
+type Flight = (Vec<Op>, oneshot::Sender<Vec<Result<Reply>>>);
+
 /// What the writer is asked to do.
 pub(crate) enum Job {
-    Execute { ops: Vec<Op>, answer: oneshot::Sender<Vec<Result<Reply>>> },
-    Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
-    List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
-    Stop { answer: oneshot::Sender<()> },
+    Execute {
+        ops: Vec<Op>,
+        answer: oneshot::Sender<Vec<Result<Reply>>>,
+    },
+    Inspect {
+        name: LockName,
+        answer: oneshot::Sender<Result<LockState>>,
+    },
+    List {
+        prefix: String,
+        page: Page,
+        answer: oneshot::Sender<Result<ListPage>>,
+    },
+    Stop {
+        answer: oneshot::Sender<()>,
+    },
 }
 
 /// Where jobs wait for the writer.
@@ -86,7 +102,8 @@ pub(crate) struct Writer {
     pub(crate) looked_at: Option<i64>,
     /// The tickets of this client.
     pub(crate) waiting: HashMap<Owner, LockName>,
-    pub(crate) next_sweep: Moment,
+    /// The file that is open, to tell whether it is still the one at its path.
+    pub(crate) file: FileIdentity,
 }
 
 /// What the book sees of the writer.
@@ -104,7 +121,10 @@ impl Shelf for Desk<'_> {
 
     fn mint(&mut self) -> Result<u64> {
         if self.counter.last >= self.counter.reserved {
-            return Err(Error::new(ErrorKind::Storage, "one operation used up all reserved tokens"));
+            return Err(Error::new(
+                ErrorKind::Storage,
+                "one operation used up all reserved tokens",
+            ));
         }
         self.counter.last += 1;
         Ok(u64::try_from(self.counter.last).unwrap_or_default())
@@ -120,7 +140,11 @@ impl Writer {
     pub(crate) fn run(mut self, inbox: &Inbox) {
         let clock = Clock::system();
         loop {
-            let patience = if self.waiting.is_empty() { SWEEP_EVERY } else { SAFETY_NET };
+            let patience = if self.waiting.is_empty() {
+                SWEEP_EVERY
+            } else {
+                SAFETY_NET
+            };
             let jobs = inbox.take(patience);
             if jobs.is_empty() {
                 self.look_for_lost_wakeups(&clock);
@@ -156,9 +180,9 @@ impl Writer {
     }
 
     /// All flights in one transaction; answers and pushes leave when it is committed.
-    fn fly(&mut self, flights: Vec<(Vec<Op>, oneshot::Sender<Vec<Result<Reply>>>)>, clock: &Clock) {
+    fn fly(&mut self, flights: Vec<Flight>, clock: &Clock) {
         let outcome = self.transact(clock, |writer, now| {
-            let run = |(ops, _): &(Vec<Op>, _)| ops.iter().map(|op| writer.execute(op, now)).collect::<Vec<_>>();
+            let run = |(ops, _): &Flight| ops.iter().map(|op| writer.execute(op, now)).collect::<Vec<_>>();
             Ok(flights.iter().map(run).collect::<Vec<_>>())
         });
         match outcome {
@@ -177,8 +201,28 @@ impl Writer {
     }
 
     fn execute(&mut self, op: &Op, now: Moment) -> Result<Reply> {
-        let Self { statements, counter, sockets, book, client, .. } = self;
-        book.execute(&mut Desk { statements, counter, sockets, now }, *client, op, now)
+        if !self.file.is_in_place {
+            return self.file.answer(op);
+        }
+        let Self {
+            statements,
+            counter,
+            sockets,
+            book,
+            client,
+            ..
+        } = self;
+        book.execute(
+            &mut Desk {
+                statements,
+                counter,
+                sockets,
+                now,
+            },
+            *client,
+            op,
+            now,
+        )
     }
 
     /// One write transaction. If it fails the book is forgotten, because the file did not follow it.
@@ -203,22 +247,22 @@ impl Writer {
         act: impl FnOnce(&mut Self, Moment) -> Result<T>,
     ) -> Result<T> {
         let turn = self.turnstile.enter()?;
+        self.file.look();
         self.statements.begin()?;
         self.read_up()?;
         if self.counter.reserved - self.counter.last < HEADROOM || self.counter.clock != self.clock_id {
             self.reserve()?;
         }
         let now = clock.now();
-        let before = self.counter.last;
+        let before = self.counter;
         let out = act(self, now)?;
-        if now >= self.next_sweep {
+        if now >= self.counter.swept + SWEEP_EVERY {
             self.sweep(now)?;
-            self.next_sweep = now + SWEEP_EVERY;
         }
         let touched = std::mem::take(&mut self.book.touched);
         self.statements.save(&self.book, &touched)?;
-        if self.counter.last != before {
-            self.statements.set_last(self.counter.last)?;
+        if self.counter != before {
+            self.statements.set_counter(self.counter)?;
         }
         self.statements.commit()?;
         self.push();
@@ -248,6 +292,7 @@ impl Writer {
             let micros = i64::try_from(wall_time().as_micros()).unwrap_or(0);
             self.counter.last = self.counter.reserved.max(micros);
             self.counter.clock = self.clock_id;
+            self.counter.swept = Moment::START;
         }
         self.counter.reserved = self.counter.last + RESERVE;
         self.statements.rollback();
@@ -261,10 +306,26 @@ impl Writer {
     }
 
     fn sweep(&mut self, now: Moment) -> Result<()> {
-        let Self { statements, counter, sockets, book, .. } = self;
+        let Self {
+            statements,
+            counter,
+            sockets,
+            book,
+            ..
+        } = self;
         for name in statements.overdue(now, SWEPT)? {
-            book.sweep(&mut Desk { statements, counter, sockets, now }, &name, now)?;
+            book.sweep(
+                &mut Desk {
+                    statements,
+                    counter,
+                    sockets,
+                    now,
+                },
+                &name,
+                now,
+            )?;
         }
+        counter.swept = now;
         statements.forget_sightings().map(drop)
     }
 
@@ -294,7 +355,9 @@ impl Writer {
 
     /// A datagram may get lost: if the file has changed, look whether it is a waiter's turn.
     fn look_for_lost_wakeups(&mut self, clock: &Clock) {
-        let Ok(version) = self.statements.data_version() else { return };
+        let Ok(version) = self.statements.data_version() else {
+            return;
+        };
         if self.looked_at.replace(version) == Some(version) {
             return;
         }
@@ -346,7 +409,10 @@ impl Writer {
     fn state(&mut self, name: &LockName, clock: &Clock) -> Result<LockState> {
         let now = clock.now();
         let (line, tickets) = self.statements.load(name, now, Sight::Look)?.unwrap_or_default();
-        let tickets = tickets.into_iter().map(|ticket| (ticket.attempt.owner, ticket)).collect();
+        let tickets = tickets
+            .into_iter()
+            .map(|ticket| (ticket.attempt.owner, ticket))
+            .collect();
         Ok(line.state(name, &tickets, now, wall_time()))
     }
 }

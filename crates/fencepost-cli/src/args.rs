@@ -1,0 +1,323 @@
+//! The command line: one definition that feeds the parser and the help.
+
+use std::ffi::OsString;
+use std::time::Duration;
+
+use clap::builder::NonEmptyStringValueParser;
+use clap::{Args as ClapArgs, Parser, Subcommand};
+use fencepost::{LockName, Mode};
+
+use crate::durations;
+use crate::exit::Exit;
+use crate::output::{self, Level};
+use crate::words::without_secrets;
+
+/// Hold a lock while a command runs: one after another, on one host or across a fleet.
+#[derive(Debug, Parser)]
+#[command(
+    name = "fencepost",
+    version,
+    arg_required_else_help = true,
+    disable_help_subcommand = true,
+    max_term_width = 100,
+    after_help = "`fencepost run --help` teaches by example.",
+    after_long_help = include_str!("help/fencepost.txt")
+)]
+pub(crate) struct Args {
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    Run(Box<Run>),
+    List(List),
+    Show(Show),
+}
+
+/// Hold the lock NAME while a command runs
+#[derive(Debug, ClapArgs)]
+#[command(
+    override_usage = "fencepost run [OPTIONS] NAME [--] CMD [ARG]...\n       fencepost run [OPTIONS] NAME -c STRING",
+    after_help = "A duration is 30 (seconds), 500ms, 5m, 1h30m or 1d. `--help` shows examples and exit codes.",
+    after_long_help = include_str!("help/run.txt")
+)]
+pub(crate) struct Run {
+    /// The lock: any text of up to 512 bytes, for example backup or invoice/42
+    #[arg(value_parser = |name: &str| LockName::new(name))]
+    pub(crate) name: LockName,
+
+    /// The command and its arguments; everything from here on is the command's
+    #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell")]
+    pub(crate) command: Vec<OsString>,
+
+    /// Run this with `sh -c` instead of CMD
+    #[arg(short = 'c', long = "command", value_name = "STRING", conflicts_with = "command")]
+    pub(crate) shell: Option<OsString>,
+
+    #[command(flatten)]
+    pub(crate) waiting: Waiting,
+
+    #[command(flatten)]
+    pub(crate) sharing: Sharing,
+
+    #[command(flatten)]
+    pub(crate) timing: Timing,
+
+    #[command(flatten)]
+    pub(crate) identity: Identity,
+
+    #[command(flatten)]
+    pub(crate) storage: Storage,
+
+    #[command(flatten)]
+    pub(crate) speech: Speech,
+}
+
+/// How patient to be, and what to answer when it was not enough.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Waiting")]
+pub(crate) struct Waiting {
+    /// Do not wait: if somebody else holds the lock, exit with 75
+    #[arg(short = 'n', long, visible_alias = "nonblock", conflicts_with = "wait")]
+    pub(crate) no_wait: bool,
+
+    /// Wait at most this long, then exit with 75 [default: for ever]
+    #[arg(short = 'w', long, visible_alias = "timeout", value_name = "DUR", value_parser = durations::parse)]
+    pub(crate) wait: Option<Duration>,
+
+    /// Exit with N instead of 75 when the lock was not acquired
+    #[arg(short = 'E', long, value_name = "N", conflicts_with = "skip_ok")]
+    pub(crate) conflict_exit_code: Option<u8>,
+
+    /// Exit with 0 when somebody else holds the lock: for cron
+    #[arg(long)]
+    pub(crate) skip_ok: bool,
+}
+
+/// With whom the lock may be shared.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Sharing")]
+pub(crate) struct Sharing {
+    /// Share the lock with other readers, never with an exclusive holder
+    #[arg(short = 's', long)]
+    shared: bool,
+
+    /// Hold the lock alone: the default
+    #[arg(short = 'x', visible_short_alias = 'e', long, conflicts_with = "shared")]
+    exclusive: bool,
+
+    /// Let up to N hold the lock at once; all must give the same N
+    #[arg(
+        long,
+        value_name = "N",
+        value_parser = clap::value_parser!(u32).range(1..),
+        conflicts_with_all = ["shared", "exclusive"]
+    )]
+    semaphore: Option<u32>,
+}
+
+impl Sharing {
+    pub(crate) fn mode(&self) -> Mode {
+        match self.semaphore {
+            Some(of) => Mode::Slots { of },
+            None if self.shared => Mode::Shared,
+            None => Mode::Exclusive,
+        }
+    }
+}
+
+/// How long a lease lasts and how much of it belongs to the stopping of the command.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+#[command(next_help_heading = "Lease")]
+pub(crate) struct Timing {
+    /// How long the lock outlives a fencepost that was killed; it is renewed three times as often
+    #[arg(long, value_name = "DUR", value_parser = durations::parse, default_value = "30s")]
+    pub(crate) ttl: Duration,
+
+    /// Between TERM and KILL, if the lock is lost; taken out of the ttl, at most a third of it
+    /// [default: 5s, or a quarter of the ttl if that is less]
+    #[arg(long, value_name = "DUR", value_parser = durations::parse)]
+    pub(crate) kill_after: Option<Duration>,
+}
+
+/// Who holds the lock, as others see it.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Holder")]
+pub(crate) struct Identity {
+    /// Who holds the lock, as others see it [default: host:pid:user]
+    #[arg(long, value_name = "STR", value_parser = NonEmptyStringValueParser::new())]
+    pub(crate) owner_label: Option<String>,
+
+    /// A fact about the holder that others see; may be repeated
+    #[arg(long, value_name = "K=V", value_parser = key_and_value)]
+    pub(crate) meta: Vec<(String, String)>,
+}
+
+/// Where the locks live.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Storage")]
+pub(crate) struct Storage {
+    /// Where the locks live [default: $FENCEPOST_URL, the content of $FENCEPOST_URL_FILE, or sqlite:]
+    #[arg(long, value_name = "URL")]
+    pub(crate) url: Option<String>,
+}
+
+/// How much is said.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Messages")]
+pub(crate) struct Speech {
+    /// Say nothing but errors
+    #[arg(short, long, conflicts_with = "verbose")]
+    quiet: bool,
+
+    /// Say everything: scope, token, waiting, release
+    #[arg(short, long)]
+    verbose: bool,
+}
+
+impl Speech {
+    pub(crate) fn level(&self) -> Level {
+        match (self.quiet, self.verbose) {
+            (true, _) => Level::Quiet,
+            (_, true) => Level::Verbose,
+            _ => Level::Normal,
+        }
+    }
+}
+
+/// List the locks that are held, waited for or have a cell
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = include_str!("help/list.txt"))]
+pub(crate) struct List {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
+    /// Print one JSON array with an object per lock
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) storage: Storage,
+}
+
+/// Show who holds the lock NAME and who waits for it
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = include_str!("help/show.txt"))]
+pub(crate) struct Show {
+    /// The lock
+    #[arg(value_parser = |name: &str| LockName::new(name))]
+    pub(crate) name: LockName,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) storage: Storage,
+}
+
+/// Reads the command line; says what is wrong with it, or the help that was asked for.
+pub(crate) fn parse() -> Result<Args, Exit> {
+    Args::try_parse().map_err(|error| {
+        let text = without_secrets(&error.render().to_string());
+        if error.use_stderr() {
+            output::usage(&text);
+            return Exit::Failed;
+        }
+        output::help(&text);
+        Exit::Done
+    })
+}
+
+fn key_and_value(text: &str) -> Result<(String, String), &'static str> {
+    match text.split_once('=') {
+        Some((key, value)) if !key.is_empty() => Ok((key.to_owned(), value.to_owned())),
+        _ => Err("write it as key=value"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+    use clap::error::ErrorKind;
+
+    use super::*;
+
+    fn run(words: &[&str]) -> Result<Run, ErrorKind> {
+        let words = ["fencepost", "run"].iter().chain(words);
+        match Args::try_parse_from(words) {
+            Ok(Args { command: Command::Run(run) }) => Ok(*run),
+            Ok(other) => panic!("not a run: {other:?}"),
+            Err(error) => Err(error.kind()),
+        }
+    }
+
+    #[test]
+    fn the_definition_is_consistent() {
+        Args::command().debug_assert();
+    }
+
+    #[test]
+    fn everything_after_the_first_word_is_the_commands() {
+        let with_dashes = run(&["a", "-n", "--", "sh", "-c", "x", "-v"]).unwrap();
+        let without = run(&["a", "-n", "sh", "-c", "x", "-v"]).unwrap();
+        for run in [with_dashes, without] {
+            assert_eq!(run.command, ["sh", "-c", "x", "-v"]);
+            assert!(run.waiting.no_wait && run.shell.is_none());
+            assert_eq!(run.speech.level(), Level::Normal);
+        }
+        assert_eq!(run(&["a", "--", "--version"]).unwrap().command, ["--version"]);
+        assert_eq!(run(&["a", "x", "--", "y", "--url", "z"]).unwrap().command, ["x", "--", "y", "--url", "z"]);
+    }
+
+    #[test]
+    fn a_misspelt_option_before_the_command_is_refused() {
+        assert_eq!(run(&["a", "--tll", "5s", "--", "x"]).unwrap_err(), ErrorKind::UnknownArgument);
+        assert_eq!(run(&["--tll", "a", "x"]).unwrap_err(), ErrorKind::UnknownArgument);
+    }
+
+    #[test]
+    fn flock_spelling_is_understood() {
+        let run = |words: &[&str]| run(words).unwrap();
+        assert!(run(&["--nonblock", "a", "x"]).waiting.no_wait);
+        assert_eq!(run(&["-w", "1.5", "a", "x"]).waiting.wait, Some(Duration::from_millis(1500)));
+        assert_eq!(run(&["--timeout", "5m", "a", "x"]).waiting.wait, Some(Duration::from_secs(300)));
+        assert_eq!(run(&["-E", "9", "a", "x"]).waiting.conflict_exit_code, Some(9));
+        assert_eq!(run(&["-s", "a", "x"]).sharing.mode(), Mode::Shared);
+        assert_eq!(run(&["-e", "a", "x"]).sharing.mode(), Mode::Exclusive);
+        assert_eq!(run(&["-x", "a", "-c", "echo hi"]).shell, Some("echo hi".into()));
+        assert_eq!(run(&["--semaphore", "3", "a", "x"]).sharing.mode(), Mode::Slots { of: 3 });
+    }
+
+    #[test]
+    fn contradictions_are_refused() {
+        for words in [
+            ["-n", "-w", "5", "a", "x"].as_slice(),
+            &["-s", "-x", "a", "x"],
+            &["-s", "--semaphore", "2", "a", "x"],
+            &["-q", "-v", "a", "x"],
+            &["-E", "5", "--skip-ok", "a", "x"],
+            &["-c", "true", "a", "x"],
+        ] {
+            assert_eq!(run(words).unwrap_err(), ErrorKind::ArgumentConflict, "{words:?}");
+        }
+        assert_eq!(run(&["a"]).unwrap_err(), ErrorKind::MissingRequiredArgument);
+        for words in [
+            ["--ttl", "x", "a", "x"].as_slice(),
+            &["--semaphore", "0", "a", "x"],
+            &["--meta", "novalue", "a", "x"],
+            &["--owner-label", "", "a", "x"],
+            &["", "x"],
+        ] {
+            assert!(run(words).is_err(), "{words:?}");
+        }
+    }
+
+    #[test]
+    fn facts_may_be_repeated() {
+        let run = run(&["--meta", "a=1", "--meta", "b=x=y", "n", "x"]).unwrap();
+        assert_eq!(run.identity.meta, [("a".into(), "1".into()), ("b".into(), "x=y".into())]);
+    }
+}

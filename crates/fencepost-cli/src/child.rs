@@ -1,0 +1,189 @@
+//! The command and its process group: starting it, signalling it, and knowing when all of it is gone.
+//!
+//! The leader is first looked at without being reaped: as long as it is a zombie, nobody else can get its id, and a
+//! signal to the group reaches the group. What the leader leaves behind becomes a child of fencepost, so the id stays
+//! taken until fencepost itself has reaped the last of them.
+
+use std::io;
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use rustix::io::Errno;
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group, test_kill_process_group,
+    waitid, waitpgid, waitpid,
+};
+
+use crate::exit::Ended;
+
+/// A command in its own process group.
+#[derive(Debug)]
+pub(crate) struct Group {
+    id: Pid,
+    ended: Option<Ended>,
+}
+
+/// What was found when looking at a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Seen {
+    /// The leader runs.
+    Running,
+    /// The leader has exited and is not reaped: signals to the group are safe.
+    LeaderExited,
+    /// The leader is gone, others of its group are not.
+    Stragglers,
+    /// Nobody is left.
+    Gone,
+}
+
+impl Group {
+    /// Starts a command as the leader of its own group. To be called on the main thread.
+    ///
+    /// # Errors
+    /// What the operating system says about the command.
+    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
+        adopt_orphans()?;
+        let child = command.process_group(0).spawn()?;
+        let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
+        Ok(Self { id: id.ok_or_else(|| io::Error::other("the process id is out of range"))?, ended: None })
+    }
+
+    /// How the leader ended, once it has been reaped.
+    pub(crate) fn ended(&self) -> Option<Ended> {
+        self.ended
+    }
+
+    /// Looks at the group, and reaps what is not its leader.
+    ///
+    /// # Errors
+    /// If the leader is not ours to wait for.
+    pub(crate) fn look(&mut self) -> io::Result<Seen> {
+        if self.ended.is_none() {
+            let exited = self.wait_for_leader(WaitIdOptions::NOWAIT)?.is_some();
+            if !exited {
+                reap_strays(self.id);
+            }
+            return Ok(if exited { Seen::LeaderExited } else { Seen::Running });
+        }
+        while let Ok(Some(_)) = waitpgid(self.id, WaitOptions::NOHANG) {}
+        Ok(match test_kill_process_group(self.id) {
+            Err(Errno::SRCH) => Seen::Gone,
+            _ => Seen::Stragglers,
+        })
+    }
+
+    /// Reaps the leader, after what is left of its group has been told to stop.
+    ///
+    /// # Errors
+    /// If the leader is not ours to wait for.
+    pub(crate) fn reap_leader(&mut self) -> io::Result<()> {
+        if let Some(status) = self.wait_for_leader(WaitIdOptions::empty())? {
+            self.ended = Some(ended(&status));
+        }
+        Ok(())
+    }
+
+    fn wait_for_leader(&self, options: WaitIdOptions) -> io::Result<Option<WaitIdStatus>> {
+        Ok(waitid(WaitId::Pid(self.id), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | options)?)
+    }
+
+    /// Sends a signal to the whole group. One that is gone already is no failure.
+    ///
+    /// # Errors
+    /// If nobody in the group may be signalled.
+    pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
+        match kill_process_group(self.id, signal) {
+            Ok(()) | Err(Errno::SRCH) => Ok(()),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    /// Tells the whole group to stop, also those in it that stand still.
+    ///
+    /// # Errors
+    /// If nobody in the group may be signalled.
+    pub(crate) fn terminate(&self) -> io::Result<()> {
+        self.signal(Signal::TERM)?;
+        self.signal(Signal::CONT)
+    }
+}
+
+fn ended(status: &WaitIdStatus) -> Ended {
+    match (status.exit_status(), status.terminating_signal()) {
+        (Some(code), _) => Ended::Exited(code),
+        (None, signal) => Ended::Killed(signal.unwrap_or(0)),
+    }
+}
+
+/// Makes fencepost the parent of what its descendants leave behind.
+#[cfg(target_os = "linux")]
+fn adopt_orphans() -> io::Result<()> {
+    Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
+}
+
+#[cfg(not(target_os = "linux"))]
+#[allow(clippy::unnecessary_wraps, reason = "it can fail on Linux")]
+fn adopt_orphans() -> io::Result<()> {
+    Ok(())
+}
+
+/// Reaps adopted processes while the leader runs. Waiting for just any child could reap the leader itself.
+fn reap_strays(leader: Pid) {
+    let main = std::process::id();
+    let children = std::fs::read_to_string(format!("/proc/self/task/{main}/children")).unwrap_or_default();
+    let children = children.split_ascii_whitespace().filter_map(|id| id.parse().ok().and_then(Pid::from_raw));
+    for child in children.filter(|child| *child != leader) {
+        // Whoever still runs is reaped another time.
+        let _ = waitpid(Some(child), WaitOptions::NOHANG);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Looks until the group is in this state.
+    fn until(group: &mut Group, seen: Seen) {
+        while group.look().unwrap() != seen {
+            std::thread::yield_now();
+        }
+    }
+
+    #[test]
+    fn the_leader_is_seen_before_it_is_reaped() {
+        let mut group = Group::spawn(Command::new("sh").args(["-c", "exit 7"])).unwrap();
+        until(&mut group, Seen::LeaderExited);
+        assert_eq!(group.ended(), None);
+        assert_eq!(group.look().unwrap(), Seen::LeaderExited, "it stays a zombie");
+        group.reap_leader().unwrap();
+        assert_eq!(group.ended(), Some(Ended::Exited(7)));
+        assert_eq!(group.look().unwrap(), Seen::Gone);
+        group.terminate().unwrap();
+    }
+
+    #[test]
+    fn stragglers_are_reached_by_a_signal_after_their_leader_is_gone() {
+        let mut group = Group::spawn(Command::new("sh").args(["-c", "sleep 1000 & exit 0"])).unwrap();
+        until(&mut group, Seen::LeaderExited);
+        group.reap_leader().unwrap();
+        assert_eq!(group.look().unwrap(), Seen::Stragglers);
+        group.signal(Signal::KILL).unwrap();
+        until(&mut group, Seen::Gone);
+    }
+
+    #[test]
+    fn a_signal_that_ends_the_leader_is_told() {
+        let mut group = Group::spawn(Command::new("sleep").arg("1000")).unwrap();
+        assert_eq!(group.look().unwrap(), Seen::Running);
+        group.signal(Signal::KILL).unwrap();
+        until(&mut group, Seen::LeaderExited);
+        group.reap_leader().unwrap();
+        assert_eq!(group.ended(), Some(Ended::Killed(9)));
+    }
+
+    #[test]
+    fn a_command_that_does_not_exist_is_an_error() {
+        let error = Group::spawn(&mut Command::new("/nonexistent/command")).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::NotFound);
+    }
+}

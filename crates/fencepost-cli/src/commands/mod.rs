@@ -1,0 +1,58 @@
+//! The commands, a file each.
+
+mod list;
+mod run;
+mod show;
+
+use fencepost::{Client, Error, ErrorKind, Result};
+
+use crate::args::{Args, Command};
+use crate::exit::Exit;
+use crate::output::{Level, Output};
+
+/// Does what the command line asks for.
+pub(crate) fn dispatch(args: Args) -> Exit {
+    let level = match &args.command {
+        Command::Run(run) => run.speech.level(),
+        Command::List(_) | Command::Show(_) => Level::Normal,
+    };
+    let output = Output::new(level);
+    let outcome = on_this_thread(async {
+        match args.command {
+            Command::Run(args) => run::run(*args, output).await,
+            Command::List(args) => list::list(&args).await,
+            Command::Show(args) => show::show(&args).await,
+        }
+    });
+    outcome.unwrap_or_else(|error| {
+        output.error(&error);
+        Exit::Failed
+    })
+}
+
+/// Runs the future on the main thread: what it starts are children of the thread that lives as long as the process.
+fn on_this_thread<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
+    runtime.map_err(|error| failed("could not start", error))?.block_on(work)
+}
+
+/// An error of the operating system, in our words.
+fn failed(what: &str, error: std::io::Error) -> Error {
+    Error::new(ErrorKind::Storage, what).with_source(error)
+}
+
+/// How a reader of results that has gone is told from one that could not be served.
+fn printed(outcome: std::io::Result<()>) -> Result<Exit> {
+    match outcome {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(failed("could not write the results", error))
+        }
+        _ => Ok(Exit::Done),
+    }
+}
+
+/// Where the locks live and how far they reach: `this host (sqlite:/var/lib/jobs.db)`.
+fn reach(client: &Client) -> String {
+    let info = client.info();
+    format!("{} ({})", crate::words::scope(info.scope), info.location)
+}

@@ -1,0 +1,127 @@
+//! The only place that prints. What fencepost has to say goes to stderr; what it was asked for goes to stdout.
+
+use std::error::Error as _;
+use std::fmt::Display;
+use std::io::{self, Write};
+
+use fencepost::Error;
+
+use crate::words::plain;
+
+/// How much is said.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Level {
+    /// Errors only.
+    Quiet,
+    /// What keeps the user waiting, too.
+    Normal,
+    /// Everything.
+    Verbose,
+}
+
+/// Where fencepost speaks.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Output {
+    level: Level,
+}
+
+impl Output {
+    pub(crate) fn new(level: Level) -> Self {
+        Self { level }
+    }
+
+    pub(crate) fn level(self) -> Level {
+        self.level
+    }
+
+    /// Something that happens, for those who want to know everything.
+    pub(crate) fn detail(self, text: impl Display) {
+        if self.level >= Level::Verbose {
+            say(&format!("fencepost: {text}\n"));
+        }
+    }
+
+    /// Something that the user should know, unless they asked for silence.
+    pub(crate) fn note(self, text: impl Display) {
+        if self.level >= Level::Normal {
+            say(&format!("fencepost: {text}\n"));
+        }
+    }
+
+    /// Something that went wrong and does not change the outcome.
+    pub(crate) fn warning(self, text: impl Display) {
+        self.note(format_args!("warning: {text}"));
+    }
+
+    /// Something that went wrong, in words.
+    pub(crate) fn failure(self, text: impl Display) {
+        say(&format!("fencepost: error: {text}\n"));
+    }
+
+    /// Something that went wrong, with its cause and what to do about it.
+    pub(crate) fn error(self, error: &Error) {
+        say(&report(error));
+    }
+}
+
+/// What belongs to a list and is not part of it.
+pub(crate) fn remark(text: impl Display) {
+    say(&format!("{text}\n"));
+}
+
+/// What is wrong with the command line, or the help for one that is empty.
+pub(crate) fn usage(text: &str) {
+    let prefix = if text.starts_with("error:") { "fencepost: " } else { "" };
+    say(&format!("{prefix}{}\n", text.trim_end()));
+}
+
+/// The help, or the version, that was asked for.
+pub(crate) fn help(text: &str) {
+    // Who has closed the pipe does not want to read on.
+    let _ = results(format_args!("{}\n", text.trim_end()));
+}
+
+/// Writes results to stdout.
+pub(crate) fn results(text: impl Display) -> io::Result<()> {
+    let mut stdout = io::stdout().lock();
+    write!(stdout, "{text}")?;
+    stdout.flush()
+}
+
+fn report(error: &Error) -> String {
+    let mut text = format!("fencepost: error: {}", plain(&error.to_string()));
+    let mut cause = error.source();
+    while let Some(error) = cause {
+        text.push_str(&format!(": {}", plain(&error.to_string())));
+        cause = error.source();
+    }
+    if let Some(hint) = error.hint() {
+        text.push_str(&format!("\nhint: {}", plain(hint)));
+    }
+    text + "\n"
+}
+
+/// One write per message, so that those of several processes do not mix. Nobody to hear it is no reason to fail.
+fn say(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn an_error_is_told_with_its_cause_and_hint() {
+        let error = Error::new(ErrorKind::Storage, "could not open it")
+            .with_source(io::Error::other("disk full"))
+            .with_hint("make room");
+        assert_eq!(report(&error), "fencepost: error: could not open it: disk full\nhint: make room\n");
+    }
+
+    #[test]
+    fn levels_are_ordered() {
+        assert!(Level::Quiet < Level::Normal && Level::Normal < Level::Verbose);
+    }
+}

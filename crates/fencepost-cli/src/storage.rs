@@ -1,0 +1,107 @@
+//! Which storage is meant, and the connection to it.
+
+use std::fs;
+
+use fencepost::{Client, Error, ErrorKind, Result, Scope};
+
+use crate::words;
+
+const URL: &str = "FENCEPOST_URL";
+const URL_FILE: &str = "FENCEPOST_URL_FILE";
+const REQUIRE_SHARED: &str = "FENCEPOST_REQUIRE_SHARED";
+/// One user on one host, with nothing to install.
+const DEFAULT_URL: &str = "sqlite:";
+
+/// Connects to the storage that the flag, the environment or the default names.
+pub(crate) async fn connect(flag: Option<&str>) -> Result<Client> {
+    let url = choose(flag, |name| std::env::var(name).ok(), |path| fs::read_to_string(path))?;
+    let client = fencepost::connect(url).await?;
+    if is_set(std::env::var(REQUIRE_SHARED).ok()) && client.info().scope != Scope::Fleet {
+        client.close().await;
+        return Err(not_shared(&client));
+    }
+    Ok(client)
+}
+
+fn choose(
+    flag: Option<&str>,
+    variable: impl Fn(&str) -> Option<String>,
+    read: impl Fn(&str) -> std::io::Result<String>,
+) -> Result<String> {
+    if let Some(flag) = flag {
+        return Ok(flag.to_owned());
+    }
+    let variable = |name| variable(name).filter(|value| !value.is_empty());
+    match (variable(URL), variable(URL_FILE)) {
+        (Some(_), Some(_)) => {
+            Err(Error::new(ErrorKind::BadConfig, format!("both {URL} and {URL_FILE} are set"))
+                .with_hint("unset one of them, or give --url"))
+        }
+        (Some(url), None) => Ok(url),
+        (None, Some(path)) => from_file(&path, read(&path)),
+        (None, None) => Ok(DEFAULT_URL.to_owned()),
+    }
+}
+
+fn from_file(path: &str, text: std::io::Result<String>) -> Result<String> {
+    let bad = |what: &str| Error::new(ErrorKind::BadConfig, format!("{what} {path:?}, named by {URL_FILE}"));
+    let text = text.map_err(|error| bad("could not read").with_source(error))?;
+    match text.trim() {
+        "" => Err(bad("there is no URL in")),
+        url => Ok(url.to_owned()),
+    }
+}
+
+fn is_set(value: Option<String>) -> bool {
+    value.is_some_and(|value| !matches!(value.as_str(), "" | "0" | "no" | "false"))
+}
+
+fn not_shared(client: &Client) -> Error {
+    let info = client.info();
+    let reach = words::scope(info.scope);
+    Error::new(
+        ErrorKind::BadConfig,
+        format!("{REQUIRE_SHARED} is set, and a lock on {} reaches no further than {reach}", info.location),
+    )
+    .with_hint(format!("name a storage that all hosts share with --url or {URL}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn chosen(flag: Option<&str>, variables: &[(&str, &str)]) -> Result<String> {
+        let variable = |name: &str| {
+            variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
+        };
+        choose(flag, variable, |path| match path {
+            "full" => Ok("sqlite:/from-file\n".into()),
+            "empty" => Ok("\n".into()),
+            _ => Err(std::io::ErrorKind::NotFound.into()),
+        })
+    }
+
+    #[test]
+    fn the_flag_goes_before_the_environment_and_that_before_the_default() {
+        assert_eq!(chosen(None, &[]).unwrap(), "sqlite:");
+        assert_eq!(chosen(None, &[(URL, "")]).unwrap(), "sqlite:");
+        assert_eq!(chosen(None, &[(URL, "sqlite:/b")]).unwrap(), "sqlite:/b");
+        assert_eq!(chosen(None, &[(URL_FILE, "full")]).unwrap(), "sqlite:/from-file");
+        assert_eq!(chosen(Some("sqlite:/a"), &[(URL, "sqlite:/b"), (URL_FILE, "full")]).unwrap(), "sqlite:/a");
+    }
+
+    #[test]
+    fn a_url_file_that_is_of_no_use_is_named() {
+        assert!(chosen(None, &[(URL_FILE, "gone")]).unwrap_err().to_string().contains("could not read \"gone\""));
+        assert!(chosen(None, &[(URL_FILE, "empty")]).unwrap_err().to_string().contains("no URL in \"empty\""));
+        assert!(chosen(None, &[(URL_FILE, "full"), (URL, "x:")]).unwrap_err().to_string().contains("both"));
+    }
+
+    #[test]
+    fn a_variable_that_says_no_is_not_set() {
+        for no in [None, Some(""), Some("0"), Some("no"), Some("false")] {
+            assert!(!is_set(no.map(str::to_owned)), "{no:?}");
+        }
+        assert!(is_set(Some("1".into())));
+    }
+}

@@ -1,0 +1,158 @@
+//! Taking the lock: waiting in line, saying for whom, and leaving the line when a signal comes.
+
+use std::io;
+use std::pin::pin;
+use std::time::Duration;
+
+use fencepost::clock::{Clock, Moment};
+use fencepost::{Client, ErrorKind, FencingToken, Guard, Lock, LockName, LockState, Result};
+use rustix::process::Signal;
+
+use crate::output::{Level, Output};
+use crate::signals::Signals;
+use crate::words;
+
+/// After this a wait is worth a word; with `-v` much earlier.
+const SOON: Duration = Duration::from_secs(1);
+const AT_ONCE: Duration = Duration::from_millis(50);
+/// How often it is looked whether the holder has changed.
+const LOOK: Duration = Duration::from_secs(5);
+/// How often the same is said again.
+const REPEAT: Duration = Duration::from_secs(30);
+
+/// How patient the user is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Patience {
+    /// Now or never.
+    None,
+    /// As the lock says.
+    InLine,
+}
+
+/// How the attempt to take the lock has ended.
+pub(crate) enum Attempt {
+    Acquired(Guard),
+    /// Somebody else holds it, or the wait was over.
+    Busy,
+    /// A signal came first. The place in line is being given up; closing the client waits for that.
+    Signalled(Signal),
+}
+
+/// Who waits for what.
+pub(crate) struct Waiter<'a> {
+    pub(crate) client: &'a Client,
+    pub(crate) name: &'a LockName,
+    pub(crate) label: &'a str,
+    pub(crate) output: Output,
+}
+
+impl Waiter<'_> {
+    /// Takes the lock.
+    ///
+    /// # Errors
+    /// What the storage says.
+    pub(crate) async fn take(&self, lock: &Lock, patience: Patience, signals: &mut Signals) -> Result<Attempt> {
+        let attempt = pin!(attempt(lock, patience));
+        let talk = pin!(self.talk());
+        let outcome = tokio::select! {
+            biased;
+            signal = signals.next() => return Ok(Attempt::Signalled(signal)),
+            outcome = attempt => outcome?,
+            never = talk => match never {},
+        };
+        Ok(outcome.map_or(Attempt::Busy, Attempt::Acquired))
+    }
+
+    /// Says for whom we wait, again and again.
+    async fn talk(&self) -> std::convert::Infallible {
+        // Without a timer there is nothing to say and the lock can still be had.
+        let _ = self.try_to_talk().await;
+        std::future::pending().await
+    }
+
+    async fn try_to_talk(&self) -> io::Result<()> {
+        let clock = Clock::system();
+        let began = clock.now();
+        let first = match self.output.level() {
+            Level::Quiet => return Ok(()),
+            Level::Normal => SOON,
+            Level::Verbose => AT_ONCE,
+        };
+        let mut said = Said::default();
+        clock.sleep_until(began + first).await?;
+        loop {
+            let found = self.client.inspect(self.name).await;
+            let now = clock.now();
+            match found {
+                Ok(state) if said.is_news(&state, now) => {
+                    self.output.note(words::waiting(&state, self.label, now.since(began)));
+                }
+                Ok(_) => {}
+                Err(error) => self.output.warning(format_args!("waiting for {:?}: {error}", self.name)),
+            }
+            clock.sleep_until(now + LOOK).await?;
+        }
+    }
+}
+
+async fn attempt(lock: &Lock, patience: Patience) -> Result<Option<Guard>> {
+    if patience == Patience::None {
+        return lock.try_acquire().await;
+    }
+    match lock.acquire().await {
+        Ok(guard) => Ok(Some(guard)),
+        Err(error) if error.kind() == ErrorKind::WaitedOut => Ok(None),
+        Err(error) => Err(error),
+    }
+}
+
+/// What was said last, and when.
+#[derive(Debug, Default)]
+struct Said(Option<(Vec<FencingToken>, Moment)>);
+
+impl Said {
+    /// Whether this is worth saying: the holders have changed, or it was not said for a while.
+    fn is_news(&mut self, state: &LockState, now: Moment) -> bool {
+        let holders: Vec<FencingToken> = state.holders.iter().map(|holder| holder.token).collect();
+        if let Some((said, at)) = &self.0
+            && *said == holders
+            && now.since(*at) < REPEAT
+        {
+            return false;
+        }
+        self.0 = Some((holders, now));
+        true
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost::{HolderState, Mode};
+
+    use super::*;
+
+    fn held_with(token: u64) -> LockState {
+        let holder = HolderState {
+            token: FencingToken::new(token),
+            mode: Mode::Exclusive,
+            label: "x".into(),
+            meta: [].into(),
+            ttl: SOON,
+            expires_in: SOON,
+            held_for: SOON,
+        };
+        let name = LockName::new("a").unwrap();
+        LockState { name, holders: vec![holder], line: Vec::new(), waiters: 0, cell: None }
+    }
+
+    #[test]
+    fn the_same_is_said_twice_a_minute_and_a_new_holder_at_once() {
+        let mut said = Said::default();
+        let at = |seconds| Moment::START + Duration::from_secs(seconds);
+        assert!(said.is_news(&held_with(1), at(1)));
+        assert!(!said.is_news(&held_with(1), at(30)));
+        assert!(said.is_news(&held_with(1), at(31)));
+        assert!(said.is_news(&held_with(2), at(32)));
+        assert!(!said.is_news(&held_with(2), at(61)));
+    }
+}

@@ -1,0 +1,173 @@
+//! How locks, holders and scopes are put into words: texts without printing.
+
+use std::time::Duration;
+
+use fencepost::{HolderState, LockState, Mode, Scope};
+
+use crate::durations::show;
+
+/// How far a lock reaches.
+pub(crate) fn scope(scope: Scope) -> &'static str {
+    match scope {
+        Scope::Process => "this process",
+        Scope::Host => "this host",
+        Scope::Fleet => "all hosts that reach the storage",
+        _ => "unknown",
+    }
+}
+
+/// How a lock is held.
+pub(crate) fn mode(mode: Mode) -> String {
+    match mode {
+        Mode::Exclusive => "exclusive".into(),
+        Mode::Shared => "shared".into(),
+        Mode::Slots { of } => format!("semaphore {of}"),
+    }
+}
+
+/// Makes a text that somebody else wrote safe for a terminal.
+pub(crate) fn plain(text: &str) -> String {
+    let hostile = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
+    let escape = |c: char| if hostile(c) { c.escape_default().to_string() } else { c.to_string() };
+    text.chars().map(escape).collect()
+}
+
+/// What a waiter is told: `waiting for "backup": held by web-3:4711:deploy for 2m10s, ttl 21s left, 2 ahead of you`.
+pub(crate) fn waiting(state: &LockState, own_label: &str, waited: Duration) -> String {
+    let mut parts = Vec::new();
+    parts.extend(held_by(state));
+    parts.push(match place(state, own_label, waited) {
+        Some(0) => "you are next".into(),
+        Some(ahead) => format!("{ahead} ahead of you"),
+        None => format!("{} in line", state.waiters),
+    });
+    format!("waiting for {:?}: {}", state.name, parts.join(", "))
+}
+
+/// What is said when the lock was not acquired.
+pub(crate) fn busy(state: &LockState) -> String {
+    match held_by(state) {
+        Some(holder) => format!("{:?} is {holder}", state.name),
+        None => format!("{:?} was taken by somebody else", state.name),
+    }
+}
+
+/// `held by web-3:4711:deploy for 2m10s, ttl 21s left`, if it is held.
+fn held_by(state: &LockState) -> Option<String> {
+    let holder = state.holders.first()?;
+    let others = match state.holders.len() - 1 {
+        0 => String::new(),
+        1 => " and 1 other".into(),
+        others => format!(" and {others} others"),
+    };
+    Some(format!("held by {}{others}", in_brief(holder)))
+}
+
+fn in_brief(holder: &HolderState) -> String {
+    format!("{} for {}, ttl {} left", plain(&holder.label), show(holder.held_for), show(holder.expires_in))
+}
+
+/// How many stand before us. A label may stand in line several times; ours is the one that waits as long as we do.
+fn place(state: &LockState, own_label: &str, waited: Duration) -> Option<usize> {
+    let ours = state.line.iter().enumerate().filter(|(_, waiter)| *waiter.label == *own_label);
+    ours.min_by_key(|(_, waiter)| waiter.waiting_for.abs_diff(waited)).map(|(place, _)| place)
+}
+
+/// Takes the password out of everything that looks like a URL.
+pub(crate) fn without_secrets(text: &str) -> String {
+    let mut rest = text;
+    let mut out = String::new();
+    while let Some(at) = rest.find("://") {
+        let (before, after) = rest.split_at(at + 3);
+        out.push_str(before);
+        let end = after.find(|c: char| c.is_whitespace() || c == '/' || c == '\'').unwrap_or(after.len());
+        rest = match after[..end].rfind('@') {
+            Some(at) => {
+                out.push_str("***");
+                &after[at..]
+            }
+            None => after,
+        };
+    }
+    out + rest
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost::{FencingToken, LockName, WaiterState};
+
+    use super::*;
+
+    fn held(labels: &[&str]) -> LockState {
+        let holder = |label: &&str| HolderState {
+            token: FencingToken::new(1),
+            mode: Mode::Exclusive,
+            label: (*label).into(),
+            meta: [].into(),
+            ttl: Duration::from_secs(30),
+            expires_in: Duration::from_secs(21),
+            held_for: Duration::from_secs(130),
+        };
+        LockState {
+            name: LockName::new("backup").unwrap(),
+            holders: labels.iter().map(holder).collect(),
+            line: Vec::new(),
+            waiters: 0,
+            cell: None,
+        }
+    }
+
+    fn with_line(mut state: LockState, line: &[(&str, u64)]) -> LockState {
+        let waiter = |(label, seconds): &(&str, u64)| WaiterState {
+            mode: Mode::Exclusive,
+            label: (*label).into(),
+            waiting_for: Duration::from_secs(*seconds),
+        };
+        state.line = line.iter().map(waiter).collect();
+        state.waiters = line.len();
+        state
+    }
+
+    #[test]
+    fn a_waiter_is_told_for_whom_and_how_many_are_ahead() {
+        let state = with_line(held(&["web-3:4711:deploy"]), &[("a", 9), ("b", 8), ("me", 2)]);
+        assert_eq!(
+            waiting(&state, "me", Duration::from_secs(2)),
+            "waiting for \"backup\": held by web-3:4711:deploy for 2m10s, ttl 21s left, 2 ahead of you"
+        );
+        let state = with_line(held(&["x", "y", "z"]), &[("me", 2)]);
+        assert_eq!(
+            waiting(&state, "me", Duration::from_secs(2)),
+            "waiting for \"backup\": held by x for 2m10s, ttl 21s left and 2 others, you are next"
+        );
+        let state = with_line(held(&[]), &[("a", 9)]);
+        assert_eq!(waiting(&state, "me", Duration::from_secs(2)), "waiting for \"backup\": 1 in line");
+    }
+
+    #[test]
+    fn among_equal_labels_the_one_that_waits_as_long_as_we_do_is_ours() {
+        let state = with_line(held(&["x"]), &[("me", 90), ("me", 60), ("me", 30)]);
+        assert_eq!(place(&state, "me", Duration::from_secs(61)), Some(1));
+        assert_eq!(place(&state, "me", Duration::from_secs(1)), Some(2));
+        assert_eq!(place(&state, "you", Duration::from_secs(1)), None);
+    }
+
+    #[test]
+    fn who_is_not_served_is_told_who_holds_it() {
+        assert_eq!(busy(&held(&["x"])), "\"backup\" is held by x for 2m10s, ttl 21s left");
+        assert_eq!(busy(&held(&[])), "\"backup\" was taken by somebody else");
+    }
+
+    #[test]
+    fn a_label_cannot_write_to_the_terminal() {
+        assert_eq!(plain("a\u{1b}[31mb\nc\u{202e}"), "a\\u{1b}[31mb\\nc\\u{202e}");
+        assert_eq!(plain("wéb-3:🔒"), "wéb-3:🔒");
+    }
+
+    #[test]
+    fn passwords_are_taken_out_of_urls() {
+        assert_eq!(without_secrets("'redis://u:p@ss@h/0' found"), "'redis://***@h/0' found");
+        assert_eq!(without_secrets("see https://example.com/a@b"), "see https://example.com/a@b");
+        assert_eq!(without_secrets("a://x:y@h b://z@h"), "a://***@h b://***@h");
+    }
+}

@@ -1,0 +1,1 @@
+//! Real processes of the real binary.

@@ -1,0 +1,267 @@
+//! The callers' end of a client: what they ask of its thread, and the mailbox between them.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::thread::ThreadId;
+use std::time::Duration;
+
+use futures_util::future::BoxFuture;
+use tokio::sync::{Notify, oneshot};
+
+use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply};
+use crate::clock::{Clock, Moment};
+use crate::engine::Engine;
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::Attempt;
+use crate::guard::Guard;
+use crate::name::LockName;
+use crate::releasing::Told;
+use crate::token::Owner;
+use crate::waiting::AttemptId;
+
+/// How long the last handle of a client waits for queued releases when it is dropped.
+const FAREWELL: Duration = Duration::from_millis(250);
+
+/// What callers ask of the engine.
+pub(crate) enum Command {
+    Acquire {
+        id: AttemptId,
+        attempt: Arc<Attempt>,
+        queue: Queue,
+        until: Moment,
+        caller: Caller,
+    },
+    Abandon(AttemptId),
+    Release {
+        owner: Owner,
+        told: Option<Answer>,
+    },
+    Call {
+        op: Op,
+        answer: oneshot::Sender<Result<Reply>>,
+    },
+    Inspect {
+        name: LockName,
+        answer: oneshot::Sender<Result<LockState>>,
+    },
+    List {
+        prefix: String,
+        page: Page,
+        answer: oneshot::Sender<Result<ListPage>>,
+    },
+    Close(oneshot::Sender<()>),
+}
+
+/// Who waits for a lock.
+pub(crate) struct Caller {
+    pub(crate) answer: oneshot::Sender<Result<Option<Guard>>>,
+    pub(crate) handle: Arc<Handle>,
+    pub(crate) max_hold: Option<Duration>,
+}
+
+/// Who waits for a release.
+pub(crate) struct Answer(pub(crate) oneshot::Sender<Result<()>>);
+
+impl Told for Answer {
+    fn tell(self, outcome: Result<()>) {
+        // A caller that has gone does not want to know.
+        let _ = self.0.send(outcome);
+    }
+}
+
+/// The callers' end of the engine. When the last one goes, the engine finishes what is queued and ends.
+pub(crate) struct Handle {
+    mailbox: Arc<Mailbox>,
+    next_id: AtomicU64,
+    thread: ThreadId,
+    pub(crate) info: BackendInfo,
+    pub(crate) clock: Clock,
+    pub(crate) label: Arc<str>,
+}
+
+/// What lies between the callers' threads and the engine's.
+pub(crate) struct Mailbox {
+    letters: Mutex<Letters>,
+    pub(crate) arrived: Notify,
+    /// Signalled when the engine has ended.
+    ended: Condvar,
+}
+
+#[derive(Default)]
+struct Letters {
+    commands: Vec<Command>,
+    /// No handle is left.
+    orphaned: bool,
+    /// Nothing is taken any more.
+    closed: bool,
+    ended: bool,
+}
+
+impl Mailbox {
+    fn orphan(&self) {
+        self.letters().orphaned = true;
+        self.arrived.notify_one();
+    }
+
+    /// Everything that has arrived, and whether no handle is left.
+    pub(crate) fn take(&self) -> (Vec<Command>, bool) {
+        let mut letters = self.letters();
+        (std::mem::take(&mut letters.commands), letters.orphaned)
+    }
+
+    /// From now on nothing is taken.
+    pub(crate) fn close(&self) {
+        self.letters().closed = true;
+    }
+
+    fn letters(&self) -> MutexGuard<'_, Letters> {
+        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+/// How the client's thread gets its backend.
+pub(crate) type Connector = BoxFuture<'static, Result<Arc<dyn Backend>>>;
+
+impl Handle {
+    /// Starts the engine of a backend that is there already.
+    pub(crate) fn start(backend: Arc<dyn Backend>, clock: Clock, label: Arc<str>) -> Result<Arc<Self>> {
+        let info = backend.info();
+        let started = Started::spawn(Box::pin(std::future::ready(Ok(backend))), clock.clone())?;
+        Ok(started.handle(info, clock, label))
+    }
+
+    /// Starts the engine and lets it make its backend on its own thread.
+    pub(crate) async fn connect(connector: Connector, clock: Clock, label: Arc<str>) -> Result<Arc<Self>> {
+        let mut started = Started::spawn(connector, clock.clone())?;
+        let mut unwanted = Unwanted(Some(started.mailbox.clone()));
+        let info = (&mut started.info).await.unwrap_or_else(|_| Err(closed()))?;
+        unwanted.0 = None;
+        Ok(started.handle(info, clock, label))
+    }
+
+    pub(crate) fn next_id(&self) -> AttemptId {
+        self.next_id.fetch_add(1, Ordering::Relaxed)
+    }
+
+    /// Hands a command to the engine.
+    pub(crate) fn submit(&self, command: Command) -> Result<()> {
+        let mut letters = self.mailbox.letters();
+        if letters.closed {
+            return Err(closed());
+        }
+        letters.commands.push(command);
+        let first = letters.commands.len() == 1;
+        drop(letters);
+        if first {
+            self.mailbox.arrived.notify_one();
+        }
+        Ok(())
+    }
+}
+
+/// Ends an engine whose caller has gone before it had connected.
+struct Unwanted(Option<Arc<Mailbox>>);
+
+impl Drop for Unwanted {
+    fn drop(&mut self) {
+        if let Some(mailbox) = self.0.take() {
+            mailbox.orphan();
+        }
+    }
+}
+
+impl Drop for Handle {
+    fn drop(&mut self) {
+        self.mailbox.orphan();
+        if std::thread::current().id() != self.thread {
+            let letters = self.mailbox.letters();
+            let wait = self
+                .mailbox
+                .ended
+                .wait_timeout_while(letters, FAREWELL, |letters| !letters.ended);
+            drop(wait);
+        }
+    }
+}
+
+/// The error of everything that is asked of a closed client.
+pub(crate) fn closed() -> Error {
+    Error::new(ErrorKind::Closed, "the client is closed")
+}
+
+/// An engine whose thread runs.
+struct Started {
+    mailbox: Arc<Mailbox>,
+    thread: ThreadId,
+    info: oneshot::Receiver<Result<BackendInfo>>,
+}
+
+impl Started {
+    fn spawn(connector: Connector, clock: Clock) -> Result<Self> {
+        let failed = |error: std::io::Error| {
+            Error::new(ErrorKind::Storage, "could not start the client's thread").with_source(error)
+        };
+        let mailbox = Arc::new(Mailbox {
+            letters: Mutex::default(),
+            arrived: Notify::new(),
+            ended: Condvar::new(),
+        });
+        let runtime = tokio::runtime::Builder::new_current_thread()
+            .enable_all()
+            .build()
+            .map_err(failed)?;
+        let timer = {
+            let _inside = runtime.enter();
+            clock.timer().map_err(failed)?
+        };
+        let (tell, info) = oneshot::channel();
+        let end = AnnounceEnd(mailbox.clone());
+        let life = async move {
+            match connector.await {
+                Ok(backend) => {
+                    let info = backend.info();
+                    // Nobody waits for it if the backend was there before.
+                    let _ = tell.send(Ok(info.clone()));
+                    Engine::new(backend, clock, end.0.clone(), info).run(timer).await;
+                }
+                Err(error) => {
+                    let _ = tell.send(Err(error));
+                }
+            }
+            drop(end);
+        };
+        let thread = std::thread::Builder::new().name("fencepost-io".into());
+        let thread = thread.spawn(move || runtime.block_on(life)).map_err(failed)?;
+        Ok(Self {
+            mailbox,
+            thread: thread.thread().id(),
+            info,
+        })
+    }
+
+    fn handle(self, info: BackendInfo, clock: Clock, label: Arc<str>) -> Arc<Handle> {
+        let Self { mailbox, thread, .. } = self;
+        Arc::new(Handle {
+            mailbox,
+            next_id: AtomicU64::new(0),
+            thread,
+            info,
+            clock,
+            label,
+        })
+    }
+}
+
+struct AnnounceEnd(Arc<Mailbox>);
+
+impl Drop for AnnounceEnd {
+    fn drop(&mut self) {
+        let mut letters = self.0.letters();
+        letters.closed = true;
+        letters.ended = true;
+        let left = std::mem::take(&mut letters.commands);
+        drop(letters);
+        self.0.ended.notify_all();
+        drop(left);
+    }
+}

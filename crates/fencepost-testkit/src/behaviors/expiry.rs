@@ -1,0 +1,149 @@
+//! Leases that end: by the storage's time, never before it, and without a way back.
+
+use fencepost_core::ErrorKind;
+use fencepost_core::backend::{Op, Queue, Reply};
+use std::time::Duration;
+
+use super::{Bare, LONG, attempt, award, granted, hold, in_line, is_held, refused, until_free, waiting};
+use crate::bench::TestBench;
+use crate::proxy::OpKind;
+use crate::wait;
+
+/// The lock of a process that died becomes free when its lease has ended, and somebody who waits gets it.
+pub async fn a_dead_holder_makes_room_after_its_ttl<B: TestBench>(bench: &B) {
+    let (dying, proxy) = bench.proxied().await;
+    let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
+    let heir = bench.client().await;
+    let waiter = waiting(heir.lock("a").ttl(LONG));
+    in_line(&heir, "a", 1).await;
+    proxy.crash();
+    let next = granted(waiter).await;
+    assert!(!dead.is_valid(), "the dead one still believes in its lock when the next has it");
+    assert!(next.token() > dead.token());
+}
+
+/// Nobody is needed in line for a lease to end: a later try finds the lock free.
+pub async fn an_ended_lease_is_free_for_a_try<B: TestBench>(bench: &B) {
+    let (dying, proxy) = bench.proxied().await;
+    let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
+    proxy.crash();
+    let client = bench.client().await;
+    until_free(&client, "a").await;
+    assert!(!dead.is_valid());
+    assert!(client.lock("a").try_acquire().await.unwrap().is_some());
+}
+
+/// Scenario 29: a renewal never revives a lease that has ended, and so a token is never kept over a gap.
+pub async fn expired_lease_is_not_revived<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let grant = bare.hold(&attempt(&["a"], bench.ttl())).await;
+    let client = bench.client().await;
+    until_free(&client, "a").await;
+    assert_eq!(bare.execute(Op::Renew(grant.clone())).await, Reply::NotHeld);
+    assert!(!is_held(&client, "a").await);
+    let next = bare.hold(&attempt(&["a"], LONG)).await;
+    assert!(next.award.token > grant.award.token);
+    assert_eq!(bare.execute(Op::Renew(grant)).await, Reply::NotHeld);
+    assert_eq!(bare.execute(Op::Release(next)).await, Reply::Released);
+    bare.close().await;
+}
+
+/// Scenario 22: a release that comes after the end of its lease does not touch the lock of the next holder.
+pub async fn an_expired_holder_does_not_release_the_next<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let old = bare.hold(&attempt(&["a"], bench.ttl())).await;
+    let client = bench.client().await;
+    let next = hold(&client.lock("a").ttl(LONG)).await;
+    assert_eq!(bare.execute(Op::Release(old)).await, Reply::NotHeld);
+    assert_eq!(client.inspect("a").await.unwrap().holders[0].token, next.token());
+    bare.close().await;
+}
+
+/// A lease is given in full: it is renewed to its whole ttl, counted from the renewal.
+pub async fn a_renewal_gives_the_whole_ttl_again<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let client = bench.client().await;
+    let grant = bare.hold(&attempt(&["a"], LONG)).await;
+    let left = async || client.inspect("a").await.unwrap().holders[0].expires_in;
+    wait::passes(Duration::from_millis(500)).await;
+    let before = left().await;
+    assert_eq!(bare.execute(Op::Renew(grant.clone())).await, Reply::Renewed { ttl: grant.award.ttl });
+    assert!(left().await > before);
+    assert_eq!(bare.execute(Op::Release(grant)).await, Reply::Released);
+    bare.close().await;
+}
+
+/// Scenario 11: a process that stands still between sending and reading for longer than the lease does not get to
+/// see the grant.
+pub async fn a_grant_that_is_read_too_late_is_not_shown<B: TestBench>(bench: &B) {
+    let (slow, proxy) = bench.proxied().await;
+    proxy.stop_before_reply(OpKind::Acquire);
+    let lock = slow.lock("a").ttl(bench.ttl());
+    let slow_try = tokio::spawn(async move { lock.try_acquire().await });
+    wait::until("the slow one stands still", async || proxy.is_stopped()).await;
+    let client = bench.client().await;
+    let next = hold(&client.lock("a").ttl(LONG)).await;
+    proxy.resume();
+    let outcome = wait::within_patience("the slow one has its answer", slow_try).await.unwrap();
+    assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
+    assert!(next.is_valid());
+    assert_eq!(client.inspect("a").await.unwrap().holders[0].token, next.token());
+}
+
+/// Scenario 51: holder and first waiter die together; the second waiter enters after the holder's lease, and does not
+/// wait for the ticket of the first, which is far longer.
+pub async fn holder_and_first_waiter_die_together<B: TestBench>(bench: &B) {
+    let (holder, holders_proxy) = bench.proxied().await;
+    let (first, firsts_proxy) = bench.proxied().await;
+    let second = bench.client().await;
+    let dead = hold(&holder.lock("a").ttl(bench.ttl())).await;
+    let first_waiter = waiting(first.lock("a").ttl(bench.ttl() * 2));
+    in_line(&second, "a", 1).await;
+    let second_waiter = waiting(second.lock("a").ttl(LONG));
+    in_line(&second, "a", 2).await;
+    holders_proxy.crash();
+    firsts_proxy.crash();
+    let next = granted(second_waiter).await;
+    assert!(!dead.is_valid());
+    next.release().await.unwrap();
+    first_waiter.abort();
+}
+
+/// A ticket whose owner is never heard of again ends, and what it stood before moves on.
+pub async fn a_ticket_that_is_not_renewed_ends<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let forgotten = attempt(&["a"], bench.ttl());
+    assert!(matches!(bare.acquire(&forgotten, Queue::Join).await, Reply::Waiting { .. }));
+    let patient = bench.client().await;
+    let waiter = waiting(patient.lock("a").ttl(LONG));
+    wait::until("both have joined", async || patient.inspect("a").await.unwrap().waiters == 2).await;
+    in_line(&client, "a", 1).await;
+    guard.release().await.unwrap();
+    drop(granted(waiter).await);
+    bare.close().await;
+}
+
+/// An acquire that is repeated after the lease has ended is a new grant with a new token.
+pub async fn a_grant_after_the_end_of_a_lease_has_a_new_token<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let client = bench.client().await;
+    let attempt = attempt(&["a"], bench.ttl());
+    let old = bare.hold(&attempt).await;
+    until_free(&client, "a").await;
+    let again = award(&bare.acquire(&attempt, Queue::Never).await);
+    assert!(again.token > old.award.token);
+    bare.close().await;
+}
+
+/// A ttl that the storage cannot keep is refused before anything is sent.
+pub async fn a_ttl_out_of_range_is_refused<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let info = client.info();
+    let tiny = info.min_ttl.checked_sub(Duration::from_nanos(1)).unwrap();
+    for ttl in [tiny, info.max_ttl + Duration::from_secs(1)] {
+        let error = refused(client.lock("a").ttl(ttl).try_acquire().await);
+        assert_eq!(error.kind(), ErrorKind::BadConfig, "{error}");
+    }
+}

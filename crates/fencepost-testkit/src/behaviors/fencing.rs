@@ -1,0 +1,90 @@
+//! Tokens that rise with every grant of a name, whatever ended the grant before.
+
+use fencepost_core::{FencingToken, Mode};
+
+use super::{LONG, granted, hold, in_line, name, until_free, waiting};
+use crate::bench::TestBench;
+
+/// Tokens rise over releases, from client to client.
+pub async fn tokens_rise_over_releases<B: TestBench>(bench: &B) {
+    let mut newest = FencingToken::new(0);
+    for _ in 0..5 {
+        let client = bench.client().await;
+        for _ in 0..5 {
+            let guard = hold(&client.lock("a")).await;
+            assert!(guard.token() > newest);
+            newest = guard.token();
+            guard.release().await.unwrap();
+        }
+        client.close().await;
+    }
+}
+
+/// Tokens rise over everything that can end a grant: expiry, theft, breaking, hand-over.
+pub async fn tokens_rise_over_every_end_of_a_grant<B: TestBench>(bench: &B) {
+    let (dying, proxy) = bench.proxied().await;
+    let client = bench.client().await;
+    let lock = client.lock("a").ttl(LONG);
+    let expired = hold(&dying.lock("a").ttl(bench.ttl())).await;
+    proxy.crash();
+    until_free(&client, "a").await;
+    let stolen = hold(&lock).await;
+    bench.steal(&name("a")).await;
+    let broken = hold(&lock).await;
+    client.break_lock("a", broken.token()).await.unwrap();
+    let released = hold(&lock).await;
+    let waiter = waiting(lock);
+    in_line(&client, "a", 1).await;
+    let token = released.token();
+    released.release().await.unwrap();
+    let handed_over = granted(waiter).await;
+    let tokens = [expired.token(), stolen.token(), broken.token(), token, handed_over.token()];
+    assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
+}
+
+/// A grant has one token from its beginning to its end.
+pub async fn a_renewal_keeps_the_token<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(bench.ttl() * 2)).await;
+    let token = guard.token();
+    crate::wait::passes(bench.ttl() * 2).await;
+    assert_eq!(guard.token(), token);
+    assert_eq!(client.inspect("a").await.unwrap().holders[0].token, token);
+}
+
+/// Readers have tokens too: smaller than the writer's that comes after them.
+pub async fn a_writer_has_a_larger_token_than_the_readers_before_it<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let reading = client.lock("a").mode(Mode::Shared);
+    let (one, two) = (hold(&reading).await, hold(&reading).await);
+    assert_ne!(one.token(), two.token());
+    let readers = one.token().max(two.token());
+    let writer = waiting(client.lock("a"));
+    in_line(&client, "a", 1).await;
+    one.release().await.unwrap();
+    two.release().await.unwrap();
+    let writer = granted(writer).await;
+    assert!(writer.token() > readers);
+    let token = writer.token();
+    writer.release().await.unwrap();
+    assert!(hold(&reading).await.token() > token);
+}
+
+/// The token of several names is larger than those of each name before, and smaller than those after.
+pub async fn the_token_of_several_names_fits_each_of_them<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let mut newest = FencingToken::new(0);
+    for names in [&["a"][..], &["b"], &["a", "b"], &["b"], &["a", "b"], &["a"]] {
+        let guard = hold(&client.lock_all(names)).await;
+        assert!(guard.token() > newest);
+        newest = guard.token();
+        guard.release().await.unwrap();
+    }
+}
+
+/// All clients of one storage agree on the life within which tokens are ordered.
+pub async fn clients_agree_on_the_storage<B: TestBench>(bench: &B) {
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let guard = hold(&ours.lock("a")).await;
+    assert_eq!(guard.storage_id(), theirs.info().storage_id);
+}

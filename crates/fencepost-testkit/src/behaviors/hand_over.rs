@@ -1,0 +1,95 @@
+//! From one holder to the next: without a gap, and never to somebody who cannot use it.
+
+use super::{LONG, granted, hold, in_line, line_up, waiting};
+use crate::bench::TestBench;
+use crate::wait;
+
+/// The lock goes from holder to waiter in one step: it is never free in between.
+pub async fn a_release_hands_over_in_one_step<B: TestBench>(bench: &B) {
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let guard = hold(&ours.lock("a").ttl(LONG)).await;
+    let waiter = waiting(theirs.lock("a").ttl(LONG).label("heir"));
+    in_line(&ours, "a", 1).await;
+    guard.release().await.unwrap();
+    let now = ours.inspect("a").await.unwrap();
+    assert_eq!((now.holders.len(), now.waiters), (1, 0));
+    assert_eq!(&*now.holders[0].label, "heir");
+    assert_eq!(granted(waiter).await.token(), now.holders[0].token);
+}
+
+/// A lock that changes hands again and again reaches everybody, with rising tokens.
+pub async fn a_lock_travels_between_clients<B: TestBench>(bench: &B) {
+    let clients = [bench.client().await, bench.client().await];
+    let mut guard = hold(&clients[0].lock("a").ttl(LONG)).await;
+    for round in 0..20 {
+        let waiter = waiting(clients[round % 2].lock("a").ttl(LONG));
+        in_line(&clients[0], "a", 1).await;
+        let token = guard.token();
+        guard.release().await.unwrap();
+        guard = granted(waiter).await;
+        assert!(guard.token() > token);
+    }
+}
+
+/// A lock that was handed over is renewed at once: its lease counts in full although its owner waited for long.
+pub async fn a_handed_over_lock_is_renewed_at_once<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let waiter = waiting(client.lock("a").ttl(LONG));
+    in_line(&client, "a", 1).await;
+    wait::passes(bench.ttl()).await;
+    guard.release().await.unwrap();
+    let next = granted(waiter).await;
+    let waited = LONG.checked_sub(fencepost_core::clock::drift(LONG) + bench.ttl() / 2).unwrap();
+    wait::until("it is renewed", async || next.remaining() > waited).await;
+}
+
+/// Scenario 45: a waiter stands still, the lock is handed to it, its lease ends, another enters; it goes on and reads
+/// the grant. It is given back and never shown.
+pub async fn a_stopped_waiter_does_not_show_an_old_grant<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let (stopped, proxy) = bench.proxied().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let locks = [stopped.lock("a").ttl(bench.ttl()), client.lock("a").ttl(LONG)];
+    let mut waiters = line_up(&client, "a", locks).await.into_iter();
+    let (late, next) = (waiters.next().unwrap(), waiters.next().unwrap());
+    proxy.stop();
+    guard.release().await.unwrap();
+    let next = granted(next).await;
+    proxy.resume();
+    in_line(&client, "a", 1).await;
+    assert!(!late.is_finished(), "it waits again");
+    assert!(next.is_valid());
+    let token = next.token();
+    next.release().await.unwrap();
+    let late = granted(late).await;
+    assert!(late.token() > token && late.is_valid());
+}
+
+/// A waiter that goes away just when its turn comes does not keep the lock from the next.
+pub async fn a_grant_to_somebody_who_left_goes_on_to_the_next<B: TestBench>(bench: &B) {
+    let (client, other) = (bench.client().await, bench.client().await);
+    for _ in 0..20 {
+        let guard = hold(&client.lock("a").ttl(LONG)).await;
+        let locks = [other.lock("a").ttl(LONG), client.lock("a").ttl(LONG)];
+        let mut waiters = line_up(&client, "a", locks).await.into_iter();
+        let (leaving, next) = (waiters.next().unwrap(), waiters.next().unwrap());
+        let release = tokio::spawn(guard.release());
+        leaving.abort();
+        // Whether it had its turn or not, it does not keep it.
+        drop(leaving.await);
+        release.await.unwrap().unwrap();
+        granted(next).await.release().await.unwrap();
+    }
+}
+
+/// When a client closes, its locks go to those who wait for them.
+pub async fn closing_hands_over_to_the_next<B: TestBench>(bench: &B) {
+    let (closing, client) = (bench.client().await, bench.client().await);
+    let guard = hold(&closing.lock("a").ttl(LONG)).await;
+    let waiter = waiting(client.lock("a").ttl(LONG));
+    in_line(&client, "a", 1).await;
+    closing.close().await;
+    assert!(!guard.is_valid());
+    drop(granted(waiter).await);
+}

@@ -1,0 +1,132 @@
+//! What every storage must do, a group per module. The names are sentences; the list of all is in
+//! [`behavior_suite!`](crate::behavior_suite).
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::backend::{Backend, Op, Queue, Reply};
+use fencepost_core::{Attempt, Award, Client, Error, Grant, Guard, Lock, LockName, Mode, Owner, Result, Rule, Want};
+use futures_util::StreamExt;
+use tokio::task::JoinHandle;
+
+use crate::bench::TestBench;
+use crate::wait;
+
+/// A lease that does not end while a test is patient: whoever must wait for its end fails.
+const LONG: Duration = Duration::from_secs(120);
+
+/// Somebody who waits for a lock in a task of its own.
+type Waiter = JoinHandle<Result<Guard>>;
+
+fn waiting(lock: Lock) -> Waiter {
+    tokio::spawn(async move { lock.acquire().await })
+}
+
+async fn granted(waiter: Waiter) -> Guard {
+    let outcome = wait::within_patience("a waiter is granted the lock", waiter).await;
+    outcome.expect("the waiter's task is not cancelled").expect("the waiter is granted the lock")
+}
+
+async fn hold(lock: &Lock) -> Guard {
+    wait::within_patience("the lock is granted", lock.acquire()).await.expect("the lock is granted")
+}
+
+async fn is_held(client: &Client, name: &str) -> bool {
+    !client.inspect(name).await.expect("the lock can be inspected").holders.is_empty()
+}
+
+async fn until_free(client: &Client, name: &str) {
+    wait::until("the lock is free", async || !is_held(client, name).await).await;
+}
+
+/// Waits until so many stand in line.
+async fn in_line(client: &Client, name: &str, waiters: usize) {
+    let what = format!("{waiters} stand in line for {name}");
+    wait::until(&what, async || {
+        client.inspect(name).await.expect("the lock can be inspected").waiters == waiters
+    })
+    .await;
+}
+
+/// Lets waiters join one after the other, so that their order is known.
+async fn line_up(observer: &Client, name: &str, locks: impl IntoIterator<Item = Lock>) -> Vec<Waiter> {
+    let mut waiters = Vec::new();
+    for lock in locks {
+        waiters.push(waiting(lock));
+        in_line(observer, name, waiters.len()).await;
+    }
+    waiters
+}
+
+#[track_caller]
+fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> Error {
+    outcome.expect_err("this is refused")
+}
+
+/// One client's side of the bare contract: a backend that listens, as a client's thread does.
+struct Bare {
+    backend: Arc<dyn Backend>,
+    listening: JoinHandle<()>,
+}
+
+impl Bare {
+    async fn new(bench: &impl TestBench) -> Self {
+        let backend = bench.connect().await.expect("the bench connects");
+        let mut pushes = backend.wakeups();
+        let listening = tokio::spawn(async move { while pushes.next().await.is_some() {} });
+        Self { backend, listening }
+    }
+
+    async fn execute(&self, op: Op) -> Reply {
+        self.try_execute(op).await.expect("the operation succeeds")
+    }
+
+    async fn try_execute(&self, op: Op) -> Result<Reply> {
+        let mut replies = self.backend.execute(vec![op]).await;
+        assert_eq!(replies.len(), 1, "one answer to one operation");
+        replies.remove(0)
+    }
+
+    async fn acquire(&self, attempt: &Arc<Attempt>, queue: Queue) -> Reply {
+        self.execute(Op::Acquire { attempt: attempt.clone(), queue }).await
+    }
+
+    async fn hold(&self, attempt: &Arc<Attempt>) -> Grant {
+        match self.acquire(attempt, Queue::Never).await {
+            Reply::Granted(award) => Grant { attempt: attempt.clone(), award },
+            other => panic!("the lock is not granted: {other:?}"),
+        }
+    }
+
+    async fn close(self) {
+        self.backend.close().await;
+        self.listening.abort();
+    }
+}
+
+fn name(text: &str) -> LockName {
+    LockName::new(text).expect("it is a name")
+}
+
+fn attempt(names: &[&str], ttl: Duration) -> Arc<Attempt> {
+    attempt_as(names, Mode::Exclusive, Rule::All, ttl)
+}
+
+fn attempt_as(names: &[&str], mode: Mode, rule: Rule, ttl: Duration) -> Arc<Attempt> {
+    Arc::new(Attempt {
+        owner: Owner::random(),
+        wants: names.iter().map(|text| Want { name: name(text), mode }).collect(),
+        rule,
+        ttl,
+        label: "bare".into(),
+        meta: [].into(),
+    })
+}
+
+#[track_caller]
+fn award(reply: &Reply) -> Award {
+    match reply {
+        Reply::Granted(award) | Reply::HadBeenGranted(award) => *award,
+        other => panic!("the lock is not granted: {other:?}"),
+    }
+}

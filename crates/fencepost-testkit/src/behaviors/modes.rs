@@ -1,0 +1,131 @@
+//! Readers and writers, and semaphores.
+
+use fencepost_core::{ErrorKind, Lock, Mode};
+
+use super::{LONG, granted, hold, in_line, line_up, refused, until_free, waiting};
+use crate::bench::TestBench;
+
+const THREE: Mode = Mode::Slots { of: 3 };
+
+async fn is_refused_now(lock: &Lock) -> bool {
+    lock.try_acquire().await.expect("it is answered").is_none()
+}
+
+/// Many readers hold the lock together; a writer does not get it meanwhile.
+pub async fn readers_share_and_keep_the_writer_out<B: TestBench>(bench: &B) {
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let one = hold(&ours.lock("a").mode(Mode::Shared)).await;
+    let two = hold(&theirs.lock("a").mode(Mode::Shared)).await;
+    assert!(one.is_valid() && two.is_valid());
+    assert!(is_refused_now(&ours.lock("a")).await);
+    one.release().await.unwrap();
+    assert!(is_refused_now(&ours.lock("a")).await);
+    two.release().await.unwrap();
+    assert!(!is_refused_now(&ours.lock("a")).await);
+}
+
+/// A writer keeps readers out.
+pub async fn a_writer_keeps_readers_out<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let writer = hold(&client.lock("a")).await;
+    assert!(is_refused_now(&client.lock("a").mode(Mode::Shared)).await);
+    writer.release().await.unwrap();
+}
+
+/// A writer that waits is not starved by readers that come after it.
+pub async fn readers_do_not_overtake_a_waiting_writer<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let reading = client.lock("a").ttl(LONG).mode(Mode::Shared);
+    let reader = hold(&reading).await;
+    let writer = waiting(client.lock("a").ttl(LONG));
+    in_line(&client, "a", 1).await;
+    assert!(is_refused_now(&reading).await);
+    let later = waiting(reading.clone());
+    in_line(&client, "a", 2).await;
+    reader.release().await.unwrap();
+    let writer = granted(writer).await;
+    assert!(!later.is_finished());
+    let token = writer.token();
+    writer.release().await.unwrap();
+    assert!(granted(later).await.token() > token);
+}
+
+/// Readers that stand together at the head of the line enter together.
+pub async fn readers_in_line_enter_together<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let writer = hold(&client.lock("a").ttl(LONG)).await;
+    let reading = || client.lock("a").ttl(LONG).mode(Mode::Shared);
+    let locks = [reading(), reading(), client.lock("a").ttl(LONG), reading()];
+    let mut waiters = line_up(&client, "a", locks).await;
+    writer.release().await.unwrap();
+    let (last, second_writer) = (waiters.pop().unwrap(), waiters.pop().unwrap());
+    let mut readers = Vec::new();
+    for waiter in waiters {
+        readers.push(granted(waiter).await);
+    }
+    assert!(readers.iter().all(fencepost_core::Guard::is_valid));
+    assert_eq!(client.inspect("a").await.unwrap().waiters, 2);
+    drop(readers);
+    drop(granted(second_writer).await);
+    drop(granted(last).await);
+}
+
+/// A semaphore admits as many as it has slots, and a slot that becomes free goes to the next in line.
+pub async fn a_semaphore_admits_as_many_as_it_has_slots<B: TestBench>(bench: &B) {
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let slot = ours.lock("a").ttl(LONG).mode(THREE);
+    let mut inside = vec![hold(&slot).await, hold(&theirs.lock("a").mode(THREE)).await, hold(&slot).await];
+    assert!(is_refused_now(&slot).await);
+    let waiter = waiting(slot);
+    in_line(&ours, "a", 1).await;
+    inside.remove(1).release().await.unwrap();
+    let fourth = granted(waiter).await;
+    assert_eq!(ours.inspect("a").await.unwrap().holders.len(), 3);
+    assert!(inside.iter().all(|guard| guard.token() < fourth.token()));
+}
+
+/// Slots of holders that died become free like any other lock.
+pub async fn the_slot_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
+    let mode = Mode::Slots { of: 2 };
+    let client = bench.client().await;
+    let (dying, proxy) = bench.proxied().await;
+    let alive = hold(&client.lock("a").ttl(LONG).mode(mode)).await;
+    let dead = hold(&dying.lock("a").ttl(bench.ttl()).mode(mode)).await;
+    let waiter = waiting(client.lock("a").ttl(LONG).mode(mode));
+    in_line(&client, "a", 1).await;
+    proxy.crash();
+    let next = granted(waiter).await;
+    assert!(alive.is_valid() && next.is_valid() && !dead.is_valid());
+}
+
+/// Clients that disagree about what a lock is are told so, and nothing is changed by it.
+pub async fn modes_that_contradict_each_other_are_a_conflict<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG).mode(THREE)).await;
+    for mode in [Mode::Slots { of: 4 }, Mode::Exclusive, Mode::Shared] {
+        for lock in [client.lock("a").mode(mode), client.lock("a").mode(mode).ttl(LONG)] {
+            let error = refused(lock.acquire().await);
+            assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
+            assert!(error.to_string().contains("slots of 3"), "it says what the lock is: {error}");
+        }
+    }
+    assert!(guard.is_valid());
+    assert_eq!(client.inspect("a").await.unwrap().waiters, 0);
+    guard.release().await.unwrap();
+}
+
+/// What a lock is, is agreed anew when nobody uses it.
+pub async fn an_idle_lock_may_become_something_else<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    for mode in [THREE, Mode::Exclusive, Mode::Slots { of: 1 }, Mode::Shared, THREE] {
+        hold(&client.lock("a").mode(mode)).await.release().await.unwrap();
+        until_free(&client, "a").await;
+    }
+}
+
+/// A semaphore without slots is refused before anything is sent.
+pub async fn a_semaphore_of_nothing_is_refused<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let error = refused(client.lock("a").mode(Mode::Slots { of: 0 }).try_acquire().await);
+    assert_eq!(error.kind(), ErrorKind::BadConfig);
+}

@@ -1,0 +1,106 @@
+//! Giving a lock back: by its owner only, once, whatever happens to the answer.
+
+use fencepost_core::backend::{Op, Reply};
+use fencepost_core::{ErrorKind, LostReason};
+use futures_util::FutureExt;
+
+use super::{Bare, LONG, attempt, hold, is_held, name, refused, until_free};
+use crate::bench::TestBench;
+use crate::proxy::OpKind;
+use crate::wait;
+
+/// After a release the lock is free.
+pub async fn a_released_lock_is_free<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a")).await;
+    guard.release().await.unwrap();
+    assert!(client.inspect("a").await.unwrap().is_idle());
+}
+
+/// A guard that is dropped gives its lock back.
+pub async fn a_dropped_guard_gives_its_lock_back<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    drop(hold(&client.lock("a").ttl(LONG)).await);
+    until_free(&client, "a").await;
+}
+
+/// Scenario 55: a program that ends right after dropping its guard leaves no lock behind.
+pub async fn a_program_that_ends_after_its_guard_leaves_no_lock<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    drop(client);
+    drop(guard);
+    let other = bench.client().await;
+    assert!(!is_held(&other, "a").await, "the last handle waits for the release");
+}
+
+/// An owner that does not hold the lock does not release it, whoever does.
+pub async fn stale_owner_cannot_release<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let old = bare.hold(&attempt(&["a"], LONG)).await;
+    assert_eq!(bare.execute(Op::Release(old.clone())).await, Reply::Released);
+    assert_eq!(bare.execute(Op::Release(old.clone())).await, Reply::NotHeld);
+    let next = bare.hold(&attempt(&["a"], LONG)).await;
+    assert_eq!(bare.execute(Op::Release(old)).await, Reply::NotHeld);
+    assert_eq!(bare.execute(Op::Renew(next.clone())).await, Reply::Renewed { ttl: next.award.ttl });
+    assert_eq!(bare.execute(Op::Release(next)).await, Reply::Released);
+    bare.close().await;
+}
+
+/// Scenario 24: a release that is late arrives when the lock is held again; the new grant stays.
+pub async fn a_late_release_does_not_touch_the_next_grant<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let first = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
+    proxy.strand(OpKind::Release);
+    drop(first);
+    let second = hold(&client.lock("a").ttl(LONG)).await;
+    let late = proxy.deliver_stranded().await;
+    assert!(matches!(late.as_slice(), [Ok(Reply::NotHeld)]), "{late:?}");
+    assert!(second.is_valid());
+    assert_eq!(client.inspect("a").await.unwrap().holders[0].token, second.token());
+    second.release().await.unwrap();
+}
+
+/// Scenario 23: a task takes the lock while the release of another fails; the new owner is not cleared.
+pub async fn a_failed_release_does_not_clear_the_next_owner<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let lock = client.lock("a").ttl(bench.ttl() * 4);
+    let first = hold(&lock).await;
+    proxy.lose_reply(OpKind::Release);
+    let release = tokio::spawn(first.release());
+    let second = hold(&lock).await;
+    let outcome = wait::within_patience("the release is over", release).await.unwrap();
+    assert_eq!(refused(outcome).kind(), ErrorKind::OutcomeUnknown);
+    assert!(second.is_valid());
+    second.release().await.unwrap();
+}
+
+/// A release that gets lost is sent again.
+pub async fn a_lost_release_is_sent_again<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let guard = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
+    proxy.lose_request(OpKind::Release);
+    guard.release().await.expect("the second one arrives");
+    assert_eq!(proxy.count(OpKind::Release), 2);
+    assert!(client.inspect("a").await.unwrap().is_idle());
+}
+
+/// Scenario 25: a release whose future is dropped in flight goes on.
+pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    proxy.stop();
+    assert!(guard.release().now_or_never().is_none());
+    proxy.resume();
+    until_free(&client, "a").await;
+}
+
+/// The release of a lock that was stolen says that it was lost.
+pub async fn the_release_of_a_lost_lock_says_so<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    bench.steal(&name("a")).await;
+    let error = refused(guard.release().await);
+    assert_eq!((error.kind(), error.lost_reason()), (ErrorKind::Lost, Some(LostReason::NotHeld)));
+    assert!(error.to_string().contains('a'), "it names the lock: {error}");
+}

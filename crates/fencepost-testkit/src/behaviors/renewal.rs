@@ -1,0 +1,143 @@
+//! Leases that are kept, for as long as they are wanted and no longer.
+
+use fencepost_core::clock::Clock;
+use fencepost_core::{ErrorKind, LostReason};
+
+use super::{LONG, granted, hold, in_line, refused, waiting};
+use crate::bench::TestBench;
+use crate::proxy::OpKind;
+use crate::wait;
+
+/// Scenario 30: the second and third renewal extend the lease too.
+pub async fn a_lock_is_held_over_many_ttls<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let other = bench.client().await;
+    let ttl = bench.ttl() * 2;
+    let guard = hold(&client.lock("a").ttl(ttl)).await;
+    wait::passes(ttl * 3).await;
+    assert!(guard.is_valid());
+    assert!(proxy.count(OpKind::Renew) >= 3);
+    let holder = other.inspect("a").await.unwrap().holders.remove(0);
+    assert_eq!(holder.token, guard.token());
+    assert!(other.lock("a").try_acquire().await.unwrap().is_none());
+}
+
+/// Scenario 26: a release stops the keeper; no lease jumps up again afterwards.
+pub async fn release_stops_the_keeper<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let ttl = bench.ttl();
+    let guard = hold(&client.lock("a").ttl(ttl)).await;
+    wait::until("it was renewed", async || proxy.count(OpKind::Renew) > 0).await;
+    guard.release().await.unwrap();
+    let renewals = proxy.count(OpKind::Renew);
+    wait::passes(ttl).await;
+    assert_eq!(proxy.count(OpKind::Renew), renewals);
+    assert!(client.inspect("a").await.unwrap().is_idle());
+}
+
+/// Scenario 27: two tasks lock and unlock one name in turn; what the first leaves behind does not end the renewal of
+/// the second.
+pub async fn the_next_holder_is_renewed_after_the_first_has_gone<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let ttl = bench.ttl() * 2;
+    let first = hold(&client.lock("a").ttl(ttl)).await;
+    let waiter = waiting(client.lock("a").ttl(ttl));
+    in_line(&client, "a", 1).await;
+    first.release().await.unwrap();
+    let second = granted(waiter).await;
+    wait::passes(ttl * 2).await;
+    assert!(second.is_valid());
+}
+
+/// Scenarios 28 and 37: after a loss the same handle can take the lock again, and the new grant is renewed.
+pub async fn a_new_grant_after_a_loss_is_renewed<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let ttl = bench.ttl() * 2;
+    let lock = client.lock("a").ttl(ttl);
+    let lost = hold(&lock).await;
+    proxy.cut();
+    assert_eq!(wait::within_patience("the lock is lost", lost.lost()).await, LostReason::Expired);
+    proxy.resume();
+    let again = hold(&lock).await;
+    assert!(again.token() > lost.token());
+    wait::passes(ttl * 2).await;
+    assert!(again.is_valid() && !lost.is_valid());
+}
+
+/// Scenarios 20 and 31: a renewal that hangs does not delay the verdict; the guard is invalid at its deadline.
+pub async fn a_hung_renewal_does_not_delay_the_loss<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let clock = Clock::system();
+    let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
+    proxy.stop();
+    let latest = clock.now() + guard.ttl();
+    wait::until("the guard is invalid", async || {
+        let before = clock.now();
+        let valid = guard.is_valid();
+        assert!(!valid || before < latest, "valid although its time is over");
+        !valid
+    })
+    .await;
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    proxy.resume();
+}
+
+/// Scenario 31: renewals fail one after the other; the guard knows its deadline all the while.
+pub async fn failing_renewals_let_the_time_run_out<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
+    proxy.cut();
+    let mut before = guard.remaining();
+    while guard.is_valid() {
+        let now = guard.remaining();
+        assert!(now <= before, "nobody can have renewed it");
+        before = now;
+        tokio::task::yield_now().await;
+    }
+    assert_eq!(guard.lost_reason(), Some(LostReason::Expired));
+    assert_eq!(refused(guard.check()).kind(), ErrorKind::Lost);
+    assert!(guard.remaining().is_zero());
+    proxy.resume();
+}
+
+/// Scenario 21: somebody who is told of the loss and blocks keeps nobody else from seeing it.
+pub async fn everybody_sees_a_loss_whatever_the_first_does<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let (share, other) = (guard.share(), guard.share());
+    let (told, heard) = std::sync::mpsc::channel();
+    let (go_on, blocked) = std::sync::mpsc::channel::<()>();
+    let blocker = tokio::task::spawn_blocking(move || {
+        let reason = futures_executor::block_on(share.lost());
+        told.send(()).unwrap();
+        blocked.recv().unwrap();
+        reason
+    });
+    bench.client().await.break_lock("a", guard.token()).await.unwrap();
+    tokio::task::spawn_blocking(move || heard.recv().unwrap()).await.unwrap();
+    assert!(!guard.is_valid() && !other.is_valid());
+    assert_eq!(other.lost().await, LostReason::Broken);
+    go_on.send(()).unwrap();
+    assert_eq!(blocker.await.unwrap(), LostReason::Broken);
+}
+
+/// Scenario 32: work that hangs is not renewed for ever; at the end of `max_hold` the lock goes to the next.
+pub async fn max_hold_ends_what_could_be_renewed<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG).max_hold(bench.ttl())).await;
+    assert!(guard.remaining() <= bench.ttl());
+    let next = granted(waiting(bench.client().await.lock("a").ttl(LONG))).await;
+    assert_eq!(guard.lost_reason(), Some(LostReason::MaxHold));
+    assert!(!guard.is_valid());
+    assert_eq!(refused(guard.release().await).lost_reason(), Some(LostReason::MaxHold));
+    assert!(next.is_valid());
+}
+
+/// A loss cancels the work of `run` at the point where it waits.
+pub async fn run_cancels_the_work_when_the_lock_is_lost<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let lock = client.lock("a").ttl(LONG).max_hold(bench.ttl());
+    let outcome = lock.run(async |_| std::future::pending::<()>().await);
+    let error = refused(wait::within_patience("the work is cancelled", outcome).await);
+    assert_eq!(error.lost_reason(), Some(LostReason::MaxHold));
+}

@@ -1,0 +1,209 @@
+//! The line: first come, first served, and nobody in it costs the others more than need be.
+
+use std::time::Duration;
+
+use fencepost_core::ErrorKind;
+use futures_util::FutureExt;
+
+use super::{LONG, granted, hold, in_line, line_up, name, refused, waiting};
+use crate::bench::TestBench;
+use crate::history::History;
+use crate::proxy::OpKind;
+use crate::wait;
+
+/// Waiters of several clients enter in the order in which they joined.
+pub async fn waiters_enter_in_the_order_they_joined<B: TestBench>(bench: &B) {
+    let clients = [bench.client().await, bench.client().await, bench.client().await];
+    let history = History::default();
+    let guard = hold(&clients[0].lock("a")).await;
+    let who: Vec<String> = (0..12).map(|number| format!("waiter {number}")).collect();
+    let locks = who.iter().zip(clients.iter().cycle()).map(|(who, client)| client.lock("a").label(who.as_str()));
+    let waiters = line_up(&clients[0], "a", locks).await;
+    who.iter().for_each(|who| history.joined(who, &name("a")));
+    guard.release().await.unwrap();
+    // In the opposite order, so that it is not this loop that makes the order.
+    let tasks = waiters.into_iter().rev().map(|waiter| {
+        tokio::spawn(async move {
+            let guard = granted(waiter).await;
+            (guard.label().to_owned(), guard.token(), guard.release().await)
+        })
+    });
+    let tasks: Vec<_> = tasks.collect();
+    let mut entered = Vec::new();
+    for task in tasks {
+        let (who, token, released) = task.await.unwrap();
+        released.unwrap();
+        entered.push((token, who));
+    }
+    entered.sort();
+    assert_eq!(entered.into_iter().map(|(_, who)| who).collect::<Vec<_>>(), who);
+}
+
+/// Somebody who tries does not get in before those who wait.
+pub async fn a_try_does_not_overtake_the_line<B: TestBench>(bench: &B) {
+    let (client, other) = (bench.client().await, bench.client().await);
+    let guard = hold(&client.lock("a")).await;
+    let waiters = line_up(&client, "a", [client.lock("a"), other.lock("a")]).await;
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        assert!(other.lock("a").try_acquire().await.unwrap().is_none());
+        granted(waiter).await.release().await.unwrap();
+    }
+    assert!(other.lock("a").try_acquire().await.unwrap().is_some());
+}
+
+/// Scenario 35: an acquire that waits out leaves no waiter behind.
+pub async fn a_waiter_that_waits_out_leaves_the_line<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let impatient = client.lock("a").ttl(LONG).wait(Duration::from_millis(50));
+    let error = refused(impatient.acquire().await);
+    assert_eq!(error.kind(), ErrorKind::WaitedOut);
+    assert!(error.to_string().contains("50ms"), "it says how long: {error}");
+    in_line(&client, "a", 0).await;
+    guard.release().await.unwrap();
+    assert!(client.inspect("a").await.unwrap().is_idle());
+}
+
+/// No wait at all is a try that says so.
+pub async fn a_wait_of_zero_does_not_join_the_line<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let guard = hold(&client.lock("a")).await;
+    let error = refused(client.lock("a").wait(Duration::ZERO).acquire().await);
+    assert_eq!(error.kind(), ErrorKind::WaitedOut);
+    assert_eq!((proxy.count(OpKind::Check), proxy.count(OpKind::Leave)), (0, 0));
+    guard.release().await.unwrap();
+}
+
+/// A waiter whose future is dropped leaves the line, and those behind it move up.
+pub async fn cancelled_waiter_leaves_the_line<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let locks = (0..3).map(|_| client.lock("a").ttl(LONG));
+    let mut waiters = line_up(&client, "a", locks).await;
+    let cancelled = waiters.remove(1);
+    cancelled.abort();
+    in_line(&client, "a", 2).await;
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        granted(waiter).await.release().await.unwrap();
+    }
+}
+
+/// Scenario 38: a waiter that dies in line costs nobody its ttl.
+pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let (dying, proxy) = bench.proxied().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let ticket = bench.ttl() * 4;
+    let waiters = line_up(&client, "a", [dying.lock("a").ttl(ticket), client.lock("a").ttl(LONG)]).await;
+    proxy.crash();
+    guard.release().await.unwrap();
+    let mut waiters = waiters.into_iter();
+    let dead = waiters.next().unwrap();
+    granted(waiters.next().unwrap()).await.release().await.unwrap();
+    dead.abort();
+}
+
+/// A place in line is kept for as long as its owner lives, however short its lease.
+pub async fn a_place_in_line_outlives_its_ttl<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let other = bench.client().await;
+    let ttl = bench.ttl() * 2;
+    let guard = hold(&other.lock("a").ttl(LONG)).await;
+    let locks = [client.lock("a").ttl(ttl), other.lock("a").ttl(LONG)];
+    let mut waiters = line_up(&other, "a", locks).await.into_iter();
+    wait::passes(ttl * 2).await;
+    assert!(proxy.count(OpKind::Check) >= 2);
+    guard.release().await.unwrap();
+    let first = granted(waiters.next().unwrap()).await;
+    assert_eq!(other.inspect("a").await.unwrap().waiters, 1);
+    first.release().await.unwrap();
+    granted(waiters.next().unwrap()).await.release().await.unwrap();
+}
+
+/// A release wakes one waiter, not the whole line.
+pub async fn a_release_wakes_one_waiter<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let (first, _) = bench.proxied().await;
+    let (second, second_proxy) = bench.proxied().await;
+    let (third, third_proxy) = bench.proxied().await;
+    let locks = [&first, &second, &third].map(|client| client.lock("a").ttl(LONG));
+    let mut waiters = line_up(&client, "a", locks).await.into_iter();
+    let sent = (second_proxy.count_all(), third_proxy.count_all());
+    guard.release().await.unwrap();
+    let first = granted(waiters.next().unwrap()).await;
+    assert!(first.is_valid());
+    assert_eq!((second_proxy.count_all(), third_proxy.count_all()), sent);
+    first.release().await.unwrap();
+    for waiter in waiters {
+        granted(waiter).await.release().await.unwrap();
+    }
+}
+
+/// A push that gets lost costs time, not the turn: the heartbeat of the ticket finds out.
+pub async fn a_lost_push_is_found_by_the_heartbeat<B: TestBench>(bench: &B) {
+    let (deaf, proxy) = bench.proxied().await;
+    proxy.lose_pushes();
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let waiter = waiting(deaf.lock("a").ttl(bench.ttl()));
+    in_line(&client, "a", 1).await;
+    guard.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+}
+
+/// A push that comes twice grants once.
+pub async fn a_repeated_push_is_harmless<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    proxy.repeat_pushes();
+    let mut guard = hold(&client.lock("a").ttl(LONG)).await;
+    for _ in 0..3 {
+        let waiter = waiting(client.lock("a").ttl(LONG));
+        in_line(&client, "a", 1).await;
+        let token = guard.token();
+        guard.release().await.unwrap();
+        guard = granted(waiter).await;
+        assert!(guard.token() > token && guard.is_valid());
+    }
+}
+
+/// Scenario 43: a crowd waits for one lock and its holder dies. One waiter is woken, not the crowd, and all of them
+/// get their turn.
+pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
+    let (dying, holders_proxy) = bench.proxied().await;
+    let (client, proxy) = bench.proxied().await;
+    let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
+    let crowd: Vec<_> = (0..bench.crowd()).map(|_| waiting(client.lock("a").ttl(LONG))).collect();
+    in_line(&client, "a", bench.crowd()).await;
+    holders_proxy.crash();
+    wait::until("the first of the crowd enters", async || {
+        client.inspect("a").await.unwrap().waiters < bench.crowd()
+    })
+    .await;
+    assert!(!dead.is_valid());
+    assert!(proxy.count(OpKind::Check) <= 32, "{} checks for one turn", proxy.count(OpKind::Check));
+    let mut newest = dead.token();
+    for waiter in crowd {
+        let guard = granted(waiter).await;
+        newest = newest.max(guard.token());
+        drop(guard);
+    }
+    assert!(newest > dead.token());
+}
+
+/// A waiter's future that is never polled again does not stop the line: its grant is given back when it is dropped.
+pub async fn a_waiter_that_sleeps_on_its_grant_gives_it_back<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let mut asleep = Box::pin(async { client.lock("a").ttl(LONG).acquire().await });
+    assert!((&mut asleep).now_or_never().is_none());
+    in_line(&client, "a", 1).await;
+    let next = waiting(client.lock("a").ttl(LONG));
+    in_line(&client, "a", 2).await;
+    guard.release().await.unwrap();
+    in_line(&client, "a", 1).await;
+    drop(asleep);
+    granted(next).await.release().await.unwrap();
+}

@@ -1,0 +1,309 @@
+//! What stands between one client and its storage and can be told to misbehave: the same faults on every storage.
+
+use std::collections::HashMap;
+use std::future::Future;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+
+use async_trait::async_trait;
+use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
+use fencepost_core::{Error, ErrorKind, LockName, Result};
+use futures_util::StreamExt;
+use futures_util::future::{Either, select};
+use futures_util::stream::{self, BoxStream};
+use tokio::sync::watch;
+
+/// The kind of an [`Op`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[allow(missing_docs, reason = "the names are those of `Op`")]
+pub enum OpKind {
+    Acquire,
+    Check,
+    Leave,
+    Renew,
+    Release,
+    ReadCell,
+    WriteCell,
+    Break,
+}
+
+impl OpKind {
+    /// The kind of this operation.
+    pub fn of(op: &Op) -> Self {
+        match op {
+            Op::Acquire { .. } => Self::Acquire,
+            Op::Check(_) => Self::Check,
+            Op::Leave(_) => Self::Leave,
+            Op::Renew(_) => Self::Renew,
+            Op::Release(_) => Self::Release,
+            Op::ReadCell(_) => Self::ReadCell,
+            Op::WriteCell { .. } => Self::WriteCell,
+            Op::Break { .. } => Self::Break,
+        }
+    }
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Road {
+    Open,
+    Cut,
+    Stopped,
+    Crashed,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Trouble {
+    LoseRequest,
+    LoseReply,
+    Strand,
+    StopBeforeReply,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Pushes {
+    Arrive,
+    Vanish,
+    ArriveTwice,
+}
+
+struct Script {
+    troubles: Vec<(OpKind, Trouble)>,
+    stranded: Vec<Vec<Op>>,
+    pushes: Pushes,
+    counts: HashMap<OpKind, usize>,
+}
+
+/// One client's way to its storage. Clones are the same way.
+#[derive(Clone)]
+pub struct Proxy(Arc<Shared>);
+
+struct Shared {
+    road: watch::Sender<Road>,
+    script: Mutex<Script>,
+    backend: Mutex<Option<Arc<dyn Backend>>>,
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        let script = Script {
+            troubles: Vec::new(),
+            stranded: Vec::new(),
+            pushes: Pushes::Arrive,
+            counts: HashMap::new(),
+        };
+        Self(Arc::new(Shared {
+            road: watch::Sender::new(Road::Open),
+            script: Mutex::new(script),
+            backend: Mutex::new(None),
+        }))
+    }
+}
+
+impl Proxy {
+    /// Stands in front of the backend that is being made.
+    pub async fn in_front_of(
+        self,
+        connecting: impl Future<Output = Result<Arc<dyn Backend>>>,
+    ) -> Result<Arc<dyn Backend>> {
+        let backend = connecting.await?;
+        let info = backend.info();
+        *self.0.backend.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend);
+        Ok(Arc::new(ProxiedBackend { proxy: self, info }))
+    }
+
+    /// The process dies: nothing is sent any more, nothing is heard, and connections break.
+    pub fn crash(&self) {
+        self.0.road.send_replace(Road::Crashed);
+        self.0.backend.lock().unwrap_or_else(PoisonError::into_inner).take();
+    }
+
+    /// The storage is away for this client: what it sends fails at once, pushes wait.
+    pub fn cut(&self) {
+        self.0.road.send_replace(Road::Cut);
+    }
+
+    /// The process stands still: what it sends and what comes back waits, and so do pushes.
+    pub fn stop(&self) {
+        self.0.road.send_replace(Road::Stopped);
+    }
+
+    /// Everything goes on.
+    pub fn resume(&self) {
+        self.0.road.send_replace(Road::Open);
+    }
+
+    /// The next flight with such an operation gets lost before it arrives; nobody can tell.
+    pub fn lose_request(&self, kind: OpKind) {
+        self.script().troubles.push((kind, Trouble::LoseRequest));
+    }
+
+    /// The next flight with such an operation takes effect, but its answer gets lost.
+    pub fn lose_reply(&self, kind: OpKind) {
+        self.script().troubles.push((kind, Trouble::LoseReply));
+    }
+
+    /// The next flight with such an operation gets stuck on its way, until [`Proxy::deliver_stranded`]; the client
+    /// is told that nothing is known about it.
+    pub fn strand(&self, kind: OpKind) {
+        self.script().troubles.push((kind, Trouble::Strand));
+    }
+
+    /// The process stands still between the sending of the next such operation and the reading of its answer.
+    pub fn stop_before_reply(&self, kind: OpKind) {
+        self.script().troubles.push((kind, Trouble::StopBeforeReply));
+    }
+
+    /// From now on pushes get lost.
+    pub fn lose_pushes(&self) {
+        self.script().pushes = Pushes::Vanish;
+    }
+
+    /// From now on every push comes twice.
+    pub fn repeat_pushes(&self) {
+        self.script().pushes = Pushes::ArriveTwice;
+    }
+
+    /// Whether every trouble has come to pass.
+    pub fn has_no_trouble_left(&self) -> bool {
+        self.script().troubles.is_empty()
+    }
+
+    /// Whether the process stands still.
+    pub fn is_stopped(&self) -> bool {
+        *self.0.road.borrow() == Road::Stopped
+    }
+
+    /// What was stuck arrives now. Returns the storage's answers, which nobody waits for any more.
+    pub async fn deliver_stranded(&self) -> Vec<Result<Reply>> {
+        let stranded = std::mem::take(&mut self.script().stranded);
+        let mut replies = Vec::new();
+        for ops in stranded {
+            if let Some(backend) = self.backend() {
+                replies.extend(backend.execute(ops).await);
+            }
+        }
+        replies
+    }
+
+    /// How many operations of this kind the client has sent.
+    pub fn count(&self, kind: OpKind) -> usize {
+        self.script().counts.get(&kind).copied().unwrap_or(0)
+    }
+
+    /// How many operations the client has sent.
+    pub fn count_all(&self) -> usize {
+        self.script().counts.values().sum()
+    }
+
+    fn backend(&self) -> Option<Arc<dyn Backend>> {
+        self.0.backend.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    fn script(&self) -> MutexGuard<'_, Script> {
+        self.0.script.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn trouble_for(&self, ops: &[Op]) -> Option<Trouble> {
+        let mut script = self.script();
+        for op in ops {
+            *script.counts.entry(OpKind::of(op)).or_default() += 1;
+        }
+        let at = script.troubles.iter().position(|(kind, _)| ops.iter().any(|op| OpKind::of(op) == *kind))?;
+        let (_, trouble) = script.troubles.remove(at);
+        if trouble == Trouble::Strand {
+            script.stranded.push(ops.to_vec());
+        }
+        Some(trouble)
+    }
+
+    /// Waits while the process stands still; then the backend, unless it cannot be reached.
+    async fn way_through(&self) -> Option<Arc<dyn Backend>> {
+        let mut road = self.0.road.subscribe();
+        let open = road.wait_for(|road| *road != Road::Stopped).await.is_ok_and(|road| *road == Road::Open);
+        if open { self.backend() } else { None }
+    }
+
+    async fn reached(&self) -> Result<Arc<dyn Backend>> {
+        self.way_through().await.ok_or_else(|| Error::new(ErrorKind::Unreachable, "the proxy has cut the way"))
+    }
+
+    /// Waits until pushes can come through; false if they never will.
+    async fn lets_pushes_through(&self) -> bool {
+        let mut road = self.0.road.subscribe();
+        road.wait_for(|road| matches!(road, Road::Open | Road::Crashed)).await.is_ok_and(|road| *road == Road::Open)
+    }
+
+    async fn crashed(&self) {
+        let mut road = self.0.road.subscribe();
+        let _ = road.wait_for(|road| *road == Road::Crashed).await;
+    }
+}
+
+/// A backend behind a [`Proxy`].
+struct ProxiedBackend {
+    proxy: Proxy,
+    info: BackendInfo,
+}
+
+fn all(ops: &[Op], kind: ErrorKind) -> Vec<Result<Reply>> {
+    ops.iter().map(|_| Err(Error::new(kind, "the proxy was told to misbehave"))).collect()
+}
+
+#[async_trait]
+impl Backend for ProxiedBackend {
+    fn info(&self) -> BackendInfo {
+        self.info.clone()
+    }
+
+    async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
+        let trouble = self.proxy.trouble_for(&ops);
+        if matches!(trouble, Some(Trouble::LoseRequest | Trouble::Strand)) {
+            return all(&ops, ErrorKind::OutcomeUnknown);
+        }
+        let Some(backend) = self.proxy.way_through().await else { return all(&ops, ErrorKind::Unreachable) };
+        let replies = backend.execute(ops.clone()).await;
+        drop(backend);
+        if trouble == Some(Trouble::StopBeforeReply) {
+            self.proxy.stop();
+        }
+        if trouble == Some(Trouble::LoseReply) || self.proxy.way_through().await.is_none() {
+            return all(&ops, ErrorKind::OutcomeUnknown);
+        }
+        replies
+    }
+
+    fn wakeups(&self) -> BoxStream<'static, Wakeup> {
+        let Some(backend) = self.proxy.backend() else { return stream::empty().boxed() };
+        let pushes = stream::unfold((backend.wakeups(), self.proxy.clone()), |(mut inner, proxy)| async move {
+            let push = match select(inner.next(), Box::pin(proxy.crashed())).await {
+                Either::Left((push, _)) => push?,
+                Either::Right(_) => return None,
+            };
+            if !proxy.lets_pushes_through().await {
+                return None;
+            }
+            let pushes = proxy.script().pushes;
+            let arriving = match pushes {
+                Pushes::Arrive => vec![push],
+                Pushes::Vanish => Vec::new(),
+                Pushes::ArriveTwice => vec![push.clone(), push],
+            };
+            Some((stream::iter(arriving), (inner, proxy)))
+        });
+        pushes.flatten().boxed()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.proxy.reached().await?.inspect(name).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
+        self.proxy.reached().await?.list(prefix, page).await
+    }
+
+    async fn close(&self) {
+        let backend = self.proxy.backend();
+        if let Some(backend) = backend {
+            backend.close().await;
+        }
+    }
+}

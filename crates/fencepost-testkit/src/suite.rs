@@ -1,0 +1,109 @@
+//! [`behavior_suite!`](crate::behavior_suite): the one list of behaviours, and how each of them is run.
+
+use std::sync::mpsc::{RecvTimeoutError, sync_channel};
+use std::time::Duration;
+
+use fencepost_core::Client;
+
+use crate::bench::{Leftovers, TestBench};
+use crate::wait;
+
+/// After this long a behaviour hangs.
+const WATCHDOG: Duration = Duration::from_secs(60);
+
+/// Runs one behaviour on a fresh bench: on a small runtime, under a watchdog. Afterwards the storage must be clean.
+///
+/// # Panics
+/// If the behaviour does, if it hangs, or if it leaves something behind.
+pub fn run<B: TestBench>(
+    name: &'static str,
+    make: impl FnOnce() -> B + Send + 'static,
+    behavior: impl AsyncFnOnce(&B) + Send + 'static,
+) {
+    under_watchdog(name, move || {
+        let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build();
+        runtime.expect("a runtime can be made").block_on(async {
+            let bench = make();
+            behavior(&bench).await;
+            assert_clean(&bench).await;
+        });
+    });
+}
+
+/// Runs a test on a thread of its own, and fails if it hangs.
+///
+/// # Panics
+/// If the test does, or if it hangs.
+pub fn under_watchdog(name: &'static str, test: impl FnOnce() + Send + 'static) {
+    let (finished, wait) = sync_channel::<()>(1);
+    let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
+        let _tells_when_dropped = finished;
+        test();
+    });
+    let thread = thread.expect("a thread can be started");
+    if wait.recv_timeout(WATCHDOG) == Err(RecvTimeoutError::Timeout) {
+        panic!("{name} hangs: it was not over after {WATCHDOG:?}");
+    }
+    if let Err(panic) = thread.join() {
+        std::panic::resume_unwind(panic);
+    }
+}
+
+/// Waits until nothing is left in the storage. What has ended may stay until somebody comes by, so somebody does.
+///
+/// # Panics
+/// If something stays.
+pub async fn assert_clean<B: TestBench>(bench: &B) {
+    let passer_by = bench.client().await;
+    let mut left = Leftovers::default();
+    let clean = wait::until("nothing is left in the storage", async || {
+        come_by(&passer_by).await;
+        left = bench.peek().await;
+        left.is_none()
+    });
+    let clean = std::panic::AssertUnwindSafe(clean);
+    let outcome = futures_util::FutureExt::catch_unwind(clean).await;
+    assert!(outcome.is_ok(), "something was left in the storage: {left:?}");
+    passer_by.close().await;
+}
+
+async fn come_by(client: &Client) {
+    for _ in 0..10 {
+        if let Ok(Some(guard)) = client.lock("passer-by").try_acquire().await {
+            let _ = guard.release().await;
+        }
+    }
+}
+
+/// Runs every behaviour on a storage: one `#[test]` each, in a module per group, so that a failure reads
+/// `memory::waiting::cancelled_waiter_leaves_the_line`.
+///
+/// The first argument names the module, the second makes a fresh [`TestBench`](crate::TestBench):
+/// `behavior_suite!(memory, MemoryBench::new);`
+#[macro_export]
+macro_rules! behavior_suite {
+    ($storage:ident, $make:expr) => {
+        mod $storage {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::behavior_suite! { @tests [$make]
+                LIST
+            }
+        }
+    };
+    (@tests [$make:expr] $($group:ident { $($name:ident,)* })*) => {
+        $(
+            mod $group {
+                #[allow(unused_imports)]
+                use super::*;
+                $(
+                    #[test]
+                    fn $name() {
+                        let path = concat!(module_path!(), "::", stringify!($name));
+                        $crate::suite::run(path, $make, $crate::behaviors::$group::$name);
+                    }
+                )*
+            }
+        )*
+    };
+}
