@@ -11,14 +11,9 @@ pub(crate) const HELP: &str = "everything a change must pass: install, fmt, clip
 /// Runs every check; what is missing on the machine is installed first, because clippy compiles C as well.
 pub(crate) fn run(args: &[String]) -> Outcome {
     if let Some(word) = args.first() {
-        return Err(Failure::Usage(format!(
-            "`ci` takes no arguments, but got `{word}`"
-        )));
+        return Err(Failure::Usage(format!("`ci` takes no arguments, but got `{word}`")));
     }
-    let options = Options {
-        yes: true,
-        ..Options::default()
-    };
+    let options = Options { yes: true, ..Options::default() };
     let mut stages = Stages::default();
     test::add_install(&mut stages, &options);
     stages.add("fmt", || shell::run(&mut cargo(["fmt", "--all", "--check"])));
@@ -29,24 +24,13 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     if shell::succeeds(&mut cargo(["deny", "--version"])) {
         stages.add("deny", || shell::run(&mut cargo(["deny", "check"])));
     } else {
-        stages.skip(
-            "deny",
-            "cargo-deny is not installed (cargo install --locked cargo-deny)",
-        );
+        stages.skip("deny", "cargo-deny is not installed (cargo install --locked cargo-deny)");
     }
     stages.run()
 }
 
 fn clippy() -> Outcome {
-    let args = [
-        "clippy",
-        "--workspace",
-        "--all-targets",
-        "--all-features",
-        "--",
-        "-D",
-        "warnings",
-    ];
+    let args = ["clippy", "--workspace", "--all-targets", "--all-features", "--", "-D", "warnings"];
     shell::run(&mut cargo(args))
 }
 

@@ -11,26 +11,10 @@ pub(crate) struct Command {
 }
 
 const COMMANDS: [Command; 4] = [
-    Command {
-        name: "test",
-        help: test::HELP,
-        run: test::run,
-    },
-    Command {
-        name: "tidy",
-        help: tidy::HELP,
-        run: tidy::run,
-    },
-    Command {
-        name: "bench",
-        help: bench::HELP,
-        run: bench::run,
-    },
-    Command {
-        name: "ci",
-        help: ci::HELP,
-        run: ci::run,
-    },
+    Command { name: "test", help: test::HELP, run: test::run },
+    Command { name: "tidy", help: tidy::HELP, run: tidy::run },
+    Command { name: "bench", help: bench::HELP, run: bench::run },
+    Command { name: "ci", help: ci::HELP, run: ci::run },
 ];
 
 /// The command of this name.

@@ -28,10 +28,8 @@ pub(crate) struct Dependency {
 pub(crate) fn entries(text: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     let (mut table, mut depth) = (String::new(), 0);
-    for (number, line) in text
-        .lines()
-        .enumerate()
-        .map(|(index, line)| (index + 1, without_comment(line).trim()))
+    for (number, line) in
+        text.lines().enumerate().map(|(index, line)| (index + 1, without_comment(line).trim()))
     {
         if depth > 0 {
             depth += opened(line);
@@ -39,19 +37,8 @@ pub(crate) fn entries(text: &str) -> Vec<Entry> {
             line.trim_matches(['[', ']']).trim().clone_into(&mut table);
         } else if let Some((key, value)) = line.split_once('=') {
             depth = opened(value);
-            let key = key
-                .split('.')
-                .next()
-                .unwrap_or(key)
-                .trim()
-                .trim_matches('"')
-                .to_owned();
-            entries.push(Entry {
-                table: table.clone(),
-                key,
-                value: value.trim().to_owned(),
-                line: number,
-            });
+            let key = key.split('.').next().unwrap_or(key).trim().trim_matches('"').to_owned();
+            entries.push(Entry { table: table.clone(), key, value: value.trim().to_owned(), line: number });
         }
     }
     entries
@@ -59,11 +46,7 @@ pub(crate) fn entries(text: &str) -> Vec<Entry> {
 
 /// The keys of one table.
 pub(crate) fn keys(text: &str, table: &str) -> Vec<String> {
-    entries(text)
-        .into_iter()
-        .filter(|entry| entry.table == table)
-        .map(|entry| entry.key)
-        .collect()
+    entries(text).into_iter().filter(|entry| entry.table == table).map(|entry| entry.key).collect()
 }
 
 /// Every dependency: plain, of a target, for tests, for the build script; renamed ones by their real name.
@@ -75,16 +58,9 @@ pub(crate) fn dependencies(text: &str) -> Vec<Dependency> {
 
 fn dependency(entry: &Entry) -> Option<Dependency> {
     let (kind, own_table) = kind_of(&entry.table)?;
-    let renamed = entry
-        .value
-        .split_once("package = \"")
-        .and_then(|(_, rest)| rest.split('"').next());
+    let renamed = entry.value.split_once("package = \"").and_then(|(_, rest)| rest.split('"').next());
     let package = renamed.or(own_table).unwrap_or(&entry.key).to_owned();
-    Some(Dependency {
-        kind,
-        package,
-        line: entry.line,
-    })
+    Some(Dependency { kind, package, line: entry.line })
 }
 
 /// The kind of a dependency table; with the name for a table of its own, such as `[dependencies.tokio]`.
@@ -127,10 +103,7 @@ mod tests {
     use super::*;
 
     fn found(text: &str) -> Vec<(Kind, String, usize)> {
-        dependencies(text)
-            .into_iter()
-            .map(|found| (found.kind, found.package, found.line))
-            .collect()
+        dependencies(text).into_iter().map(|found| (found.kind, found.package, found.line)).collect()
     }
 
     #[test]
@@ -140,13 +113,7 @@ mod tests {
                     [dev-dependencies]\nd = \"1\"\n[dependencies.e]\nversion = \"1\"\noptional = true\n";
         let expected = [("a", 2), ("b", 3), ("old", 6), ("c", 8), ("d", 10), ("e", 12)]
             .map(|(name, line)| (name.to_owned(), line));
-        assert_eq!(
-            found(text)
-                .into_iter()
-                .map(|(_, name, line)| (name, line))
-                .collect::<Vec<_>>(),
-            expected
-        );
+        assert_eq!(found(text).into_iter().map(|(_, name, line)| (name, line)).collect::<Vec<_>>(), expected);
     }
 
     #[test]
@@ -158,10 +125,7 @@ mod tests {
 
     #[test]
     fn shared_versions_of_the_workspace_are_no_dependencies() {
-        assert_eq!(
-            found("[workspace.dependencies]\na = \"1\"\n[package]\nname = \"x\"\n"),
-            []
-        );
+        assert_eq!(found("[workspace.dependencies]\na = \"1\"\n[package]\nname = \"x\"\n"), []);
     }
 
     #[test]

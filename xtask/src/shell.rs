@@ -68,21 +68,13 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
 pub(crate) fn exit_code(command: &mut Command) -> Result<u8, Failure> {
     let line = spelled(command);
     eprintln!("$ {line}");
-    let status = command
-        .status()
-        .map_err(|why| Failure::Failed(format!("could not run `{line}`: {why}")))?;
-    Ok(status
-        .code()
-        .and_then(|code| u8::try_from(code).ok())
-        .unwrap_or(1))
+    let status = command.status().map_err(|why| Failure::Failed(format!("could not run `{line}`: {why}")))?;
+    Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
 /// Whether the command can be run and ends with 0; nothing is shown.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
-    let quiet = command
-        .stdin(Stdio::null())
-        .stdout(Stdio::null())
-        .stderr(Stdio::null());
+    let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())
 }
 
@@ -93,14 +85,9 @@ pub(crate) fn on_path(program: &str) -> bool {
 }
 
 fn spelled(command: &Command) -> String {
-    let program = Path::new(command.get_program())
-        .file_name()
-        .unwrap_or(command.get_program());
+    let program = Path::new(command.get_program()).file_name().unwrap_or(command.get_program());
     let words = std::iter::once(program).chain(command.get_args());
-    words
-        .map(|word| word.to_string_lossy())
-        .collect::<Vec<_>>()
-        .join(" ")
+    words.map(|word| word.to_string_lossy()).collect::<Vec<_>>().join(" ")
 }
 
 #[cfg(test)]
@@ -110,17 +97,12 @@ mod tests {
     #[test]
     fn a_failing_command_is_named_with_its_exit_code() {
         let failure = run(Command::new("sh").args(["-c", "exit 7"])).unwrap_err();
-        assert_eq!(
-            failure,
-            Failure::Failed("`sh -c exit 7` ended with exit code 7".into())
-        );
+        assert_eq!(failure, Failure::Failed("`sh -c exit 7` ended with exit code 7".into()));
     }
 
     #[test]
     fn a_program_that_is_not_there_is_a_failure_that_names_it() {
-        let Err(Failure::Failed(why)) = run(&mut Command::new("no-such-program")) else {
-            panic!("it ran")
-        };
+        let Err(Failure::Failed(why)) = run(&mut Command::new("no-such-program")) else { panic!("it ran") };
         assert!(why.starts_with("could not run `no-such-program`: "), "{why}");
         assert!(!on_path("no-such-program"));
     }

@@ -44,10 +44,7 @@ struct Table {
 }
 
 impl Table {
-    #[expect(
-        clippy::disallowed_methods,
-        reason = "the minutes of a stage are real minutes"
-    )]
+    #[expect(clippy::disallowed_methods, reason = "the minutes of a stage are real minutes")]
     fn time(&mut self, name: &'static str, work: Work) -> Outcome {
         println!("\n== {name}");
         let start = Instant::now();
@@ -61,9 +58,8 @@ impl Table {
 
     fn text(&self) -> String {
         let rows = self.rows.iter().map(|(name, what)| (*name, what.clone()));
-        let lines = rows
-            .chain([("total", minutes(self.total))])
-            .map(|(name, what)| format!("{name:<14} {what}"));
+        let lines =
+            rows.chain([("total", minutes(self.total))]).map(|(name, what)| format!("{name:<14} {what}"));
         lines.collect::<Vec<_>>().join("\n")
     }
 }
@@ -93,35 +89,22 @@ mod tests {
             let seen = &seen;
             stages.add(name, move || {
                 seen.borrow_mut().push(name);
-                if good {
-                    Ok(())
-                } else {
-                    Err(Failure::Failed("no luck".into()))
-                }
+                if good { Ok(()) } else { Err(Failure::Failed("no luck".into())) }
             });
         }
-        assert_eq!(
-            stages.run(),
-            Err(Failure::Failed("stage `two` failed: no luck".into()))
-        );
+        assert_eq!(stages.run(), Err(Failure::Failed("stage `two` failed: no luck".into())));
         assert_eq!(*seen.borrow(), ["one", "two"]);
     }
 
     #[test]
     fn the_table_shows_times_failures_and_what_was_skipped() {
         let mut table = Table::default();
-        table
-            .time("tests", Box::new(|| Err(Failure::Exited(3))))
-            .unwrap_err();
+        table.time("tests", Box::new(|| Err(Failure::Exited(3)))).unwrap_err();
         table.rows.push(("deny", "skipped: not here".into()));
         let text = table.text();
         assert_eq!(
             text.lines().collect::<Vec<_>>(),
-            [
-                "tests            0:00  FAILED",
-                "deny           skipped: not here",
-                "total            0:00"
-            ]
+            ["tests            0:00  FAILED", "deny           skipped: not here", "total            0:00"]
         );
     }
 

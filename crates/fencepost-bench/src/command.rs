@@ -13,15 +13,10 @@ const ROUNDS: usize = 60;
 pub(crate) fn measure(report: &mut Report) {
     let (folder, url) = storage("sqlite");
     let file = folder.path().join("flock");
-    let fencepost = std::env::current_exe()
-        .expect("this program")
-        .with_file_name("fencepost");
+    let fencepost = std::env::current_exe().expect("this program").with_file_name("fencepost");
     let subjects: [(&str, Vec<&std::ffi::OsStr>); 3] = [
         ("true", vec!["true".as_ref()]),
-        (
-            "flock f true",
-            vec!["flock".as_ref(), file.as_os_str(), "true".as_ref()],
-        ),
+        ("flock f true", vec!["flock".as_ref(), file.as_os_str(), "true".as_ref()]),
         (
             "fencepost run x -- true",
             vec![
@@ -36,10 +31,7 @@ pub(crate) fn measure(report: &mut Report) {
         ),
     ];
     if !Path::new(&fencepost).exists() {
-        eprintln!(
-            "command: {} is not built; run this through `cargo xtask bench`",
-            fencepost.display()
-        );
+        eprintln!("command: {} is not built; run this through `cargo xtask bench`", fencepost.display());
         return;
     }
     let mut times = vec![Vec::new(); subjects.len()];
@@ -72,11 +64,7 @@ pub(crate) fn measure(report: &mut Report) {
 fn time(words: &[&std::ffi::OsStr]) -> f64 {
     let clock = Clock::system();
     let start = clock.now();
-    let status = Command::new(words[0])
-        .args(&words[1..])
-        .stdin(Stdio::null())
-        .status()
-        .expect("it starts");
+    let status = Command::new(words[0]).args(&words[1..]).stdin(Stdio::null()).status().expect("it starts");
     assert!(status.success(), "{words:?} failed");
     clock.now().since(start).as_secs_f64()
 }

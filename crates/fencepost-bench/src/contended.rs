@@ -72,24 +72,16 @@ pub(crate) async fn work(client: &Client, tasks: usize, length: Duration) -> Fou
     found
 }
 
-#[allow(
-    clippy::disallowed_methods,
-    reason = "work that takes time is what is measured"
-)]
+#[allow(clippy::disallowed_methods, reason = "work that takes time is what is measured")]
 async fn pause(length: Duration) {
     tokio::time::sleep(length).await;
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
 fn tell(report: &mut Report, backend: &str, subject: &str, found: &[Found]) {
-    let mut waits: Vec<f64> = found
-        .iter()
-        .flat_map(|found| found.waits.iter().copied())
-        .collect();
-    let turns: Vec<f64> = found
-        .iter()
-        .flat_map(|found| found.turns.iter().map(|turns| *turns as f64))
-        .collect();
+    let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
+    let turns: Vec<f64> =
+        found.iter().flat_map(|found| found.turns.iter().map(|turns| *turns as f64)).collect();
     let wall = found.iter().map(|found| found.wall).fold(0.0, f64::max);
     let held: f64 = found.iter().map(|found| found.held).sum();
     let samples = waits.len();

@@ -46,10 +46,7 @@ async fn hold(url: &str) -> (f64, f64) {
 
     let clock = Clock::system();
     let (start, cpu) = (clock.now(), cpu_seconds());
-    #[allow(
-        clippy::disallowed_methods,
-        reason = "the renewals of one ttl are what is measured"
-    )]
+    #[allow(clippy::disallowed_methods, reason = "the renewals of one ttl are what is measured")]
     tokio::time::sleep(TTL).await;
     let share = (cpu_seconds() - cpu) / clock.now().since(start).as_secs_f64();
     assert!(guards.iter().all(fencepost::Guard::is_valid), "a lock was lost");
@@ -77,13 +74,6 @@ fn cpu_seconds() -> f64 {
 /// Memory of this process that is in use, in bytes.
 fn resident() -> f64 {
     let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let line = status
-        .lines()
-        .find_map(|line| line.strip_prefix("VmRSS:"))
-        .unwrap_or("0 kB");
-    line.split_whitespace()
-        .next()
-        .and_then(|number| number.parse::<f64>().ok())
-        .unwrap_or(0.0)
-        * 1024.0
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
+    line.split_whitespace().next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
 }

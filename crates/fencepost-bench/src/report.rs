@@ -62,11 +62,7 @@ impl Report {
 
 fn shown(figure: &Figure) -> String {
     let value = figure.value;
-    let number = if value >= 1000.0 {
-        format!("{value:.0}")
-    } else {
-        format!("{value:.3}")
-    };
+    let number = if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.3}") };
     format!("{number} {}", figure.unit)
 }
 
@@ -80,10 +76,7 @@ pub(crate) fn percentile(samples: &mut [f64], share: f64) -> f64 {
         reason = "an index"
     )]
     let at = (samples.len() as f64 * share) as usize;
-    samples
-        .get(at.min(samples.len().saturating_sub(1)))
-        .copied()
-        .unwrap_or(0.0)
+    samples.get(at.min(samples.len().saturating_sub(1))).copied().unwrap_or(0.0)
 }
 
 /// Jain's fairness: 1 if all got the same, 1/n if one got everything.
@@ -92,9 +85,5 @@ pub(crate) fn jain(shares: &[f64]) -> f64 {
     let squares: f64 = shares.iter().map(|share| share * share).sum();
     #[allow(clippy::cast_precision_loss, reason = "a handful")]
     let count = shares.len() as f64;
-    if squares == 0.0 {
-        0.0
-    } else {
-        sum * sum / (count * squares)
-    }
+    if squares == 0.0 { 0.0 } else { sum * sum / (count * squares) }
 }

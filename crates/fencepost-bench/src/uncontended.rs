@@ -85,20 +85,9 @@ pub(crate) async fn work(client: &Client, tasks: usize, length: Duration) -> Fou
 
 fn tell(report: &mut Report, backend: &str, subject: &str, tasks: usize, found: &[Found]) {
     let rate: f64 = found.iter().map(|found| pairs(found) / found.wall).sum();
-    let mut waits: Vec<f64> = found
-        .iter()
-        .flat_map(|found| found.waits.iter().copied())
-        .collect();
+    let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
     let samples = waits.len();
-    report.add(figure(
-        backend,
-        subject,
-        tasks,
-        "pairs per second",
-        rate,
-        "/s",
-        samples,
-    ));
+    report.add(figure(backend, subject, tasks, "pairs per second", rate, "/s", samples));
     let p50 = report::percentile(&mut waits, 0.5) * 1e6;
     report.add(figure(backend, subject, tasks, "pair p50", p50, "µs", samples));
     let p99 = percentile(&mut waits, 0.99) * 1e6;
@@ -120,14 +109,5 @@ fn figure(
     samples: usize,
 ) -> Figure {
     let (backend, subject) = (backend.to_owned(), subject.to_owned());
-    Figure {
-        bench: "uncontended",
-        backend,
-        subject,
-        tasks,
-        metric,
-        value,
-        unit,
-        samples,
-    }
+    Figure { bench: "uncontended", backend, subject, tasks, metric, value, unit, samples }
 }

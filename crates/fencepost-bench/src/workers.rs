@@ -24,11 +24,7 @@ pub(crate) struct Found {
 
 /// A runtime as an application would have it.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
-    tokio::runtime::Builder::new_multi_thread()
-        .worker_threads(2)
-        .enable_all()
-        .build()
-        .expect("a runtime")
+    tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
 /// The worker's side.
@@ -58,20 +54,12 @@ pub(crate) fn serve(arguments: &[String]) -> ExitCode {
 
 /// Lets this many workers work at the same time.
 pub(crate) fn run(kind: &str, url: &str, processes: usize, tasks: usize, length: Duration) -> Vec<Found> {
-    let mut workers: Vec<Worker> = (0..processes)
-        .map(|_| Worker::start(kind, url, tasks, length))
-        .collect();
+    let mut workers: Vec<Worker> = (0..processes).map(|_| Worker::start(kind, url, tasks, length)).collect();
     for worker in &mut workers {
         worker.line();
     }
     for worker in &mut workers {
-        worker
-            .child
-            .stdin
-            .take()
-            .expect("a pipe")
-            .write_all(b"go\n")
-            .expect("it listens");
+        worker.child.stdin.take().expect("a pipe").write_all(b"go\n").expect("it listens");
     }
     workers.iter_mut().map(Worker::finish).collect()
 }
@@ -84,13 +72,7 @@ struct Worker {
 impl Worker {
     fn start(kind: &str, url: &str, tasks: usize, length: Duration) -> Self {
         let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args([
-                "worker",
-                kind,
-                url,
-                &tasks.to_string(),
-                &length.as_millis().to_string(),
-            ])
+            .args(["worker", kind, url, &tasks.to_string(), &length.as_millis().to_string()])
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()

@@ -10,6 +10,7 @@ use fencepost::{LockName, Mode};
 use crate::durations;
 use crate::exit::Exit;
 use crate::output::{self, Level};
+use crate::waiting::Patience;
 use crate::words::without_secrets;
 
 /// Hold a lock while a command runs: one after another, on one host or across a fleet.
@@ -90,9 +91,15 @@ pub(crate) struct Waiting {
     #[arg(short = 'E', long, value_name = "N", conflicts_with = "skip_ok")]
     pub(crate) conflict_exit_code: Option<u8>,
 
-    /// Exit with 0 when somebody else holds the lock: for cron
+    /// Exit with 0 when somebody else holds the lock: for cron; does not wait unless --wait is given
     #[arg(long)]
     pub(crate) skip_ok: bool,
+}
+
+impl Waiting {
+    pub(crate) fn patience(&self) -> Patience {
+        if self.no_wait || self.skip_ok && self.wait.is_none() { Patience::None } else { Patience::InLine }
+    }
 }
 
 /// With whom the lock may be shared.
@@ -158,8 +165,11 @@ pub(crate) struct Identity {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Storage")]
 pub(crate) struct Storage {
-    /// Where the locks live [default: $FENCEPOST_URL, the content of $FENCEPOST_URL_FILE, or sqlite:]
-    #[arg(long, value_name = "URL")]
+    #[arg(
+        long,
+        value_name = "URL",
+        help = "Where the locks live [default: $FENCEPOST_URL, the content of $FENCEPOST_URL_FILE, or sqlite:]"
+    )]
     pub(crate) url: Option<String>,
 }
 
@@ -269,7 +279,10 @@ mod tests {
             assert_eq!(run.speech.level(), Level::Normal);
         }
         assert_eq!(run(&["a", "--", "--version"]).unwrap().command, ["--version"]);
-        assert_eq!(run(&["a", "x", "--", "y", "--url", "z"]).unwrap().command, ["x", "--", "y", "--url", "z"]);
+        assert_eq!(
+            run(&["a", "x", "--", "y", "--url", "z"]).unwrap().command,
+            ["x", "--", "y", "--url", "z"]
+        );
     }
 
     #[test]
@@ -289,6 +302,16 @@ mod tests {
         assert_eq!(run(&["-e", "a", "x"]).sharing.mode(), Mode::Exclusive);
         assert_eq!(run(&["-x", "a", "-c", "echo hi"]).shell, Some("echo hi".into()));
         assert_eq!(run(&["--semaphore", "3", "a", "x"]).sharing.mode(), Mode::Slots { of: 3 });
+    }
+
+    #[test]
+    fn a_skipped_turn_is_not_waited_for_unless_told_so() {
+        let patience = |words: &[&str]| run(words).unwrap().waiting.patience();
+        assert_eq!(patience(&["a", "x"]), Patience::InLine);
+        assert_eq!(patience(&["-n", "a", "x"]), Patience::None);
+        assert_eq!(patience(&["--skip-ok", "a", "x"]), Patience::None);
+        assert_eq!(patience(&["--skip-ok", "-w", "5m", "a", "x"]), Patience::InLine);
+        assert_eq!(patience(&["-E", "0", "a", "x"]), Patience::InLine);
     }
 
     #[test]

@@ -10,8 +10,8 @@ use std::process::Command;
 
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group, test_kill_process_group,
-    waitid, waitpgid, waitpid,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group,
+    test_kill_process_group, waitid, waitpgid, waitpid,
 };
 
 use crate::exit::Ended;

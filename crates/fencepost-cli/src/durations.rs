@@ -89,7 +89,10 @@ fn amount(number: &str, unit: u64) -> Result<u64, Malformed> {
     }
     let mut total = 0u64;
     for digit in whole.bytes() {
-        total = total.checked_mul(10).and_then(|t| t.checked_add((digit - b'0').into())).ok_or(Malformed::TooLong)?;
+        total = total
+            .checked_mul(10)
+            .and_then(|t| t.checked_add((digit - b'0').into()))
+            .ok_or(Malformed::TooLong)?;
     }
     let mut total = total.checked_mul(unit).ok_or(Malformed::TooLong)?;
     let mut place = unit;

@@ -4,6 +4,7 @@ mod args;
 mod child;
 mod commands;
 mod durations;
+mod environment;
 mod exit;
 mod json;
 mod output;

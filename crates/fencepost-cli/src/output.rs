@@ -37,14 +37,14 @@ impl Output {
     /// Something that happens, for those who want to know everything.
     pub(crate) fn detail(self, text: impl Display) {
         if self.level >= Level::Verbose {
-            say(&format!("fencepost: {text}\n"));
+            self.note(text);
         }
     }
 
     /// Something that the user should know, unless they asked for silence.
     pub(crate) fn note(self, text: impl Display) {
         if self.level >= Level::Normal {
-            say(&format!("fencepost: {text}\n"));
+            say(&format!("fencepost: {}\n", plain(&text.to_string())));
         }
     }
 
@@ -52,16 +52,16 @@ impl Output {
     pub(crate) fn warning(self, text: impl Display) {
         self.note(format_args!("warning: {text}"));
     }
+}
 
-    /// Something that went wrong, in words.
-    pub(crate) fn failure(self, text: impl Display) {
-        say(&format!("fencepost: error: {text}\n"));
-    }
+/// Something that went wrong, in words. It is said whatever the level.
+pub(crate) fn failure(text: impl Display) {
+    say(&format!("fencepost: error: {text}\n"));
+}
 
-    /// Something that went wrong, with its cause and what to do about it.
-    pub(crate) fn error(self, error: &Error) {
-        say(&report(error));
-    }
+/// Something that went wrong, with its cause and what to do about it. It is said whatever the level.
+pub(crate) fn error(error: &Error) {
+    say(&report(error));
 }
 
 /// What belongs to a list and is not part of it.
@@ -89,16 +89,18 @@ pub(crate) fn results(text: impl Display) -> io::Result<()> {
 }
 
 fn report(error: &Error) -> String {
-    let mut text = format!("fencepost: error: {}", plain(&error.to_string()));
+    let mut text = error.to_string();
     let mut cause = error.source();
-    while let Some(error) = cause {
-        text.push_str(&format!(": {}", plain(&error.to_string())));
-        cause = error.source();
+    while let Some(found) = cause {
+        let said = found.to_string();
+        // Some errors quote their cause themselves.
+        if !text.contains(&said) {
+            text = format!("{text}: {said}");
+        }
+        cause = found.source();
     }
-    if let Some(hint) = error.hint() {
-        text.push_str(&format!("\nhint: {}", plain(hint)));
-    }
-    text + "\n"
+    let hint = error.hint().map(|hint| format!("hint: {}\n", plain(hint)));
+    format!("fencepost: error: {}\n{}", plain(&text), hint.unwrap_or_default())
 }
 
 /// One write per message, so that those of several processes do not mix. Nobody to hear it is no reason to fail.
@@ -118,6 +120,13 @@ mod tests {
             .with_source(io::Error::other("disk full"))
             .with_hint("make room");
         assert_eq!(report(&error), "fencepost: error: could not open it: disk full\nhint: make room\n");
+    }
+
+    #[test]
+    fn a_cause_is_not_told_twice() {
+        let error = Error::new(ErrorKind::Storage, "could not open it: disk full");
+        let error = error.with_source(io::Error::other("disk full"));
+        assert_eq!(report(&error), "fencepost: error: could not open it: disk full\n");
     }
 
     #[test]

@@ -58,6 +58,17 @@ impl Signals {
         next(&mut self.streams).await
     }
 
+    /// Waits until the user has asked so many times to end, with INT or TERM.
+    ///
+    /// # Cancel safety
+    /// Dropping the future forgets how often it was asked.
+    pub(crate) async fn asked_to_end(&mut self, times: u32) {
+        let mut asked = 0;
+        while asked < times {
+            asked += u32::from(asks_to_end(self.next().await));
+        }
+    }
+
     /// Waits for a signal, or for news of a child (`None`).
     ///
     /// # Cancel safety
@@ -70,9 +81,16 @@ impl Signals {
     }
 }
 
+/// Whether a signal asks a program to end, now or at once if it is repeated.
+pub(crate) fn asks_to_end(signal: Signal) -> bool {
+    matches!(signal, Signal::INT | Signal::TERM)
+}
+
 async fn next(streams: &mut [(Signal, unix::Signal)]) -> Signal {
     poll_fn(|cx| {
-        let came = streams.iter_mut().find_map(|(signal, stream)| stream.poll_recv(cx).is_ready().then_some(*signal));
+        let came = streams
+            .iter_mut()
+            .find_map(|(signal, stream)| stream.poll_recv(cx).is_ready().then_some(*signal));
         came.map_or(Poll::Pending, Poll::Ready)
     })
     .await
@@ -98,7 +116,8 @@ mod tests {
 
     #[test]
     fn ignored_signals_are_read_from_the_process_status() {
-        let mask = ignored_in("Name:\tx\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\nSigCgt:\t00\n");
+        let mask =
+            ignored_in("Name:\tx\nSigBlk:\t0000000000000002\nSigIgn:\t0000000000001001\nSigCgt:\t00\n");
         assert!(is_in(mask, Signal::HUP));
         assert!(is_in(mask, Signal::PIPE));
         assert!(!is_in(mask, Signal::INT));

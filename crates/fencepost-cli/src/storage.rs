@@ -87,13 +87,20 @@ mod tests {
         assert_eq!(chosen(None, &[(URL, "")]).unwrap(), "sqlite:");
         assert_eq!(chosen(None, &[(URL, "sqlite:/b")]).unwrap(), "sqlite:/b");
         assert_eq!(chosen(None, &[(URL_FILE, "full")]).unwrap(), "sqlite:/from-file");
-        assert_eq!(chosen(Some("sqlite:/a"), &[(URL, "sqlite:/b"), (URL_FILE, "full")]).unwrap(), "sqlite:/a");
+        assert_eq!(
+            chosen(Some("sqlite:/a"), &[(URL, "sqlite:/b"), (URL_FILE, "full")]).unwrap(),
+            "sqlite:/a"
+        );
     }
 
     #[test]
     fn a_url_file_that_is_of_no_use_is_named() {
-        assert!(chosen(None, &[(URL_FILE, "gone")]).unwrap_err().to_string().contains("could not read \"gone\""));
-        assert!(chosen(None, &[(URL_FILE, "empty")]).unwrap_err().to_string().contains("no URL in \"empty\""));
+        assert!(
+            chosen(None, &[(URL_FILE, "gone")]).unwrap_err().to_string().contains("could not read \"gone\"")
+        );
+        assert!(
+            chosen(None, &[(URL_FILE, "empty")]).unwrap_err().to_string().contains("no URL in \"empty\"")
+        );
         assert!(chosen(None, &[(URL_FILE, "full"), (URL, "x:")]).unwrap_err().to_string().contains("both"));
     }
 

@@ -11,8 +11,8 @@ use rustix::process::Signal;
 use crate::child::{Group, Seen};
 use crate::durations::show;
 use crate::exit::Ended;
-use crate::output::Output;
-use crate::signals::Signals;
+use crate::output::{self, Output};
+use crate::signals::{Signals, asks_to_end};
 use crate::stopping::{Lease, Step, Stopping, Why};
 
 /// How often it is looked for stragglers whose end is not told to us.
@@ -131,7 +131,7 @@ impl<'a> Supervisor<'a> {
     fn kill(&self, lease: Lease, group: &Group) {
         self.warn_if_refused(group.signal(Signal::KILL));
         if lease == Lease::Over {
-            self.output.failure(format_args!("lock {:?} was lost: {}", self.guard.name(), LostReason::Expired));
+            output::failure(format_args!("lock {:?} was lost: {}", self.guard.name(), LostReason::Expired));
         }
         self.output.detail("killed what was left of the command");
     }
@@ -139,24 +139,28 @@ impl<'a> Supervisor<'a> {
     fn announce(&self, why: Why) {
         let name = self.guard.name();
         match why {
-            Why::LeaseEnds(end) => self.output.failure(format_args!(
+            Why::LeaseEnds(end) => output::failure(format_args!(
                 "lock {name:?} could not be renewed and its lease ends in {}: stopping the command",
                 show(end.since(self.clock.now()))
             )),
             Why::Taken(reason) => {
-                self.output.failure(format_args!("lock {name:?} was lost: {reason}: stopping the command"));
+                output::failure(format_args!("lock {name:?} was lost: {reason}: stopping the command"));
             }
         }
     }
 
     fn pass_on(&mut self, signal: Signal, group: &Group) {
-        let ends = matches!(signal, Signal::INT | Signal::TERM);
+        let ends = asks_to_end(signal);
         if ends && self.asked_to_end {
             self.stopping.hurry(self.clock.now());
             return self.keep_the_deadline(group);
         }
         self.asked_to_end |= ends;
         self.warn_if_refused(group.signal(signal));
+        // A command that stands still, for instance because it wanted to read from the terminal, would never see it.
+        if matches!(signal, Signal::HUP | Signal::INT | Signal::QUIT | Signal::TERM) {
+            self.warn_if_refused(group.signal(Signal::CONT));
+        }
     }
 
     fn warn_if_refused(&self, sent: io::Result<()>) {

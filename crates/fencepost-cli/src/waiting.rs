@@ -51,7 +51,12 @@ impl Waiter<'_> {
     ///
     /// # Errors
     /// What the storage says.
-    pub(crate) async fn take(&self, lock: &Lock, patience: Patience, signals: &mut Signals) -> Result<Attempt> {
+    pub(crate) async fn take(
+        &self,
+        lock: &Lock,
+        patience: Patience,
+        signals: &mut Signals,
+    ) -> Result<Attempt> {
         let attempt = pin!(attempt(lock, patience));
         let talk = pin!(self.talk());
         let outcome = tokio::select! {
@@ -79,18 +84,22 @@ impl Waiter<'_> {
             Level::Verbose => AT_ONCE,
         };
         let mut said = Said::default();
-        clock.sleep_until(began + first).await?;
+        let mut look_at = began + first;
         loop {
+            clock.sleep_until(look_at).await?;
             let found = self.client.inspect(self.name).await;
             let now = clock.now();
+            look_at = now + LOOK;
             match found {
                 Ok(state) if said.is_news(&state, now) => {
                     self.output.note(words::waiting(&state, self.label, now.since(began)));
                 }
                 Ok(_) => {}
-                Err(error) => self.output.warning(format_args!("waiting for {:?}: {error}", self.name)),
+                Err(error) => {
+                    self.output.warning(format_args!("waiting for {:?}: {error}", self.name));
+                    look_at = now + REPEAT;
+                }
             }
-            clock.sleep_until(now + LOOK).await?;
         }
     }
 }

@@ -28,7 +28,9 @@ pub(crate) fn mode(mode: Mode) -> String {
 /// Makes a text that somebody else wrote safe for a terminal.
 pub(crate) fn plain(text: &str) -> String {
     let hostile = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
-    let escape = |c: char| if hostile(c) { c.escape_default().to_string() } else { c.to_string() };
+    let escape = |c: char| {
+        if hostile(c) { c.escape_default().to_string() } else { c.to_string() }
+    };
     text.chars().map(escape).collect()
 }
 

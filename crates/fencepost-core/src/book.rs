@@ -12,7 +12,7 @@ use std::time::Duration;
 use crate::backend::{Cell, Keep, Op, Queue, Reply, Wakeup};
 use crate::clock::{Moment, wall_time};
 use crate::error::{Error, ErrorKind, Result};
-use crate::grant::{Attempt, Award, Grant, LostReason, Rule, Want};
+use crate::grant::{Attempt, Award, Grant, LostReason, Mode, Rule, Want};
 use crate::line::{ClientId, Holder, Line, StoredCell, Ticket};
 use crate::name::LockName;
 use crate::token::{FencingToken, Owner};
@@ -94,6 +94,18 @@ impl Book {
         self.departed.insert(owner, until);
     }
 
+    /// How many owners are remembered that have left before they came.
+    pub fn departures(&self) -> usize {
+        self.departed.len()
+    }
+
+    /// Forgets who holds this lock, as if somebody had deleted it from the storage: for tests.
+    pub fn forget_holders(&mut self, name: &LockName) {
+        if let Some(line) = self.lines.get_mut(name) {
+            line.holders.clear();
+        }
+    }
+
     /// How many lines are in use.
     pub fn len(&self) -> usize {
         self.lines.len()
@@ -134,13 +146,7 @@ impl Book {
         op: &Op,
         now: Moment,
     ) -> Result<Reply> {
-        Step {
-            book: self,
-            shelf: source,
-            client,
-            now,
-        }
-        .execute(op)
+        Step { book: self, shelf: source, client, now }.execute(op)
     }
 
     /// Ends what has ended in this line, and hands on what became free.
@@ -148,13 +154,7 @@ impl Book {
     /// # Errors
     /// What the shelf says.
     pub fn sweep(&mut self, source: &mut impl Shelf, name: &LockName, now: Moment) -> Result<()> {
-        Step {
-            book: self,
-            shelf: source,
-            client: ClientId(0),
-            now,
-        }
-        .settle(vec![name.clone()])
+        Step { book: self, shelf: source, client: ClientId(0), now }.settle(vec![name.clone()])
     }
 }
 
@@ -175,23 +175,13 @@ impl<S: Shelf> Step<'_, S> {
             Op::Renew(grant) => self.renew(grant),
             Op::Release(grant) => self.release(grant),
             Op::ReadCell(name) => self.read_cell(name),
-            Op::WriteCell {
-                grant,
-                name,
-                bytes,
-                keep,
-            } => self.write_cell(grant, name, bytes, *keep),
+            Op::WriteCell { grant, name, bytes, keep } => self.write_cell(grant, name, bytes, *keep),
             Op::Break { name, token } => self.break_lock(name, *token),
         }
     }
 
     fn acquire(&mut self, attempt: &Arc<Attempt>, queue: Queue) -> Result<Reply> {
-        if self
-            .book
-            .departed
-            .get(&attempt.owner)
-            .is_some_and(|until| *until > self.now)
-        {
+        if self.book.departed.get(&attempt.owner).is_some_and(|until| *until > self.now) {
             return Ok(Reply::Busy);
         }
         self.open_all(&attempt.wants)?;
@@ -241,9 +231,7 @@ impl<S: Shelf> Step<'_, S> {
         if !wants.iter().all(|want| self.holds(&want.name, grant)) {
             return Ok(Reply::NotHeld);
         }
-        Ok(Reply::Renewed {
-            ttl: self.extend(wants, grant.attempt.owner),
-        })
+        Ok(Reply::Renewed { ttl: self.extend(wants, grant.attempt.owner) })
     }
 
     fn release(&mut self, grant: &Grant) -> Result<Reply> {
@@ -252,9 +240,12 @@ impl<S: Shelf> Step<'_, S> {
             self.load(&want.name)?;
             self.expire(&want.name);
         }
-        let held = wants.iter().any(|want| self.holds(&want.name, grant));
+        let mut held = false;
         for want in wants {
-            self.remove_holder(&want.name, grant.attempt.owner);
+            if self.holds(&want.name, grant) {
+                self.remove_holder(&want.name, grant.attempt.owner);
+                held = true;
+            }
         }
         self.settle(names(wants))?;
         Ok(if held { Reply::Released } else { Reply::NotHeld })
@@ -262,29 +253,16 @@ impl<S: Shelf> Step<'_, S> {
 
     fn break_lock(&mut self, name: &LockName, token: FencingToken) -> Result<Reply> {
         self.open(name)?;
-        let Some(holder) = self
-            .line(name)
-            .holders
-            .iter()
-            .find(|holder| holder.token == token)
-            .cloned()
+        let Some(holder) = self.line(name).holders.iter().find(|holder| holder.token == token).cloned()
         else {
             return Ok(Reply::NotHeld);
         };
-        let broken = holder
-            .names
-            .map_or_else(|| vec![name.clone()], |names| names.to_vec());
+        let broken = holder.names.map_or_else(|| vec![name.clone()], |names| names.to_vec());
         for name in &broken {
             self.load(name)?;
             self.remove_holder(name, holder.owner);
         }
-        self.book.pushes.push((
-            holder.client,
-            Wakeup::Gone {
-                owner: holder.owner,
-                why: LostReason::Broken,
-            },
-        ));
+        self.book.pushes.push((holder.client, Wakeup::Gone { owner: holder.owner, why: LostReason::Broken }));
         self.settle(broken)?;
         Ok(Reply::Released)
     }
@@ -304,10 +282,7 @@ impl<S: Shelf> Step<'_, S> {
             Keep::For(duration) => self.now + duration,
             Keep::Always | Keep::WhileHeld => Moment::NEVER,
         };
-        let cell = Cell {
-            token: grant.award.token,
-            bytes: bytes.clone(),
-        };
+        let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
         self.line(name).cell = Some(StoredCell { cell, keep, until });
         self.book.touched.cells.push(name.clone());
         Ok(Reply::Written)
@@ -316,10 +291,7 @@ impl<S: Shelf> Step<'_, S> {
     /// What this attempt has already: a grant, which is renewed, or a place in line.
     fn known(&mut self, attempt: &Arc<Attempt>) -> Option<Reply> {
         if let Some(award) = self.award_of(attempt) {
-            let grant = Grant {
-                attempt: attempt.clone(),
-                award,
-            };
+            let grant = Grant { attempt: attempt.clone(), award };
             self.extend(grant.held(), attempt.owner);
             let owner = attempt.owner;
             self.book
@@ -328,9 +300,7 @@ impl<S: Shelf> Step<'_, S> {
             return Some(Reply::Granted(award));
         }
         if self.touch_ticket(attempt.owner) {
-            return Some(Reply::Waiting {
-                turn_in: self.turn_in(attempt),
-            });
+            return Some(Reply::Waiting { turn_in: self.turn_in(attempt) });
         }
         None
     }
@@ -338,21 +308,18 @@ impl<S: Shelf> Step<'_, S> {
     /// When all leases ahead will have ended, should nobody renew them.
     fn turn_in(&mut self, attempt: &Attempt) -> Duration {
         let book = &*self.book;
-        let seq = book
-            .tickets
-            .get(&attempt.owner)
-            .map_or(u64::MAX, |ticket| ticket.seq);
+        let seq = book.tickets.get(&attempt.owner).map_or(u64::MAX, |ticket| ticket.seq);
         let last_in = |want: &Want| {
             let line = book.lines.get(&want.name)?;
             let ahead = line.queue.range(..seq).take(LOOK_AHEAD);
-            let tickets = ahead
-                .filter_map(|(_, owner)| book.tickets.get(owner))
-                .map(|ticket| ticket.until);
-            line.holders
-                .iter()
-                .map(|holder| holder.until)
-                .chain(tickets)
-                .max()
+            let tickets = ahead.filter_map(|(_, owner)| book.tickets.get(owner)).map(|ticket| ticket.until);
+            let holders = line.holders.iter().map(|holder| holder.until);
+            let room = match want.mode {
+                // One slot that becomes free is enough.
+                Mode::Slots { .. } => holders.min(),
+                Mode::Exclusive | Mode::Shared => holders.max(),
+            };
+            room.into_iter().chain(tickets).max()
         };
         let ends = attempt.wants.iter().filter_map(last_in);
         let turn = match attempt.rule {
@@ -397,28 +364,14 @@ impl<S: Shelf> Step<'_, S> {
         let line = self.line(&want.name);
         let holders = line.holders.first().map(|holder| holder.mode);
         let first = line.queue.values().next().copied();
-        let waiting = first
-            .and_then(|owner| self.book.tickets.get(&owner))
-            .and_then(|ticket| {
-                ticket
-                    .attempt
-                    .wants
-                    .iter()
-                    .find(|there| there.name == want.name)
-                    .map(|there| there.mode)
-            });
-        match holders
-            .into_iter()
-            .chain(waiting)
-            .find(|there| !there.agrees_with(want.mode))
-        {
+        let waiting = first.and_then(|owner| self.book.tickets.get(&owner)).and_then(|ticket| {
+            ticket.attempt.wants.iter().find(|there| there.name == want.name).map(|there| there.mode)
+        });
+        match holders.into_iter().chain(waiting).find(|there| !there.agrees_with(want.mode)) {
             None => Ok(()),
             Some(there) => Err(Error::new(
                 ErrorKind::Conflict,
-                format!(
-                    "lock {:?} is in use as {there}, and cannot be taken as {}",
-                    want.name, want.mode
-                ),
+                format!("lock {:?} is in use as {there}, and cannot be taken as {}", want.name, want.mode),
             )
             .with_hint(
                 "all clients of one lock must agree on what it is; use another name for another purpose",
@@ -454,9 +407,7 @@ impl<S: Shelf> Step<'_, S> {
                 }
                 self.remove_ticket(owner);
                 let award = self.grant(&ticket.attempt, ticket.client, chosen)?;
-                self.book
-                    .pushes
-                    .push((ticket.client, Wakeup::Granted { owner, award }));
+                self.book.pushes.push((ticket.client, Wakeup::Granted { owner, award }));
                 names.extend(others(&ticket.attempt.wants, &name));
             }
         }
@@ -481,25 +432,13 @@ impl<S: Shelf> Step<'_, S> {
     }
 
     fn is_first(&mut self, ticket: &Ticket, name: &LockName) -> bool {
-        let ahead: Vec<Owner> = self
-            .line(name)
-            .queue
-            .range(..ticket.seq)
-            .map(|(_, owner)| *owner)
-            .collect();
+        let ahead: Vec<Owner> = self.line(name).queue.range(..ticket.seq).map(|(_, owner)| *owner).collect();
         !ahead.into_iter().any(|owner| self.is_present(owner))
     }
 
     fn grant(&mut self, attempt: &Arc<Attempt>, client: ClientId, chosen: usize) -> Result<Award> {
-        let award = Award {
-            token: FencingToken::new(self.shelf.mint()?),
-            ttl: attempt.ttl,
-            chosen,
-        };
-        let grant = Grant {
-            attempt: attempt.clone(),
-            award,
-        };
+        let award = Award { token: FencingToken::new(self.shelf.mint()?), ttl: attempt.ttl, chosen };
+        let grant = Grant { attempt: attempt.clone(), award };
         let wants = grant.held();
         let all = (wants.len() > 1).then(|| wants.iter().map(|want| want.name.clone()).collect::<Arc<[_]>>());
         for want in wants {
@@ -533,10 +472,7 @@ impl<S: Shelf> Step<'_, S> {
         };
         for want in &attempt.wants {
             self.line(&want.name).queue.insert(seq, attempt.owner);
-            self.book
-                .touched
-                .tickets
-                .push((want.name.clone(), seq, attempt.owner));
+            self.book.touched.tickets.push((want.name.clone(), seq, attempt.owner));
         }
         self.book.tickets.insert(attempt.owner, ticket);
         Ok(())
@@ -544,31 +480,21 @@ impl<S: Shelf> Step<'_, S> {
 
     fn award_of(&self, attempt: &Attempt) -> Option<Award> {
         let now = self.now;
-        let in_line = |want: &Want| {
-            self.book
-                .lines
-                .get(&want.name)?
-                .holder(attempt.owner)
-                .filter(|h| h.until > now)
-        };
+        let in_line =
+            |want: &Want| self.book.lines.get(&want.name)?.holder(attempt.owner).filter(|h| h.until > now);
         attempt.wants.iter().find_map(in_line).map(Holder::award)
     }
 
     fn holds(&mut self, name: &LockName, grant: &Grant) -> bool {
-        self.line(name)
-            .holder(grant.attempt.owner)
-            .is_some_and(|holder| holder.token == grant.award.token)
+        self.line(name).holder(grant.attempt.owner).is_some_and(|holder| holder.token == grant.award.token)
     }
 
     fn extend(&mut self, wants: &[Want], owner: Owner) -> Duration {
         let now = self.now;
         let mut ttl = Duration::ZERO;
         for want in wants {
-            if let Some(holder) = self
-                .line(&want.name)
-                .holders
-                .iter_mut()
-                .find(|holder| holder.owner == owner)
+            if let Some(holder) =
+                self.line(&want.name).holders.iter_mut().find(|holder| holder.owner == owner)
             {
                 ttl = holder.ttl;
                 holder.until = now + ttl;
@@ -586,11 +512,7 @@ impl<S: Shelf> Step<'_, S> {
         ticket.until = now + ticket.attempt.ttl;
         ticket.client = client;
         let seq = ticket.seq;
-        let places = ticket
-            .attempt
-            .wants
-            .iter()
-            .map(|want| (want.name.clone(), seq, owner));
+        let places = ticket.attempt.wants.iter().map(|want| (want.name.clone(), seq, owner));
         self.book.touched.tickets.extend(places);
         true
     }
@@ -603,10 +525,7 @@ impl<S: Shelf> Step<'_, S> {
             if let Some(line) = self.book.lines.get_mut(&want.name) {
                 line.queue.remove(&ticket.seq);
             }
-            self.book
-                .touched
-                .tickets
-                .push((want.name.clone(), ticket.seq, owner));
+            self.book.touched.tickets.push((want.name.clone(), ticket.seq, owner));
         }
         true
     }
@@ -625,21 +544,12 @@ impl<S: Shelf> Step<'_, S> {
     fn expire(&mut self, name: &LockName) {
         let now = self.now;
         let line = self.line(name);
-        if line
-            .cell
-            .as_ref()
-            .is_some_and(|stored| matches!(stored.keep, Keep::For(_)) && stored.until <= now)
+        if line.cell.as_ref().is_some_and(|stored| matches!(stored.keep, Keep::For(_)) && stored.until <= now)
         {
             line.cell = None;
             self.book.touched.cells.push(name.clone());
         }
-        while let Some(owner) = self
-            .line(name)
-            .holders
-            .iter()
-            .find(|h| h.until <= now)
-            .map(|h| h.owner)
-        {
+        while let Some(owner) = self.line(name).holders.iter().find(|h| h.until <= now).map(|h| h.owner) {
             self.remove_holder(name, owner);
         }
     }
@@ -694,9 +604,5 @@ fn names(wants: &[Want]) -> Vec<LockName> {
 }
 
 fn others<'a>(wants: &'a [Want], name: &'a LockName) -> impl Iterator<Item = LockName> + 'a {
-    wants
-        .iter()
-        .map(|want| &want.name)
-        .filter(move |other| *other != name)
-        .cloned()
+    wants.iter().map(|want| &want.name).filter(move |other| *other != name).cloned()
 }

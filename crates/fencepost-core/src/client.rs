@@ -39,9 +39,7 @@ impl Client {
     /// # Errors
     /// If its thread cannot be started.
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Clock) -> Result<Self> {
-        Ok(Self {
-            handle: Handle::start(backend, clock, default_label().into())?,
-        })
+        Ok(Self { handle: Handle::start(backend, clock, default_label().into())? })
     }
 
     /// A client that makes its backend on its own thread, where drivers find the runtime they live in.
@@ -71,11 +69,7 @@ impl Client {
 
     /// The lock of this name. A name that is not valid is told when the lock is taken.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
-        Lock::new(
-            self.handle.clone(),
-            LockName::new(name).map(|name| vec![name]),
-            Rule::All,
-        )
+        Lock::new(self.handle.clone(), LockName::new(name).map(|name| vec![name]), Rule::All)
     }
 
     /// All of these locks as one: all or nothing, without a deadlock whatever the order they are named in.
@@ -106,11 +100,7 @@ impl Client {
     /// Dropping the future loses nothing.
     pub async fn list(&self, prefix: impl Into<String>, page: Page) -> Result<ListPage> {
         let (answer, locks) = oneshot::channel();
-        self.handle.submit(Command::List {
-            prefix: prefix.into(),
-            page,
-            answer,
-        })?;
+        self.handle.submit(Command::List { prefix: prefix.into(), page, answer })?;
         locks.await.unwrap_or_else(|_| Err(closed()))
     }
 
@@ -124,15 +114,7 @@ impl Client {
     /// If the future is dropped the lock may or may not have been broken.
     pub async fn break_lock(&self, name: impl AsRef<str>, token: FencingToken) -> Result<()> {
         let name = LockName::new(name)?;
-        match call(
-            &self.handle,
-            Op::Break {
-                name: name.clone(),
-                token,
-            },
-        )
-        .await?
-        {
+        match call(&self.handle, Op::Break { name: name.clone(), token }).await? {
             Reply::Released => Ok(()),
             _ => Err(Error::new(
                 ErrorKind::Conflict,
@@ -182,9 +164,7 @@ fn several<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<Vec<Lock
 
 fn default_label() -> String {
     let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let user = ["USER", "LOGNAME"]
-        .iter()
-        .find_map(|name| std::env::var(name).ok());
+    let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
     let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
     format!("{host}:{}:{user}", std::process::id())
 }

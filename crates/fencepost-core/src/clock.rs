@@ -38,10 +38,7 @@ impl Add<Duration> for Moment {
     type Output = Self;
 
     fn add(self, rhs: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_add(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
@@ -49,10 +46,7 @@ impl Sub<Duration> for Moment {
     type Output = Self;
 
     fn sub(self, rhs: Duration) -> Self {
-        Self(
-            self.0
-                .saturating_sub(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)),
-        )
+        Self(self.0.saturating_sub(u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX)))
     }
 }
 
@@ -69,9 +63,7 @@ pub fn valid_until(sent: Moment, ttl: Duration) -> Moment {
 /// The wall clock, as time since 1970. For people and for the first token of a storage, never for leases.
 #[allow(clippy::disallowed_methods, reason = "this is the place")]
 pub fn wall_time() -> Duration {
-    std::time::SystemTime::now()
-        .duration_since(std::time::UNIX_EPOCH)
-        .unwrap_or_default()
+    std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
 
 /// Where a client reads its time.
@@ -200,15 +192,9 @@ impl Default for ManualClock {
 impl ManualClock {
     /// A clock that stands at one hour after its start.
     pub fn new() -> Self {
-        let state = ManualState {
-            now: Moment::START + Duration::from_secs(3600),
-            next_id: 0,
-            timers: Vec::new(),
-        };
-        Self(Arc::new(ManualShared {
-            state: Mutex::new(state),
-            changed: Condvar::new(),
-        }))
+        let state =
+            ManualState { now: Moment::START + Duration::from_secs(3600), next_id: 0, timers: Vec::new() };
+        Self(Arc::new(ManualShared { state: Mutex::new(state), changed: Condvar::new() }))
     }
 
     /// Moves time on, timer by timer, and returns when everybody woken on the way has armed a timer again.
@@ -242,11 +228,7 @@ impl ManualClock {
         let mut state = self.state();
         state.now = state.now + by;
         let now = state.now;
-        for slot in state
-            .timers
-            .iter_mut()
-            .filter(|slot| slot.armed.is_some_and(|at| at <= now))
-        {
+        for slot in state.timers.iter_mut().filter(|slot| slot.armed.is_some_and(|at| at <= now)) {
             slot.armed = None;
             if let Some(waker) = slot.waker.take() {
                 waker.wake();
@@ -274,26 +256,15 @@ impl ManualTimer {
         let mut state = clock.state();
         let id = state.next_id;
         state.next_id += 1;
-        state.timers.push(Slot {
-            id,
-            armed: None,
-            waker: None,
-        });
+        state.timers.push(Slot { id, armed: None, waker: None });
         drop(state);
-        Self {
-            clock: clock.clone(),
-            id,
-        }
+        Self { clock: clock.clone(), id }
     }
 
     fn with_slot<T>(&self, act: impl FnOnce(&mut Slot, Moment) -> T) -> Option<T> {
         let mut state = self.clock.state();
         let now = state.now;
-        let out = state
-            .timers
-            .iter_mut()
-            .find(|slot| slot.id == self.id)
-            .map(|slot| act(slot, now));
+        let out = state.timers.iter_mut().find(|slot| slot.id == self.id).map(|slot| act(slot, now));
         drop(state);
         self.clock.0.changed.notify_all();
         out
@@ -357,20 +328,15 @@ mod system {
 
     impl Timer {
         pub(super) fn new() -> std::io::Result<Self> {
-            let fd = timerfd_create(
-                TimerfdClockId::Boottime,
-                TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC,
-            )?;
+            let fd =
+                timerfd_create(TimerfdClockId::Boottime, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)?;
             // SAFETY: the `OwnedFd` is moved in, stays open and is the same until the `AsyncFd` is dropped.
             #[allow(
                 unsafe_code,
                 reason = "the one place: tokio has no safe way to watch a timer's descriptor"
             )]
             let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE) }?;
-            Ok(Self {
-                fd,
-                armed: Moment::NEVER,
-            })
+            Ok(Self { fd, armed: Moment::NEVER })
         }
 
         pub(super) fn arm(&mut self, at: Moment) {
@@ -388,13 +354,7 @@ mod system {
                 tv_sec: i64::try_from(nanos / NANOS).unwrap_or(i64::MAX),
                 tv_nsec: i64::try_from(nanos % NANOS).unwrap_or(0),
             };
-            let spec = Itimerspec {
-                it_interval: Timespec {
-                    tv_sec: 0,
-                    tv_nsec: 0,
-                },
-                it_value: value,
-            };
+            let spec = Itimerspec { it_interval: Timespec { tv_sec: 0, tv_nsec: 0 }, it_value: value };
             if timerfd_settime(&self.fd, TimerfdTimerFlags::ABSTIME, &spec).is_ok() {
                 self.armed = at;
             }
@@ -466,10 +426,7 @@ mod tests {
     #[test]
     fn validity_is_shorter_than_the_lease_by_the_drift() {
         let sent = Moment::START + Duration::from_secs(5);
-        assert_eq!(
-            valid_until(sent, Duration::from_secs(30)),
-            sent + Duration::from_millis(30_000 - 302)
-        );
+        assert_eq!(valid_until(sent, Duration::from_secs(30)), sent + Duration::from_millis(30_000 - 302));
         assert_eq!(valid_until(sent, Duration::from_millis(1)), sent);
     }
 
@@ -483,16 +440,13 @@ mod tests {
             let (clock, seen) = (clock.clone(), seen.clone());
             let mut timer = clock.timer().unwrap();
             move || {
-                tokio::runtime::Builder::new_current_thread()
-                    .build()
-                    .unwrap()
-                    .block_on(async {
-                        for round in 1..=3 {
-                            timer.arm(start + Duration::from_secs(10) * round);
-                            timer.fired().await;
-                            seen.lock().unwrap().push(clock.now().since(start).as_secs());
-                        }
-                    });
+                tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+                    for round in 1..=3 {
+                        timer.arm(start + Duration::from_secs(10) * round);
+                        timer.fired().await;
+                        seen.lock().unwrap().push(clock.now().since(start).as_secs());
+                    }
+                });
             }
         });
         manual.advance(Duration::from_secs(35));
@@ -503,10 +457,7 @@ mod tests {
 
     #[test]
     fn system_timer_fires_after_its_moment() {
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_io()
-            .build()
-            .unwrap();
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
         runtime.block_on(async {
             let clock = Clock::system();
             let at = clock.now() + Duration::from_millis(5);

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{AbortHandle, Abortable, BoxFuture};
-use futures_util::stream::{BoxStream, FuturesUnordered, StreamExt};
+use futures_util::stream::{BoxStream, Fuse, FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
 use crate::backend::{Backend, BackendInfo, Op, Reply, Wakeup};
@@ -89,7 +89,7 @@ impl Engine {
 
     /// Works until the client is closed or nobody is left.
     pub(crate) async fn run(mut self, mut timer: Timer) {
-        let mut wakeups = self.backend.wakeups();
+        let mut wakeups = self.backend.wakeups().fuse();
         let mailbox = self.mailbox.clone();
         loop {
             self.take_letters();
@@ -130,11 +130,7 @@ impl Engine {
 
     fn next_moment(&self) -> Moment {
         let flights = self.flights.values().map(|flight| {
-            if flight.overdue == Moment::NEVER {
-                flight.give_up
-            } else {
-                flight.overdue.min(flight.give_up)
-            }
+            if flight.overdue == Moment::NEVER { flight.give_up } else { flight.overdue.min(flight.give_up) }
         });
         flights
             .chain([self.keeper.next(), self.waiting.next(), self.releasing.next()])
@@ -158,13 +154,7 @@ impl Engine {
             Command::Acquire { caller, .. } if self.closing.is_some() => {
                 let _ = caller.answer.send(Err(closed()));
             }
-            Command::Acquire {
-                id,
-                attempt,
-                queue,
-                until,
-                caller,
-            } => {
+            Command::Acquire { id, attempt, queue, until, caller } => {
                 let ask = self.waiting.start(id, attempt, queue, until, caller, now);
                 self.act(vec![ask], now);
             }
@@ -229,8 +219,7 @@ impl Engine {
     }
 
     fn give_back(&mut self, grant: Grant, told: Option<Answer>, now: Moment) {
-        self.outbox
-            .push_back((Op::Release(grant.clone()), Tag::Release(grant.attempt.owner)));
+        self.outbox.push_back((Op::Release(grant.clone()), Tag::Release(grant.attempt.owner)));
         self.releasing.start(grant, told, now);
     }
 
@@ -250,8 +239,7 @@ impl Engine {
         self.act(actions, now);
         for owner in self.releasing.tick(now) {
             if let Some(grant) = self.releasing.grant(owner) {
-                self.outbox
-                    .push_back((Op::Release(grant.clone()), Tag::Release(owner)));
+                self.outbox.push_back((Op::Release(grant.clone()), Tag::Release(owner)));
             }
         }
         self.look_after_flights(now);
@@ -273,8 +261,7 @@ impl Engine {
         match action {
             keeper::Action::Renew(owner) => {
                 if let Some(hold) = self.held.get(&owner) {
-                    self.outbox
-                        .push_back((Op::Renew(hold.grant.clone()), Tag::Renew(owner)));
+                    self.outbox.push_back((Op::Renew(hold.grant.clone()), Tag::Renew(owner)));
                 }
             }
             keeper::Action::Check(owner) => {
@@ -308,14 +295,7 @@ impl Engine {
                 waiting::Action::GiveBack(grant) => self.give_back(grant, None, now),
                 waiting::Action::KeepTicket(attempt, sent, turn_in) => {
                     let first = Keeper::first_renewal(sent, attempt.ttl).min(now + turn_in);
-                    self.keeper.keep(
-                        attempt.owner,
-                        Kept::Ticket,
-                        sent,
-                        attempt.ttl,
-                        first,
-                        Moment::NEVER,
-                    );
+                    self.keeper.keep(attempt.owner, Kept::Ticket, sent, attempt.ttl, first, Moment::NEVER);
                 }
                 waiting::Action::DropTicket(owner) => self.keeper.forget(owner),
                 waiting::Action::Finish(caller, verdict) => self.finish(caller, verdict, now),
@@ -325,11 +305,7 @@ impl Engine {
 
     fn finish(&mut self, caller: Caller, verdict: Verdict, now: Moment) {
         let answer = match verdict {
-            Verdict::Granted {
-                grant,
-                counted_from,
-                by,
-            } => {
+            Verdict::Granted { grant, counted_from, by } => {
                 let Award { ttl, .. } = grant.award;
                 let owner = grant.attempt.owner;
                 let hold_until = caller.max_hold.map_or(Moment::NEVER, |max| now + max);
@@ -337,17 +313,15 @@ impl Engine {
                     GrantedBy::Answer => Keeper::first_renewal(counted_from, ttl),
                     GrantedBy::HandOver => now,
                 };
-                self.keeper
-                    .keep(owner, Kept::Grant, counted_from, ttl, first, hold_until);
-                let hold = Arc::new(Hold::new(grant, valid_until(counted_from, ttl).min(hold_until)));
+                self.keeper.keep(owner, Kept::Grant, counted_from, ttl, first, hold_until);
+                let hold = Arc::new(Hold::new(grant, valid_until(counted_from, ttl), hold_until));
                 self.held.insert(owner, hold.clone());
                 Ok(Some(Guard::new(hold, caller.handle)))
             }
             Verdict::Busy => Ok(None),
-            Verdict::WaitedOut => Err(Error::new(
-                ErrorKind::WaitedOut,
-                "the wait was over before the lock was free",
-            )),
+            Verdict::WaitedOut => {
+                Err(Error::new(ErrorKind::WaitedOut, "the wait was over before the lock was free"))
+            }
             Verdict::Failed(error) => Err(error),
         };
         // If the caller has gone, the guard is dropped here and so released.
@@ -367,32 +341,21 @@ impl Engine {
             let (shortest, longest) = ops
                 .iter()
                 .map(patience)
-                .fold((PATIENCE, Duration::ZERO), |(low, high), ttl| {
-                    (low.min(ttl), high.max(ttl))
-                });
+                .fold((PATIENCE, Duration::ZERO), |(low, high), ttl| (low.min(ttl), high.max(ttl)));
             let (abort, registration) = AbortHandle::new_pair();
             let number = self.next_flight;
             self.next_flight += 1;
-            let flight = Flight {
-                tags,
-                sent: now,
-                overdue: now + shortest / 6,
-                give_up: now + longest,
-                abort,
-            };
+            let flight =
+                Flight { tags, sent: now, overdue: now + shortest / 6, give_up: now + longest, abort };
             self.flights.insert(number, flight);
             let backend = self.backend.clone();
             let journey = Abortable::new(async move { backend.execute(ops).await }, registration);
-            self.in_the_air
-                .push(Box::pin(async move { (number, journey.await.ok()) }));
+            self.in_the_air.push(Box::pin(async move { (number, journey.await.ok()) }));
         }
     }
 
     fn active_flights(&self) -> usize {
-        self.flights
-            .values()
-            .filter(|flight| flight.overdue != Moment::NEVER)
-            .count()
+        self.flights.values().filter(|flight| flight.overdue != Moment::NEVER).count()
     }
 
     fn land(&mut self, (number, replies): Landed) {
@@ -403,10 +366,7 @@ impl Engine {
         let mut replies = replies.unwrap_or_default().into_iter();
         for tag in flight.tags {
             let reply = replies.next().unwrap_or_else(|| {
-                Err(Error::new(
-                    ErrorKind::OutcomeUnknown,
-                    "the storage did not answer in time",
-                ))
+                Err(Error::new(ErrorKind::OutcomeUnknown, "the storage did not answer in time"))
             });
             self.deliver(tag, flight.sent, reply, now);
         }
@@ -494,7 +454,7 @@ fn patience(op: &Op) -> Duration {
 }
 
 /// The next push; a stream that has ended pushes no more.
-async fn next_wakeup(wakeups: &mut BoxStream<'static, Wakeup>) -> Wakeup {
+async fn next_wakeup(wakeups: &mut Fuse<BoxStream<'static, Wakeup>>) -> Wakeup {
     match wakeups.next().await {
         Some(wakeup) => wakeup,
         None => std::future::pending().await,

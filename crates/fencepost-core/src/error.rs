@@ -49,21 +49,12 @@ pub struct Error {
 impl Error {
     /// An error with its message: lower case, what failed and on what, no secrets.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self {
-            kind,
-            message: message.into(),
-            hint: None,
-            lost: None,
-            source: None,
-        }
+        Self { kind, message: message.into(), hint: None, lost: None, source: None }
     }
 
     /// The error of work under a lock that was lost.
     pub fn lost(what: &str, reason: LostReason) -> Self {
-        Self {
-            lost: Some(reason),
-            ..Self::new(ErrorKind::Lost, format!("{what} was lost: {reason}"))
-        }
+        Self { lost: Some(reason), ..Self::new(ErrorKind::Lost, format!("{what} was lost: {reason}")) }
     }
 
     /// Adds what the user can do about it.
@@ -123,8 +114,6 @@ impl fmt::Display for Error {
 
 impl StdError for Error {
     fn source(&self) -> Option<&(dyn StdError + 'static)> {
-        self.source
-            .as_deref()
-            .map(|source| source as &(dyn StdError + 'static))
+        self.source.as_deref().map(|source| source as &(dyn StdError + 'static))
     }
 }

@@ -19,19 +19,15 @@ use crate::token::{FencingToken, StorageId};
 pub(crate) struct Hold {
     pub(crate) grant: Grant,
     valid_until: AtomicU64,
+    hold_until: Moment,
     lost: OnceLock<LostReason>,
     changed: Notify,
 }
 
 impl Hold {
-    pub(crate) fn new(grant: Grant, valid_until: Moment) -> Self {
-        let valid_until = AtomicU64::new(valid_until.as_nanos());
-        Self {
-            grant,
-            valid_until,
-            lost: OnceLock::new(),
-            changed: Notify::new(),
-        }
+    pub(crate) fn new(grant: Grant, valid_until: Moment, hold_until: Moment) -> Self {
+        let valid_until = AtomicU64::new(valid_until.min(hold_until).as_nanos());
+        Self { grant, valid_until, hold_until, lost: OnceLock::new(), changed: Notify::new() }
     }
 
     /// Sets until when it is valid now; false if it is lost, which is for ever.
@@ -62,10 +58,7 @@ struct Stake {
 
 impl Stake {
     fn release(&self, told: Option<Answer>) -> Result<()> {
-        self.handle.submit(Command::Release {
-            owner: self.hold.grant.attempt.owner,
-            told,
-        })
+        self.handle.submit(Command::Release { owner: self.hold.grant.attempt.owner, told })
     }
 }
 
@@ -99,13 +92,7 @@ pub struct Guard {
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, handle: Arc<Handle>) -> Self {
-        Self {
-            stake: Arc::new(Stake {
-                hold,
-                handle,
-                settled: false,
-            }),
-        }
+        Self { stake: Arc::new(Stake { hold, handle, settled: false }) }
     }
 
     fn hold(&self) -> &Hold {
@@ -156,12 +143,13 @@ impl Guard {
 
     /// Whether the lock is held now. A look at the clock, no I/O; once false it stays false.
     pub fn is_valid(&self) -> bool {
-        if self.remaining().is_zero() {
-            // Whatever the engine is doing, what has been seen as ended stays ended.
-            self.hold().lose(LostReason::Expired);
-            return false;
+        if !self.remaining().is_zero() {
+            return true;
         }
-        true
+        // Whatever the engine is doing, what has been seen as ended stays ended.
+        let held_too_long = self.stake.handle.clock.now() >= self.hold().hold_until;
+        self.hold().lose(if held_too_long { LostReason::MaxHold } else { LostReason::Expired });
+        false
     }
 
     /// Returns when the lock is no longer held, and says why.
@@ -200,9 +188,7 @@ impl Guard {
 
     /// Hands the same grant to another task: the lock is released when the last of its guards goes.
     pub fn share(&self) -> Self {
-        Self {
-            stake: self.stake.clone(),
-        }
+        Self { stake: self.stake.clone() }
     }
 
     /// Writes the lock's cell, up to [`Cell::MAX_BYTES`]. The storage checks that the lock is still held.
@@ -215,22 +201,13 @@ impl Guard {
     pub async fn write_cell(&self, bytes: impl Into<Arc<[u8]>>, keep: Keep) -> Result<()> {
         let bytes = bytes.into();
         if bytes.len() > Cell::MAX_BYTES {
-            let text = format!(
-                "a cell may have {} bytes, this value has {}",
-                Cell::MAX_BYTES,
-                bytes.len()
-            );
+            let text = format!("a cell may have {} bytes, this value has {}", Cell::MAX_BYTES, bytes.len());
             return Err(Error::new(ErrorKind::BadConfig, text));
         }
         self.check()?;
         let grant = self.hold().grant.clone();
         let describe = grant.attempt.describe();
-        let op = Op::WriteCell {
-            grant,
-            name: self.name().clone(),
-            bytes,
-            keep,
-        };
+        let op = Op::WriteCell { grant, name: self.name().clone(), bytes, keep };
         match call(&self.stake.handle, op).await? {
             Reply::Written => Ok(()),
             _ => Err(Error::lost(&describe, LostReason::NotHeld)),

@@ -24,31 +24,12 @@ const FAREWELL: Duration = Duration::from_millis(250);
 
 /// What callers ask of the engine.
 pub(crate) enum Command {
-    Acquire {
-        id: AttemptId,
-        attempt: Arc<Attempt>,
-        queue: Queue,
-        until: Moment,
-        caller: Caller,
-    },
+    Acquire { id: AttemptId, attempt: Arc<Attempt>, queue: Queue, until: Moment, caller: Caller },
     Abandon(AttemptId),
-    Release {
-        owner: Owner,
-        told: Option<Answer>,
-    },
-    Call {
-        op: Op,
-        answer: oneshot::Sender<Result<Reply>>,
-    },
-    Inspect {
-        name: LockName,
-        answer: oneshot::Sender<Result<LockState>>,
-    },
-    List {
-        prefix: String,
-        page: Page,
-        answer: oneshot::Sender<Result<ListPage>>,
-    },
+    Release { owner: Owner, told: Option<Answer> },
+    Call { op: Op, answer: oneshot::Sender<Result<Reply>> },
+    Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
+    List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
     Close(oneshot::Sender<()>),
 }
 
@@ -175,10 +156,7 @@ impl Drop for Handle {
         self.mailbox.orphan();
         if std::thread::current().id() != self.thread {
             let letters = self.mailbox.letters();
-            let wait = self
-                .mailbox
-                .ended
-                .wait_timeout_while(letters, FAREWELL, |letters| !letters.ended);
+            let wait = self.mailbox.ended.wait_timeout_while(letters, FAREWELL, |letters| !letters.ended);
             drop(wait);
         }
     }
@@ -201,15 +179,9 @@ impl Started {
         let failed = |error: std::io::Error| {
             Error::new(ErrorKind::Storage, "could not start the client's thread").with_source(error)
         };
-        let mailbox = Arc::new(Mailbox {
-            letters: Mutex::default(),
-            arrived: Notify::new(),
-            ended: Condvar::new(),
-        });
-        let runtime = tokio::runtime::Builder::new_current_thread()
-            .enable_all()
-            .build()
-            .map_err(failed)?;
+        let mailbox =
+            Arc::new(Mailbox { letters: Mutex::default(), arrived: Notify::new(), ended: Condvar::new() });
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let timer = {
             let _inside = runtime.enter();
             clock.timer().map_err(failed)?
@@ -232,23 +204,12 @@ impl Started {
         };
         let thread = std::thread::Builder::new().name("fencepost-io".into());
         let thread = thread.spawn(move || runtime.block_on(life)).map_err(failed)?;
-        Ok(Self {
-            mailbox,
-            thread: thread.thread().id(),
-            info,
-        })
+        Ok(Self { mailbox, thread: thread.thread().id(), info })
     }
 
     fn handle(self, info: BackendInfo, clock: Clock, label: Arc<str>) -> Arc<Handle> {
         let Self { mailbox, thread, .. } = self;
-        Arc::new(Handle {
-            mailbox,
-            next_id: AtomicU64::new(0),
-            thread,
-            info,
-            clock,
-            label,
-        })
+        Arc::new(Handle { mailbox, next_id: AtomicU64::new(0), thread, info, clock, label })
     }
 }
 

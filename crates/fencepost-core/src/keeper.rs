@@ -75,13 +75,7 @@ impl Keeper {
         hold_until: Moment,
     ) {
         self.forget(owner);
-        let lease = Lease {
-            kept,
-            ttl,
-            counted_from,
-            due: first,
-            hold_until,
-        };
+        let lease = Lease { kept, ttl, counted_from, due: first, hold_until };
         self.agenda.insert((lease.next(), owner));
         self.leases.insert(owner, lease);
     }
@@ -100,9 +94,7 @@ impl Keeper {
 
     /// Whether this owner is kept as a grant.
     pub fn holds(&self, owner: Owner) -> bool {
-        self.leases
-            .get(&owner)
-            .is_some_and(|lease| lease.kept == Kept::Grant)
+        self.leases.get(&owner).is_some_and(|lease| lease.kept == Kept::Grant)
     }
 
     /// Whether anything is kept.
@@ -112,11 +104,7 @@ impl Keeper {
 
     /// The owners of all grants.
     pub fn grants(&self) -> Vec<Owner> {
-        self.leases
-            .iter()
-            .filter(|(_, lease)| lease.kept == Kept::Grant)
-            .map(|(owner, _)| *owner)
-            .collect()
+        self.leases.iter().filter(|(_, lease)| lease.kept == Kept::Grant).map(|(owner, _)| *owner).collect()
     }
 
     /// A renewal that was sent at `sent` has succeeded with this ttl. Returns until when the lease is now valid, or
@@ -166,11 +154,7 @@ impl Keeper {
             .agenda
             .iter()
             .take_while(|(at, owner)| {
-                *at <= now
-                    + self
-                        .leases
-                        .get(owner)
-                        .map_or(Duration::ZERO, |lease| lease.ttl / 12)
+                *at <= now + self.leases.get(owner).map_or(Duration::ZERO, |lease| lease.ttl / 12)
             })
             .map(|(_, owner)| *owner)
             .collect();
@@ -179,11 +163,7 @@ impl Keeper {
                 continue;
             };
             if now >= lease.ends() {
-                let reason = if now >= lease.hold_until {
-                    LostReason::MaxHold
-                } else {
-                    LostReason::Expired
-                };
+                let reason = if now >= lease.hold_until { LostReason::MaxHold } else { LostReason::Expired };
                 self.forget(owner);
                 actions.push(Action::Lose(owner, reason));
             } else if lease.due <= now + lease.ttl / 12 {
@@ -223,14 +203,7 @@ mod tests {
     fn held(hold_until: Moment) -> (Keeper, Owner) {
         let mut keeper = Keeper::default();
         let owner = Owner::random();
-        keeper.keep(
-            owner,
-            Kept::Grant,
-            at(0),
-            TTL,
-            Keeper::first_renewal(at(0), TTL),
-            hold_until,
-        );
+        keeper.keep(owner, Kept::Grant, at(0), TTL, Keeper::first_renewal(at(0), TTL), hold_until);
         (keeper, owner)
     }
 

@@ -44,11 +44,7 @@ pub struct Holder {
 impl Holder {
     /// What its owner was awarded.
     pub fn award(&self) -> Award {
-        Award {
-            token: self.token,
-            ttl: self.ttl,
-            chosen: self.chosen,
-        }
+        Award { token: self.token, ttl: self.ttl, chosen: self.chosen }
     }
 }
 
@@ -119,12 +115,7 @@ impl Line {
         wall: Duration,
     ) -> LockState {
         let live = |ticket: &&Ticket| ticket.until > now;
-        let waiting = || {
-            self.queue
-                .values()
-                .filter_map(|owner| tickets.get(owner))
-                .filter(live)
-        };
+        let waiting = || self.queue.values().filter_map(|owner| tickets.get(owner)).filter(live);
         LockState {
             name: name.clone(),
             holders: self
@@ -133,10 +124,7 @@ impl Line {
                 .filter(|holder| holder.until > now)
                 .map(|h| h.state(now, wall))
                 .collect(),
-            line: waiting()
-                .take(LockState::MAX_LINE)
-                .map(|ticket| ticket.state(name, wall))
-                .collect(),
+            line: waiting().take(LockState::MAX_LINE).map(|ticket| ticket.state(name, wall)).collect(),
             waiters: waiting().count(),
             cell: self.live_cell(now),
         }
@@ -148,10 +136,7 @@ impl Line {
         let alive = match stored.keep {
             Keep::Always => true,
             Keep::For(_) => stored.until > now,
-            Keep::WhileHeld => self
-                .holders
-                .iter()
-                .any(|h| h.token == stored.cell.token && h.until > now),
+            Keep::WhileHeld => self.holders.iter().any(|h| h.token == stored.cell.token && h.until > now),
         };
         alive.then(|| stored.cell.clone())
     }

@@ -91,12 +91,7 @@ impl Lock {
 
     /// Adds a fact about the holder for others to see.
     pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
-        self.meta = self
-            .meta
-            .iter()
-            .cloned()
-            .chain([(key.into(), value.into())])
-            .collect();
+        self.meta = self.meta.iter().cloned().chain([(key.into(), value.into())]).collect();
         self
     }
 
@@ -126,10 +121,7 @@ impl Lock {
         };
         let waited_out = |what: &str| {
             let wait = self.wait.unwrap_or_default();
-            Error::new(
-                ErrorKind::WaitedOut,
-                format!("{what} did not become free within {wait:?}"),
-            )
+            Error::new(ErrorKind::WaitedOut, format!("{what} did not become free within {wait:?}"))
         };
         match self.attempt(queue, until).await {
             Ok(Some(guard)) => Ok(guard),
@@ -180,18 +172,8 @@ impl Lock {
             let attempt = Arc::new(prepared?);
             let (answer, verdict) = oneshot::channel();
             let id = handle.next_id();
-            let caller = Caller {
-                answer,
-                handle: handle.clone(),
-                max_hold,
-            };
-            handle.submit(Command::Acquire {
-                id,
-                attempt,
-                queue,
-                until,
-                caller,
-            })?;
+            let caller = Caller { answer, handle: handle.clone(), max_hold };
+            handle.submit(Command::Acquire { id, attempt, queue, until, caller })?;
             let mut abandon = Abandon(Some((handle, id)));
             let verdict = verdict.await.unwrap_or_else(|_| Err(closed()));
             abandon.0 = None;
@@ -214,13 +196,7 @@ impl Lock {
         }
         Ok(Attempt {
             owner: Owner::random(),
-            wants: names
-                .iter()
-                .map(|name| Want {
-                    name: name.clone(),
-                    mode: self.mode,
-                })
-                .collect(),
+            wants: names.iter().map(|name| Want { name: name.clone(), mode: self.mode }).collect(),
             rule: self.rule,
             ttl: self.ttl,
             label: self.label.clone(),

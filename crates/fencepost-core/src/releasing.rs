@@ -34,10 +34,7 @@ pub struct Releasing<T> {
 
 impl<T> Default for Releasing<T> {
     fn default() -> Self {
-        Self {
-            releases: HashMap::new(),
-            agenda: BTreeSet::new(),
-        }
+        Self { releases: HashMap::new(), agenda: BTreeSet::new() }
     }
 }
 
@@ -45,15 +42,7 @@ impl<T: Told> Releasing<T> {
     /// Begins a release, which is to be sent now.
     pub fn start(&mut self, grant: Grant, told: Option<T>, now: Moment) {
         let give_up = now + grant.award.ttl;
-        self.releases.insert(
-            grant.attempt.owner,
-            Release {
-                grant,
-                told,
-                give_up,
-                unknown: false,
-            },
-        );
+        self.releases.insert(grant.attempt.owner, Release { grant, told, give_up, unknown: false });
     }
 
     /// The grant of a release that is not over.
@@ -74,10 +63,7 @@ impl<T: Told> Releasing<T> {
                     release.grant.attempt.describe()
                 ),
             )),
-            Ok(Reply::NotHeld) => Err(Error::lost(
-                &release.grant.attempt.describe(),
-                LostReason::NotHeld,
-            )),
+            Ok(Reply::NotHeld) => Err(Error::lost(&release.grant.attempt.describe(), LostReason::NotHeld)),
             Ok(_) => Ok(()),
             Err(error) => {
                 let again = now + release.grant.award.ttl / 12;
@@ -87,10 +73,7 @@ impl<T: Told> Releasing<T> {
                     self.agenda.insert((again, owner));
                     return;
                 }
-                Err(error.while_doing(format_args!(
-                    "could not release {}",
-                    release.grant.attempt.describe()
-                )))
+                Err(error.while_doing(format_args!("could not release {}", release.grant.attempt.describe())))
             }
         };
         if let Some(release) = self.releases.remove(&owner)
@@ -148,31 +131,17 @@ mod tests {
     fn started(now: Moment) -> (Releasing<Listener>, Owner, Outcome) {
         let attempt = Attempt {
             owner: Owner::random(),
-            wants: vec![Want {
-                name: LockName::new("a").unwrap(),
-                mode: Mode::Exclusive,
-            }],
+            wants: vec![Want { name: LockName::new("a").unwrap(), mode: Mode::Exclusive }],
             rule: Rule::All,
             ttl: Duration::from_secs(12),
             label: "test".into(),
             meta: [].into(),
         };
         let owner = attempt.owner;
-        let award = Award {
-            token: FencingToken::new(1),
-            ttl: attempt.ttl,
-            chosen: 0,
-        };
+        let award = Award { token: FencingToken::new(1), ttl: attempt.ttl, chosen: 0 };
         let outcome = Outcome::default();
         let mut releasing = Releasing::default();
-        releasing.start(
-            Grant {
-                attempt: Arc::new(attempt),
-                award,
-            },
-            Some(Listener(outcome.clone())),
-            now,
-        );
+        releasing.start(Grant { attempt: Arc::new(attempt), award }, Some(Listener(outcome.clone())), now);
         (releasing, owner, outcome)
     }
 
@@ -191,11 +160,7 @@ mod tests {
     #[test]
     fn not_held_after_a_lost_reply_is_unknown() {
         let (mut releasing, owner, outcome) = started(Moment::START);
-        releasing.replied(
-            owner,
-            Err(Error::new(ErrorKind::OutcomeUnknown, "cut")),
-            Moment::START,
-        );
+        releasing.replied(owner, Err(Error::new(ErrorKind::OutcomeUnknown, "cut")), Moment::START);
         assert!(outcome.borrow().is_none());
         assert_eq!(releasing.tick(releasing.next()), [owner]);
         releasing.replied(owner, Ok(Reply::NotHeld), Moment::START);

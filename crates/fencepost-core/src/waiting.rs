@@ -109,11 +109,7 @@ struct Entry<C> {
 
 impl<C> Entry<C> {
     fn next(&self) -> Moment {
-        let until = if self.caller.is_some() {
-            self.until
-        } else {
-            Moment::NEVER
-        };
+        let until = if self.caller.is_some() { self.until } else { Moment::NEVER };
         match self.phase {
             Phase::AskAgain => self.again.min(until),
             Phase::LeaveAgain => self.again,
@@ -133,11 +129,7 @@ pub struct Waiting<C> {
 
 impl<C> Default for Waiting<C> {
     fn default() -> Self {
-        Self {
-            entries: HashMap::new(),
-            by_owner: HashMap::new(),
-            agenda: BTreeSet::new(),
-        }
+        Self { entries: HashMap::new(), by_owner: HashMap::new(), agenda: BTreeSet::new() }
     }
 }
 
@@ -192,11 +184,7 @@ impl<C> Waiting<C> {
 
     /// The attempts that somebody still waits for.
     pub fn awaited(&self) -> Vec<AttemptId> {
-        self.entries
-            .iter()
-            .filter(|(_, entry)| entry.caller.is_some())
-            .map(|(id, _)| *id)
-            .collect()
+        self.entries.iter().filter(|(_, entry)| entry.caller.is_some()).map(|(id, _)| *id).collect()
     }
 
     /// The storage has answered a request that was sent at `sent`.
@@ -229,15 +217,21 @@ impl<C> Waiting<C> {
         let Some(id) = self.by_owner.get(&owner).copied() else {
             return Vec::new();
         };
-        match self.entries.get(&id).map(|entry| entry.phase) {
+        let Some(entry) = self.entries.get(&id) else {
+            return Vec::new();
+        };
+        match entry.phase {
+            // This owner may have been granted before its newest request was sent, by one that was thought lost, or
+            // may even have lost that grant again: a push proves nothing then, and the storage is asked.
+            Phase::Queued { confirmed } if entry.unknown => {
+                vec![Action::KeepTicket(entry.attempt.clone(), confirmed, Duration::ZERO)]
+            }
+            Phase::Asking { .. } if entry.unknown => Vec::new(),
             // The grant came after the newest request that did not know of it yet.
-            Some(
-                Phase::Asking { sent: counted_from }
-                | Phase::Queued {
-                    confirmed: counted_from,
-                },
-            ) => self.granted(id, award, counted_from, GrantedBy::HandOver, now),
-            _ => Vec::new(),
+            Phase::Asking { sent: counted_from } | Phase::Queued { confirmed: counted_from } => {
+                self.granted(id, award, counted_from, GrantedBy::HandOver, now)
+            }
+            Phase::AskAgain | Phase::Leaving | Phase::LeaveAgain => Vec::new(),
         }
     }
 
@@ -289,12 +283,10 @@ impl<C> Waiting<C> {
             Ok(Reply::Waiting { turn_in, .. }) => {
                 let ticket = Action::KeepTicket(entry.attempt.clone(), sent, turn_in);
                 self.change(id, |entry| entry.phase = Phase::Queued { confirmed: sent });
-                if self.is_awaited(id) {
-                    vec![ticket]
-                } else {
-                    self.leave_line(id, now)
-                }
+                if self.is_awaited(id) { vec![ticket] } else { self.leave_line(id, now) }
             }
+            // An earlier send may still arrive, when the lock is free.
+            Ok(_) if entry.unknown => self.undo(id, Verdict::Busy, now),
             Ok(_) => self.finish(id, Verdict::Busy),
             Err(error) => {
                 entry.unknown |= error.kind() == ErrorKind::OutcomeUnknown;
@@ -309,11 +301,7 @@ impl<C> Waiting<C> {
                 let verdict = Verdict::Failed(
                     error.while_doing(format_args!("could not acquire {}", entry.attempt.describe())),
                 );
-                if entry.unknown {
-                    self.undo(id, verdict, now)
-                } else {
-                    self.finish(id, verdict)
-                }
+                if entry.unknown { self.undo(id, verdict, now) } else { self.finish(id, verdict) }
             }
         }
     }
@@ -350,10 +338,7 @@ impl<C> Waiting<C> {
         };
         match reply {
             Ok(Reply::HadBeenGranted(award)) => {
-                let grant = Grant {
-                    attempt: entry.attempt.clone(),
-                    award,
-                };
+                let grant = Grant { attempt: entry.attempt.clone(), award };
                 self.remove(id);
                 vec![Action::GiveBack(grant)]
             }
@@ -384,10 +369,7 @@ impl<C> Waiting<C> {
         };
         let attempt = entry.attempt.clone();
         let queued = matches!(entry.phase, Phase::Queued { .. });
-        let grant = Grant {
-            attempt: attempt.clone(),
-            award,
-        };
+        let grant = Grant { attempt: attempt.clone(), award };
         let mut actions = Vec::new();
         if queued {
             actions.push(Action::DropTicket(attempt.owner));
@@ -396,14 +378,7 @@ impl<C> Waiting<C> {
             self.remove(id);
             actions.push(Action::GiveBack(grant));
         } else if valid_until(counted_from, award.ttl) > now {
-            actions.extend(self.finish(
-                id,
-                Verdict::Granted {
-                    grant,
-                    counted_from,
-                    by,
-                },
-            ));
+            actions.extend(self.finish(id, Verdict::Granted { grant, counted_from, by }));
         } else {
             // This process was stopped for longer than the lease: the grant is given back and never shown.
             actions.push(Action::GiveBack(grant));
@@ -493,10 +468,7 @@ impl<C> Waiting<C> {
 
     fn finish(&mut self, id: AttemptId, verdict: Verdict) -> Vec<Action<C>> {
         let caller = self.remove(id).and_then(|entry| entry.caller);
-        caller
-            .map(|caller| Action::Finish(caller, verdict))
-            .into_iter()
-            .collect()
+        caller.map(|caller| Action::Finish(caller, verdict)).into_iter().collect()
     }
 
     fn is_awaited(&self, id: AttemptId) -> bool {
@@ -526,5 +498,299 @@ impl<C> Waiting<C> {
             self.agenda.insert((after, id));
         }
         Some(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::grant::{Mode, Rule, Want};
+    use crate::name::LockName;
+    use crate::token::FencingToken;
+
+    const TTL: Duration = Duration::from_secs(12);
+    const ID: AttemptId = 7;
+
+    fn at(seconds: u64) -> Moment {
+        Moment::START + Duration::from_secs(1000 + seconds)
+    }
+
+    fn granted(award: Award) -> Result<Reply> {
+        Ok(Reply::Granted(award))
+    }
+
+    fn award(token: u64) -> Award {
+        Award { token: FencingToken::new(token), ttl: TTL, chosen: 0 }
+    }
+
+    fn still_waiting() -> Result<Reply> {
+        Ok(Reply::Waiting { turn_in: TTL })
+    }
+
+    fn failure(kind: ErrorKind) -> Result<Reply> {
+        Err(Error::new(kind, "told to fail"))
+    }
+
+    /// An attempt that began at second 0; its caller is called "caller".
+    fn started(queue: Queue, until: Moment) -> (Waiting<&'static str>, Owner) {
+        let attempt = Arc::new(Attempt {
+            owner: Owner::random(),
+            wants: vec![Want { name: LockName::new("a").unwrap(), mode: Mode::Exclusive }],
+            rule: Rule::All,
+            ttl: TTL,
+            label: "test".into(),
+            meta: [].into(),
+        });
+        let owner = attempt.owner;
+        let mut waiting = Waiting::default();
+        let ask = waiting.start(ID, attempt, queue, until, "caller", at(0));
+        assert_eq!(brief(&[ask]), "ask");
+        (waiting, owner)
+    }
+
+    /// One that stands in line since second 0.
+    fn in_line() -> (Waiting<&'static str>, Owner) {
+        let (mut waiting, owner) = started(Queue::Join, Moment::NEVER);
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(0), still_waiting(), at(0));
+        assert_eq!(brief(&actions), "keep ticket");
+        (waiting, owner)
+    }
+
+    /// The actions in words.
+    fn brief(actions: &[Action<&'static str>]) -> String {
+        let words = actions.iter().map(|action| match action {
+            Action::Ask(..) => "ask".into(),
+            Action::Leave(..) => "leave".into(),
+            Action::GiveBack(grant) => format!("give back {}", grant.award.token),
+            Action::KeepTicket(_, _, Duration::ZERO) => "look now".into(),
+            Action::KeepTicket(..) => "keep ticket".into(),
+            Action::DropTicket(_) => "drop ticket".into(),
+            Action::Finish(caller, verdict) => format!("tell {caller} {}", verdict_in_words(verdict)),
+        });
+        words.collect::<Vec<String>>().join(", ")
+    }
+
+    fn verdict_in_words(verdict: &Verdict) -> String {
+        match verdict {
+            Verdict::Granted { counted_from, by, .. } => {
+                format!("granted from {} by {by:?}", counted_from.since(at(0)).as_secs())
+            }
+            Verdict::Busy => "busy".into(),
+            Verdict::WaitedOut => "waited out".into(),
+            Verdict::Failed(error) => format!("failed {:?}", error.kind()),
+        }
+    }
+
+    fn current_owner(waiting: &Waiting<&'static str>) -> Owner {
+        waiting.entries[&ID].attempt.owner
+    }
+
+    #[test]
+    fn a_grant_counts_from_its_sending() {
+        let (mut waiting, owner) = started(Queue::Never, Moment::NEVER);
+        waiting.sent(ID, at(1));
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(1), granted(award(1)), at(3));
+        assert_eq!(brief(&actions), "tell caller granted from 1 by Answer");
+        assert!(waiting.is_empty());
+        assert_eq!(waiting.next(), Moment::NEVER);
+    }
+
+    /// Scenario 11: stopped between sending and reading for longer than the lease.
+    #[test]
+    fn a_grant_that_is_read_too_late_is_given_back() {
+        let (mut waiting, owner) = started(Queue::Never, Moment::NEVER);
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(0), granted(award(1)), at(12));
+        assert_eq!(brief(&actions), "give back 1, tell caller failed Lost");
+        assert!(waiting.is_empty());
+    }
+
+    /// Scenario 12: the validity counts from the send that succeeded.
+    #[test]
+    fn a_grant_after_a_resend_counts_from_the_resend() {
+        let (mut waiting, owner) = started(Queue::Never, Moment::NEVER);
+        let lost = failure(ErrorKind::OutcomeUnknown);
+        assert_eq!(brief(&waiting.replied(ID, owner, Asked::Ask, at(0), lost, at(2))), "");
+        assert_eq!(waiting.next(), at(3));
+        assert_eq!(brief(&waiting.tick(at(3))), "ask");
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(3), granted(award(1)), at(4));
+        assert_eq!(brief(&actions), "tell caller granted from 3 by Answer");
+    }
+
+    #[test]
+    fn an_unknown_outcome_is_undone_after_the_last_send() {
+        let (mut waiting, owner) = started(Queue::Join, Moment::NEVER);
+        for send in 1..SENDS {
+            let lost = failure(ErrorKind::OutcomeUnknown);
+            assert_eq!(brief(&waiting.replied(ID, owner, Asked::Ask, at(0), lost, at(0))), "");
+            assert_eq!(brief(&waiting.tick(waiting.next())), "ask", "send {send}");
+        }
+        let lost = failure(ErrorKind::OutcomeUnknown);
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(0), lost, at(0));
+        assert_eq!(brief(&actions), "leave, tell caller failed OutcomeUnknown");
+        let actions = waiting.replied(ID, owner, Asked::Leave, at(0), Ok(Reply::Left), at(0));
+        assert_eq!(brief(&actions), "");
+        assert!(waiting.is_empty());
+    }
+
+    #[test]
+    fn what_had_no_effect_needs_no_undoing() {
+        let (mut waiting, owner) = started(Queue::Join, Moment::NEVER);
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(0), failure(ErrorKind::Unreachable), at(0));
+        assert_eq!(brief(&actions), "tell caller failed Unreachable");
+        assert!(waiting.is_empty());
+    }
+
+    /// Scenario 50: the first send may still arrive when the second was answered.
+    #[test]
+    fn busy_after_an_unknown_send_is_undone() {
+        let (mut waiting, owner) = started(Queue::Never, Moment::NEVER);
+        waiting.replied(ID, owner, Asked::Ask, at(0), failure(ErrorKind::OutcomeUnknown), at(0));
+        waiting.tick(waiting.next());
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(1), Ok(Reply::Busy), at(1));
+        assert_eq!(brief(&actions), "leave, tell caller busy");
+    }
+
+    #[test]
+    fn a_handed_over_grant_counts_from_the_newest_heartbeat() {
+        let (mut waiting, owner) = in_line();
+        for sent in [4, 8] {
+            assert_eq!(
+                brief(&waiting.replied(ID, owner, Asked::Check, at(sent), still_waiting(), at(sent))),
+                ""
+            );
+        }
+        // An answer that was overtaken does not make it older again.
+        waiting.replied(ID, owner, Asked::Check, at(6), still_waiting(), at(9));
+        let actions = waiting.handed_over(owner, award(1), at(11));
+        assert_eq!(brief(&actions), "drop ticket, tell caller granted from 8 by HandOver");
+        assert_eq!(brief(&waiting.handed_over(owner, award(1), at(11))), "");
+    }
+
+    #[test]
+    fn a_push_may_come_before_the_answer_that_says_wait() {
+        let (mut waiting, owner) = started(Queue::Join, Moment::NEVER);
+        let actions = waiting.handed_over(owner, award(1), at(2));
+        assert_eq!(brief(&actions), "tell caller granted from 0 by HandOver");
+        assert_eq!(brief(&waiting.replied(ID, owner, Asked::Ask, at(0), still_waiting(), at(3))), "");
+    }
+
+    /// Scenario 45: a waiter that was stopped reads a grant whose lease has ended.
+    #[test]
+    fn a_grant_that_is_handed_over_too_late_is_given_back_and_asked_for_anew() {
+        let (mut waiting, owner) = in_line();
+        let actions = waiting.handed_over(owner, award(1), at(12));
+        assert_eq!(brief(&actions), "drop ticket, give back 1, drop ticket, ask");
+        assert_ne!(current_owner(&waiting), owner);
+    }
+
+    /// The first send joined the line and was granted, but its answer got lost: the lease has run since before the
+    /// second send, which does not count as its beginning.
+    #[test]
+    fn a_push_proves_nothing_while_an_earlier_send_is_in_doubt() {
+        let (mut waiting, owner) = started(Queue::Join, Moment::NEVER);
+        waiting.replied(ID, owner, Asked::Ask, at(0), failure(ErrorKind::OutcomeUnknown), at(5));
+        assert_eq!(brief(&waiting.tick(at(6))), "ask");
+        waiting.sent(ID, at(6));
+        assert_eq!(brief(&waiting.handed_over(owner, award(1), at(6))), "");
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(6), granted(award(1)), at(7));
+        assert_eq!(brief(&actions), "tell caller granted from 6 by Answer");
+    }
+
+    /// The grant of the first send came to its end unseen, the second send joined the line again, and only then the
+    /// push of the first grant arrives.
+    #[test]
+    fn a_push_of_a_grant_that_has_ended_is_not_believed() {
+        let (mut waiting, owner) = started(Queue::Join, Moment::NEVER);
+        waiting.replied(ID, owner, Asked::Ask, at(0), failure(ErrorKind::OutcomeUnknown), at(12));
+        assert_eq!(brief(&waiting.tick(at(13))), "ask");
+        waiting.replied(ID, owner, Asked::Ask, at(13), still_waiting(), at(13));
+        assert_eq!(brief(&waiting.handed_over(owner, award(1), at(14))), "look now");
+        let actions = waiting.replied(ID, owner, Asked::Check, at(14), granted(award(2)), at(14));
+        assert_eq!(brief(&actions), "drop ticket, tell caller granted from 14 by Answer");
+    }
+
+    #[test]
+    fn whoever_waits_out_leaves_the_line() {
+        let (mut waiting, owner) = started(Queue::Join, at(5));
+        waiting.replied(ID, owner, Asked::Ask, at(0), still_waiting(), at(0));
+        assert_eq!(waiting.next(), at(5));
+        assert_eq!(brief(&waiting.tick(at(5))), "drop ticket, leave, tell caller waited out");
+        waiting.replied(ID, owner, Asked::Leave, at(5), Ok(Reply::Left), at(5));
+        assert!(waiting.is_empty());
+    }
+
+    #[test]
+    fn whoever_waits_out_before_an_answer_is_told_at_once_and_undone_after_it() {
+        let (mut waiting, owner) = started(Queue::Join, at(5));
+        assert_eq!(brief(&waiting.tick(at(5))), "tell caller waited out");
+        assert_eq!(waiting.next(), Moment::NEVER);
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(0), granted(award(1)), at(6));
+        assert_eq!(brief(&actions), "give back 1");
+        assert!(waiting.is_empty());
+    }
+
+    #[test]
+    fn a_caller_that_goes_while_it_asks_is_undone_by_the_answer() {
+        for (reply, undone) in [
+            (granted(award(1)), "give back 1"),
+            (still_waiting(), "drop ticket, leave"),
+            (Ok(Reply::Busy), ""),
+            (failure(ErrorKind::OutcomeUnknown), "leave"),
+            (failure(ErrorKind::Unreachable), ""),
+        ] {
+            let (mut waiting, owner) = started(Queue::Join, Moment::NEVER);
+            assert_eq!(brief(&waiting.abandon(ID, at(1))), "");
+            let actions = waiting.replied(ID, owner, Asked::Ask, at(0), reply, at(2));
+            assert_eq!(brief(&actions), undone);
+        }
+    }
+
+    #[test]
+    fn a_grant_that_comes_while_the_line_is_left_is_given_back() {
+        let (mut waiting, owner) = in_line();
+        assert_eq!(brief(&waiting.abandon(ID, at(1))), "drop ticket, leave");
+        assert_eq!(brief(&waiting.handed_over(owner, award(1), at(1))), "");
+        let had = Ok(Reply::HadBeenGranted(award(1)));
+        assert_eq!(brief(&waiting.replied(ID, owner, Asked::Leave, at(1), had, at(1))), "give back 1");
+        assert!(waiting.is_empty());
+    }
+
+    #[test]
+    fn a_leaving_is_repeated_until_the_ticket_has_ended_by_itself() {
+        let (mut waiting, owner) = in_line();
+        waiting.abandon(ID, at(0));
+        let mut leavings = 1;
+        let mut now = at(0);
+        while !waiting.is_empty() {
+            let lost = failure(ErrorKind::Unreachable);
+            waiting.replied(ID, owner, Asked::Leave, now, lost, now);
+            if !waiting.is_empty() {
+                now = waiting.next();
+                assert_eq!(brief(&waiting.tick(now)), "leave");
+                leavings += 1;
+            }
+        }
+        assert_eq!((leavings, now), (13, at(12)));
+    }
+
+    #[test]
+    fn a_ticket_that_is_gone_is_asked_for_anew() {
+        let (mut waiting, owner) = in_line();
+        let actions = waiting.replied(ID, owner, Asked::Check, at(4), Ok(Reply::NoTicket), at(4));
+        assert_eq!(brief(&actions), "drop ticket, ask");
+        assert_ne!(current_owner(&waiting), owner);
+        // What still comes for the old owner is of no interest.
+        assert_eq!(brief(&waiting.handed_over(owner, award(1), at(4))), "");
+    }
+
+    #[test]
+    fn a_check_that_fails_for_a_while_keeps_the_place() {
+        let (mut waiting, owner) = in_line();
+        for kind in [ErrorKind::Unreachable, ErrorKind::OutcomeUnknown] {
+            assert_eq!(brief(&waiting.replied(ID, owner, Asked::Check, at(4), failure(kind), at(4))), "");
+        }
+        let denied = failure(ErrorKind::Denied);
+        let actions = waiting.replied(ID, owner, Asked::Check, at(5), denied, at(5));
+        assert_eq!(brief(&actions), "drop ticket, leave, tell caller failed Denied");
     }
 }

@@ -25,10 +25,7 @@ impl MemoryBackend {
 
     fn reached(&self) -> Result<()> {
         if self.memory.faults().is_away() {
-            return Err(Error::new(
-                ErrorKind::Unreachable,
-                "the storage in memory was told to be away",
-            ));
+            return Err(Error::new(ErrorKind::Unreachable, "the storage in memory was told to be away"));
         }
         Ok(())
     }
@@ -70,20 +67,13 @@ impl Backend for MemoryBackend {
             return ops.iter().map(|_| Err(error.duplicate())).collect();
         }
         let replies = self.memory.execute(self.client, &ops);
-        if fault == Some(Fault::LoseReply) {
-            no_answer(&ops)
-        } else {
-            replies
-        }
+        if fault == Some(Fault::LoseReply) { no_answer(&ops) } else { replies }
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
         let (mailbox, letters) = mpsc::unbounded_channel();
         self.memory.listen(self.client, mailbox);
-        stream::unfold(letters, |mut letters| async move {
-            Some((letters.recv().await?, letters))
-        })
-        .boxed()
+        stream::unfold(letters, |mut letters| async move { Some((letters.recv().await?, letters)) }).boxed()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {

@@ -7,7 +7,7 @@
 //! ```
 //! use std::time::Duration;
 //! use fencepost_core::clock::ManualClock;
-//! use fencepost_core::{LostReason, Result};
+//! use fencepost_core::LostReason;
 //! use fencepost_memory::Memory;
 //!
 //! # futures_executor::block_on(async {
@@ -22,7 +22,7 @@
 //! memory.faults().cut();
 //! clock.advance(Duration::from_secs(3600));
 //! assert_eq!(guard.lost().await, LostReason::Expired);
-//! # Result::Ok(())
+//! # Ok::<(), fencepost_core::Error>(())
 //! # }).unwrap();
 //! ```
 
@@ -32,4 +32,4 @@ mod storage;
 
 pub use backend::MemoryBackend;
 pub use faults::Faults;
-pub use storage::Memory;
+pub use storage::{Count, Memory};

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
 use fencepost_core::book::{Book, Shelf};
-use fencepost_core::clock::{Clock, wall_time};
+use fencepost_core::clock::{Clock, Moment, wall_time};
 use fencepost_core::line::{ClientId, Line, Ticket};
-use fencepost_core::{Client, LockName, Result, StorageId};
+use fencepost_core::{Client, LockName, Result, StorageId, Want};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::backend::MemoryBackend;
@@ -23,10 +23,50 @@ pub struct Memory {
     state: Arc<Mutex<State>>,
 }
 
+/// How much a [`Memory`] remembers.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Count {
+    /// Locks about which anything is remembered.
+    pub lines: usize,
+    /// Holders: one for each name of a grant.
+    pub holders: usize,
+    /// Waiters.
+    pub tickets: usize,
+    /// Cells.
+    pub cells: usize,
+    /// Owners that have left before they came.
+    pub departures: usize,
+}
+
 #[derive(Debug)]
 struct State {
     book: Book,
     desk: Desk,
+    /// How many operations there were since everything was swept.
+    unswept: usize,
+}
+
+/// After this many operations, and as many as there are locks, everything is swept: so it costs next to nothing.
+const SWEEP_AFTER: usize = 64;
+
+/// Ends what has ended in locks that nobody asks for any more, and forgets them.
+fn sweep(book: &mut Book, desk: &mut Desk, now: Moment) {
+    let names: Vec<LockName> = book.lines().map(|(name, _)| name.clone()).collect();
+    for name in names {
+        // Nothing is loaded here, so nothing can fail.
+        let _ = book.sweep(desk, &name, now);
+    }
+    book.tidy(now);
+}
+
+/// The locks that an operation names, and so may have opened a line for.
+fn named(op: &Op) -> impl Iterator<Item = &LockName> {
+    let (wants, name): (&[Want], _) = match op {
+        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => (&attempt.wants, None),
+        Op::Renew(grant) | Op::Release(grant) => (grant.held(), None),
+        Op::ReadCell(name) | Op::WriteCell { name, .. } | Op::Break { name, .. } => (&[], Some(name)),
+    };
+    wants.iter().map(|want| &want.name).chain(name)
 }
 
 /// What the book asks for: nothing is loaded, everybody who has a mailbox can be reached.
@@ -48,9 +88,7 @@ impl Shelf for Desk {
     }
 
     fn reachable(&mut self, client: ClientId) -> bool {
-        self.mailboxes
-            .get(&client)
-            .is_some_and(|mailbox| !mailbox.is_closed())
+        self.mailboxes.get(&client).is_some_and(|mailbox| !mailbox.is_closed())
     }
 }
 
@@ -69,19 +107,12 @@ impl Memory {
     /// An empty storage on this clock, which its clients use too.
     pub fn with_clock(clock: impl Into<Clock>) -> Self {
         let last = u64::try_from(wall_time().as_micros()).unwrap_or_default();
-        let desk = Desk {
-            last,
-            next_client: 1,
-            mailboxes: HashMap::new(),
-        };
+        let desk = Desk { last, next_client: 1, mailboxes: HashMap::new() };
         Self {
             clock: clock.into(),
             id: StorageId::random(),
             faults: Faults::default(),
-            state: Arc::new(Mutex::new(State {
-                book: Book::default(),
-                desk,
-            })),
+            state: Arc::new(Mutex::new(State { book: Book::default(), desk, unswept: 0 })),
         }
     }
 
@@ -112,6 +143,24 @@ impl Memory {
         self.state().book = Book::default();
     }
 
+    /// Forgets who holds this lock, as if somebody had deleted it behind the holder's back: for tests.
+    pub fn forget_holders(&self, name: &LockName) {
+        self.state().book.forget_holders(name);
+    }
+
+    /// How much is remembered, ended or not: for tests that look for leaks.
+    pub fn count(&self) -> Count {
+        let state = self.state();
+        let lines = || state.book.lines().map(|(_, line)| line);
+        Count {
+            lines: state.book.len(),
+            holders: lines().map(|line| line.holders.len()).sum(),
+            tickets: state.book.tickets().len(),
+            cells: lines().filter(|line| line.cell.is_some()).count(),
+            departures: state.book.departures(),
+        }
+    }
+
     /// Whether there is nothing to remember: no holder, no waiter, no cell.
     pub fn is_clean(&self) -> bool {
         let mut state = self.state();
@@ -121,20 +170,19 @@ impl Memory {
 
     pub(crate) fn execute(&self, client: ClientId, ops: &[Op]) -> Vec<Result<Reply>> {
         let mut state = self.state();
-        let State { book, desk } = &mut *state;
+        state.unswept += ops.len();
+        let State { book, desk, unswept } = &mut *state;
         let now = self.clock.now();
         let replies = ops.iter().map(|op| book.execute(desk, client, op, now)).collect();
-        let touched = std::mem::take(&mut book.touched);
-        for name in touched
-            .holders
-            .iter()
-            .map(|(name, _)| name)
-            .chain(touched.tickets.iter().map(|(name, ..)| name))
-        {
-            book.tidy_line(name);
+        if *unswept > SWEEP_AFTER.max(book.len() + book.departures()) {
+            *unswept = 0;
+            sweep(book, desk, now);
         }
-        if !touched.departed.is_empty() {
-            book.tidy(now);
+        let touched = std::mem::take(&mut book.touched);
+        let changed = touched.holders.iter().map(|(name, _)| name);
+        let changed = changed.chain(touched.tickets.iter().map(|(name, ..)| name));
+        for name in changed.chain(ops.iter().flat_map(named)) {
+            book.tidy_line(name);
         }
         for (to, push) in std::mem::take(&mut book.pushes) {
             if let Some(mailbox) = desk.mailboxes.get(&to) {
@@ -173,14 +221,7 @@ impl Memory {
         names.sort();
         let mut locks = names
             .into_iter()
-            .filter_map(|name| {
-                Some(
-                    state
-                        .book
-                        .line(name)?
-                        .state(name, state.book.tickets(), now, wall),
-                )
-            })
+            .filter_map(|name| Some(state.book.line(name)?.state(name, state.book.tickets(), now, wall)))
             .filter(|lock| !lock.is_idle())
             .take(page.limit + 1)
             .collect::<Vec<_>>();

@@ -50,9 +50,7 @@ impl SqliteBackend {
     async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T> {
         let (answer, reply) = oneshot::channel();
         self.inbox.push(job(answer));
-        reply
-            .await
-            .map_err(|_| Error::new(ErrorKind::Closed, "the database is closed"))
+        reply.await.map_err(|_| Error::new(ErrorKind::Closed, "the database is closed"))
     }
 }
 

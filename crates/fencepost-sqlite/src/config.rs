@@ -23,17 +23,10 @@ pub(crate) fn path_of(rest: &str) -> Result<PathBuf> {
 fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let state = variable("XDG_STATE_HOME").filter(absolute);
-    let home = || {
-        variable("HOME")
-            .filter(absolute)
-            .map(|home| home.join(".local/state"))
-    };
+    let home = || variable("HOME").filter(absolute).map(|home| home.join(".local/state"));
     let folder = state.or_else(home).ok_or_else(|| {
-        Error::new(
-            ErrorKind::BadConfig,
-            "there is no state folder: neither XDG_STATE_HOME nor HOME is set",
-        )
-        .with_hint("name a file: sqlite:/var/lib/jobs/locks.db")
+        Error::new(ErrorKind::BadConfig, "there is no state folder: neither XDG_STATE_HOME nor HOME is set")
+            .with_hint("name a file: sqlite:/var/lib/jobs/locks.db")
     })?;
     let folder = folder.join("fencepost");
     make_private_folder(&folder)?;
@@ -44,10 +37,7 @@ fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
 pub(crate) fn make_private_folder(folder: &Path) -> Result<()> {
     use std::os::unix::fs::DirBuilderExt;
 
-    let made = std::fs::DirBuilder::new()
-        .recursive(true)
-        .mode(0o700)
-        .create(folder);
+    let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| io_error("could not make the folder", folder, error))
 }
 
@@ -74,20 +64,13 @@ pub(crate) fn check_file_system(folder: &Path) -> Result<()> {
     let found =
         rustix::fs::statfs(folder).map_err(|error| io_error("could not look at", folder, error.into()))?;
     // The kernel's word has another width on other machines; the numbers have 32 bits.
-    #[allow(
-        clippy::cast_sign_loss,
-        clippy::cast_possible_truncation,
-        reason = "only the low 32 bits count"
-    )]
+    #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "only the low 32 bits count")]
     let magic = found.f_type as u32;
     match SHARED.iter().find(|(number, _)| *number == magic) {
         None => Ok(()),
         Some((_, name)) => Err(Error::new(
             ErrorKind::Unsupported,
-            format!(
-                "{} is on {name}, where the locks of an SQLite file cannot be trusted",
-                folder.display()
-            ),
+            format!("{} is on {name}, where the locks of an SQLite file cannot be trusted", folder.display()),
         )
         .with_hint("use a file on a local disk, or a storage made for several hosts")),
     }
@@ -104,18 +87,12 @@ mod tests {
 
     #[test]
     fn a_path_is_taken_as_it_is() {
-        for (rest, path) in [
-            ("a.db", "a.db"),
-            ("/a b/c.db", "/a b/c.db"),
-            ("///a.db", "/a.db"),
-            ("//a.db", "a.db"),
-        ] {
+        for (rest, path) in
+            [("a.db", "a.db"), ("/a b/c.db", "/a b/c.db"), ("///a.db", "/a.db"), ("//a.db", "a.db")]
+        {
             assert_eq!(path_of(rest).unwrap(), Path::new(path), "{rest}");
         }
-        assert_eq!(
-            path_of("a.db?mode=memory").unwrap_err().kind(),
-            ErrorKind::BadConfig
-        );
+        assert_eq!(path_of("a.db?mode=memory").unwrap_err().kind(), ErrorKind::BadConfig);
     }
 
     #[test]

@@ -8,21 +8,17 @@ use rusqlite::ErrorCode;
 /// What a failed statement means. A statement that failed had no effect; see [`commit_error`] for the one exception.
 pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, what, hint) = match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => (
-            ErrorKind::Storage,
-            "the disk is full",
-            Some("make room; nothing that was held is lost"),
-        ),
+        Some(ErrorCode::DiskFull) => {
+            (ErrorKind::Storage, "the disk is full", Some("make room; nothing that was held is lost"))
+        }
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Storage,
             "the database is corrupt",
             Some("stop its users and restore or remove the file"),
         ),
-        Some(ErrorCode::NotADatabase) => (
-            ErrorKind::Storage,
-            "this is not an SQLite database",
-            Some("name another file"),
-        ),
+        Some(ErrorCode::NotADatabase) => {
+            (ErrorKind::Storage, "this is not an SQLite database", Some("name another file"))
+        }
         Some(
             ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied,
         ) => (

@@ -7,11 +7,9 @@ pub(crate) fn clock_id() -> i64 {
     match boot {
         Ok(boot) => fingerprint(&[boot.trim(), &namespace.unwrap_or_default()]),
         // Without a boot id every process times the leases of all others by its own clock: slower, never too early.
-        Err(_) => i64::from_be_bytes(
-            fencepost_core::Owner::random().to_bytes()[..8]
-                .try_into()
-                .unwrap_or([1; 8]),
-        ),
+        Err(_) => {
+            i64::from_be_bytes(fencepost_core::Owner::random().to_bytes()[..8].try_into().unwrap_or([1; 8]))
+        }
     }
 }
 

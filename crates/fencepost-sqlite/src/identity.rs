@@ -19,11 +19,7 @@ pub(crate) struct FileIdentity {
 impl FileIdentity {
     pub(crate) fn of(path: &Path) -> Result<Self> {
         let number = number_of(path).map_err(|error| io_error("could not look at", path, error))?;
-        Ok(Self {
-            path: path.to_owned(),
-            number,
-            is_in_place: true,
-        })
+        Ok(Self { path: path.to_owned(), number, is_in_place: true })
     }
 
     /// Looks once more. What has been replaced stays replaced.
@@ -38,10 +34,7 @@ impl FileIdentity {
             Op::Leave(_) => Ok(Reply::Left),
             _ => Err(Error::new(
                 ErrorKind::Storage,
-                format!(
-                    "the database was removed or replaced: sqlite:{}",
-                    self.path.display()
-                ),
+                format!("the database was removed or replaced: sqlite:{}", self.path.display()),
             )
             .with_hint("connect again; never remove a database that is in use")),
         }

@@ -17,6 +17,7 @@ mod turnstile;
 mod wake;
 mod writer;
 
+use std::path::Path;
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
@@ -31,5 +32,16 @@ use fencepost_core::{Client, Result};
 /// If the future is dropped, no connection remains.
 pub async fn connect(rest: &str) -> Result<Client> {
     let path = config::path_of(rest)?;
-    Client::connect_with(async move { Ok(Arc::new(open::open(&path)?) as Arc<dyn Backend>) }).await
+    Client::connect_with(async move { open(&path) }).await
+}
+
+/// Opens a database as the backend of one client. Must be called inside the runtime in which it will be used.
+///
+/// # Errors
+/// Those of [`connect`].
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub fn open(path: &Path) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(open::open(path)?))
 }

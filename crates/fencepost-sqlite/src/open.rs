@@ -56,12 +56,7 @@ pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
         own,
         clock_id,
         book: Book::default(),
-        counter: Counter {
-            last: 0,
-            reserved: 0,
-            clock: 0,
-            swept: Moment::START,
-        },
+        counter: Counter { last: 0, reserved: 0, clock: 0, swept: Moment::START },
         version: None,
         looked_at: None,
         waiting: HashMap::new(),
@@ -73,23 +68,13 @@ pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
     let thread = std::thread::Builder::new().name("fencepost-sqlite".into());
     thread.spawn(move || writer.run(&jobs)).map_err(failed)?;
     let ears = Mutex::new(Some(Ears { own: heard, socket }));
-    Ok(SqliteBackend {
-        path,
-        storage_id,
-        client,
-        inbox,
-        sockets,
-        ears,
-    })
+    Ok(SqliteBackend { path, storage_id, client, inbox, sockets, ears })
 }
 
 /// The absolute path; refuses what cannot be a database of ours.
 fn locate(path: &Path) -> Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| {
-        Error::new(
-            ErrorKind::BadConfig,
-            format!("{} does not name a file", path.display()),
-        )
+        Error::new(ErrorKind::BadConfig, format!("{} does not name a file", path.display()))
     })?;
     let folder = match path.parent() {
         Some(folder) if folder != Path::new("") => folder,
@@ -103,10 +88,7 @@ fn locate(path: &Path) -> Result<PathBuf> {
     let path = found.join(name);
     let path = path.canonicalize().unwrap_or(path);
     if path.is_dir() {
-        return Err(Error::new(
-            ErrorKind::BadConfig,
-            format!("{} is a folder, not a file", path.display()),
-        ));
+        return Err(Error::new(ErrorKind::BadConfig, format!("{} is a folder, not a file", path.display())));
     }
     Ok(path)
 }
@@ -141,12 +123,7 @@ fn connect(path: &Path) -> Result<Connection> {
 fn make_private_file(path: &Path) -> Result<()> {
     use std::os::unix::fs::OpenOptionsExt;
 
-    match std::fs::File::options()
-        .write(true)
-        .create_new(true)
-        .mode(0o600)
-        .open(path)
-    {
+    match std::fs::File::options().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == std::io::ErrorKind::AlreadyExists => Ok(()),
         Err(error) => Err(io_error("could not make the database", path, error)),

@@ -65,19 +65,14 @@ pub(crate) fn names_of(text: &str) -> Result<Arc<[LockName]>> {
 }
 
 pub(crate) fn wants_text(wants: &[Want]) -> String {
-    let lines = wants
-        .iter()
-        .map(|want| format!("{} {}", mode_number(want.mode), want.name));
+    let lines = wants.iter().map(|want| format!("{} {}", mode_number(want.mode), want.name));
     lines.collect::<Vec<_>>().join("\n")
 }
 
 pub(crate) fn wants_of(text: &str) -> Result<Vec<Want>> {
     let want = |line: &str| {
         let (mode, name) = line.split_once(' ').unwrap_or(("0", line));
-        Ok(Want {
-            name: LockName::new(name)?,
-            mode: mode_of(mode.parse().unwrap_or(0)),
-        })
+        Ok(Want { name: LockName::new(name)?, mode: mode_of(mode.parse().unwrap_or(0)) })
     };
     text.lines().map(want).collect()
 }
@@ -85,10 +80,7 @@ pub(crate) fn wants_of(text: &str) -> Result<Vec<Want>> {
 /// Length and text, for every key and value: `4:team3:ops`.
 pub(crate) fn meta_text(meta: &[(String, String)]) -> String {
     let texts = meta.iter().flat_map(|(key, value)| [key, value]);
-    texts
-        .map(|text| format!("{}:{text}", text.len()))
-        .collect::<Vec<_>>()
-        .concat()
+    texts.map(|text| format!("{}:{text}", text.len())).collect::<Vec<_>>().concat()
 }
 
 pub(crate) fn meta_of(text: &str) -> Arc<[(String, String)]> {
@@ -110,26 +102,14 @@ mod tests {
     fn rows_are_read_as_they_were_written() {
         let name = |text: &str| LockName::new(text).unwrap();
         let wants = [
-            Want {
-                name: name("a b"),
-                mode: Mode::Slots { of: 3 },
-            },
-            Want {
-                name: name("0 c"),
-                mode: Mode::Shared,
-            },
-            Want {
-                name: name("é"),
-                mode: Mode::Exclusive,
-            },
+            Want { name: name("a b"), mode: Mode::Slots { of: 3 } },
+            Want { name: name("0 c"), mode: Mode::Shared },
+            Want { name: name("é"), mode: Mode::Exclusive },
         ];
         assert_eq!(wants_of(&wants_text(&wants)).unwrap(), wants);
         let names = [name("x"), name(" y")];
         assert_eq!(*names_of(&names_text(&names)).unwrap(), names);
-        let meta = [
-            ("k".to_owned(), "v:1\n2:".to_owned()),
-            ("é".to_owned(), String::new()),
-        ];
+        let meta = [("k".to_owned(), "v:1\n2:".to_owned()), ("é".to_owned(), String::new())];
         assert_eq!(*meta_of(&meta_text(&meta)), meta);
         assert_eq!(*meta_of("9:garbage"), []);
         for keep in [Keep::WhileHeld, Keep::Always, Keep::For(Duration::from_secs(9))] {

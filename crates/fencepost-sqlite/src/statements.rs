@@ -48,12 +48,7 @@ pub(crate) struct Statements {
 impl Statements {
     pub(crate) fn new(connection: Connection, path: &Path, clock: i64) -> Self {
         connection.set_prepared_statement_cache_capacity(64);
-        Self {
-            connection,
-            path: path.to_owned(),
-            clock,
-            labels: HashMap::new(),
-        }
+        Self { connection, path: path.to_owned(), clock, labels: HashMap::new() }
     }
 
     fn failed(&self, error: rusqlite::Error) -> Error {
@@ -66,18 +61,12 @@ impl Statements {
     }
 
     fn number(&self, sql: &str) -> Result<i64> {
-        let read = || {
-            self.connection
-                .prepare_cached(sql)?
-                .query_row([], |row| row.get(0))
-        };
+        let read = || self.connection.prepare_cached(sql)?.query_row([], |row| row.get(0));
         read().map_err(|error| self.failed(error))
     }
 
     fn set(&self, pragma: &str) -> Result<()> {
-        self.connection
-            .execute_batch(pragma)
-            .map_err(|error| self.failed(error))
+        self.connection.execute_batch(pragma).map_err(|error| self.failed(error))
     }
 
     /// Makes commits survive a power cut, for the moments when that matters.
@@ -106,24 +95,18 @@ impl Statements {
             (APPLICATION_ID, SCHEMA_VERSION) => {}
             (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => {
                 let text = format!("has schema {newer}, and this program knows {SCHEMA_VERSION} only");
-                return Err(self
-                    .refuse(ErrorKind::Storage, &text)
-                    .with_hint("use a newer fencepost"));
+                return Err(self.refuse(ErrorKind::Storage, &text).with_hint("use a newer fencepost"));
             }
             _ => {
                 let text = "is a database of another program";
-                return Err(self
-                    .refuse(ErrorKind::Storage, text)
-                    .with_hint("name another file"));
+                return Err(self.refuse(ErrorKind::Storage, text).with_hint("name another file"));
             }
         }
         let id: Vec<u8> = self
             .connection
             .query_row("SELECT storage_id FROM storage", [], |row| row.get(0))
             .map_err(|error| self.failed(error))?;
-        let id = id
-            .try_into()
-            .map_err(|_| self.refuse(ErrorKind::Storage, "has a damaged storage id"))?;
+        let id = id.try_into().map_err(|_| self.refuse(ErrorKind::Storage, "has a damaged storage id"))?;
         Ok(StorageId::from_bytes(id))
     }
 
@@ -169,34 +152,21 @@ impl Statements {
 
     pub(crate) fn counter(&self) -> Result<Counter> {
         let read = || {
-            self.connection
-                .prepare_cached("SELECT last, reserved, clock, swept_ns FROM storage")?
-                .query_row([], |row| {
+            self.connection.prepare_cached("SELECT last, reserved, clock, swept_ns FROM storage")?.query_row(
+                [],
+                |row| {
                     let swept = Moment::from_nanos(unsigned(row.get(3)?));
-                    Ok(Counter {
-                        last: row.get(0)?,
-                        reserved: row.get(1)?,
-                        clock: row.get(2)?,
-                        swept,
-                    })
-                })
+                    Ok(Counter { last: row.get(0)?, reserved: row.get(1)?, clock: row.get(2)?, swept })
+                },
+            )
         };
         read().map_err(|error| self.failed(error))
     }
 
     pub(crate) fn set_counter(&self, counter: Counter) -> Result<()> {
-        let Counter {
-            last,
-            reserved,
-            clock,
-            swept,
-        } = counter;
+        let Counter { last, reserved, clock, swept } = counter;
         let params = params![last, reserved, clock, signed(swept.as_nanos())];
-        self.run(
-            "UPDATE storage SET last = ?1, reserved = ?2, clock = ?3, swept_ns = ?4",
-            params,
-        )
-        .map(drop)
+        self.run("UPDATE storage SET last = ?1, reserved = ?2, clock = ?3, swept_ns = ?4", params).map(drop)
     }
 
     /// The line of this name, its leases timed on our clock.
@@ -221,14 +191,8 @@ impl Statements {
         }
         if let Some((row_clock, mut stored)) = self.cell(name)? {
             if let Keep::For(keep) = stored.keep {
-                stored.until = self.timed(
-                    row_clock,
-                    name.as_str().as_bytes(),
-                    stored.until,
-                    keep,
-                    now,
-                    sight,
-                )?;
+                stored.until =
+                    self.timed(row_clock, name.as_str().as_bytes(), stored.until, keep, now, sight)?;
             }
             line.cell = Some(stored);
         }
@@ -238,12 +202,7 @@ impl Statements {
     fn holders(&mut self, name: &LockName) -> Result<Vec<(i64, Holder)>> {
         const SQL: &str = "SELECT clock, owner, token, mode, ttl_ns, until_ns, since_ms, client, names, chosen, label, meta \
              FROM holders WHERE name = ?1 ORDER BY token";
-        let Self {
-            connection,
-            labels,
-            path,
-            ..
-        } = self;
+        let Self { connection, labels, path, .. } = self;
         let read = |row: &Row<'_>| -> rusqlite::Result<Result<(i64, Holder)>> {
             let names: Option<String> = row.get(8)?;
             let names = match names.map(|names| rows::names_of(&names)).transpose() {
@@ -271,12 +230,7 @@ impl Statements {
     fn tickets(&mut self, name: &LockName) -> Result<Vec<(i64, Ticket)>> {
         const SQL: &str = "SELECT clock, seq, owner, ttl_ns, until_ns, since_ms, client, rule, wants, label, meta \
              FROM tickets WHERE name = ?1 ORDER BY seq";
-        let Self {
-            connection,
-            labels,
-            path,
-            ..
-        } = self;
+        let Self { connection, labels, path, .. } = self;
         let read = |row: &Row<'_>| -> rusqlite::Result<Result<(i64, Ticket)>> {
             let wants = match rows::wants_of(&row.get::<_, String>(8)?) {
                 Ok(wants) => wants,
@@ -305,27 +259,12 @@ impl Statements {
     fn cell(&self, name: &LockName) -> Result<Option<(i64, StoredCell)>> {
         let read = |row: &Row<'_>| {
             let bytes: Vec<u8> = row.get(2)?;
-            let cell = Cell {
-                token: FencingToken::new(unsigned(row.get(1)?)),
-                bytes: bytes.into(),
-            };
+            let cell = Cell { token: FencingToken::new(unsigned(row.get(1)?)), bytes: bytes.into() };
             let keep = rows::keep_of(row.get(3)?, row.get(4)?);
-            Ok((
-                row.get(0)?,
-                StoredCell {
-                    cell,
-                    keep,
-                    until: Moment::from_nanos(unsigned(row.get(5)?)),
-                },
-            ))
+            Ok((row.get(0)?, StoredCell { cell, keep, until: Moment::from_nanos(unsigned(row.get(5)?)) }))
         };
         let sql = "SELECT clock, token, bytes, keep, keep_ns, until_ns FROM cells WHERE name = ?1";
-        let find = || {
-            self.connection
-                .prepare_cached(sql)?
-                .query_row([name.as_str()], read)
-                .optional()
-        };
+        let find = || self.connection.prepare_cached(sql)?.query_row([name.as_str()], read).optional();
         find().map_err(|error| self.failed(error))
     }
 
@@ -348,9 +287,7 @@ impl Statements {
         let seen = || {
             let sql = "SELECT until_ns FROM sightings WHERE clock = ?1 AND thing = ?2 AND stamp_ns = ?3";
             let mut statement = self.connection.prepare_cached(sql)?;
-            statement
-                .query_row(params![self.clock, thing, stamp], |row| row.get::<_, i64>(0))
-                .optional()
+            statement.query_row(params![self.clock, thing, stamp], |row| row.get::<_, i64>(0)).optional()
         };
         if let Some(until) = seen().map_err(|error| self.failed(error))? {
             return Ok(Moment::from_nanos(unsigned(until)));
@@ -488,32 +425,17 @@ impl Statements {
         let sql = "SELECT EXISTS (SELECT 1 FROM holders WHERE name = ?1 AND owner = ?2) \
              OR (NOT EXISTS (SELECT 1 FROM holders WHERE name = ?1 AND (clock <> ?3 OR until_ns > ?4)) \
                 AND ?2 = (SELECT owner FROM tickets WHERE name = ?1 ORDER BY seq LIMIT 1))";
-        let params = params![
-            name.as_str(),
-            owner.to_bytes(),
-            self.clock,
-            signed(now.as_nanos())
-        ];
-        let ask = || {
-            self.connection
-                .prepare_cached(sql)?
-                .query_row(params, |row| row.get(0))
-        };
+        let params = params![name.as_str(), owner.to_bytes(), self.clock, signed(now.as_nanos())];
+        let ask = || self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0));
         ask().map_err(|error| self.failed(error))
     }
 
     fn names(&self, sql: &str, params: impl Params) -> Result<Vec<LockName>> {
         let read = || {
             let mut statement = self.connection.prepare_cached(sql)?;
-            statement
-                .query_map(params, |row| row.get::<_, String>(0))?
-                .collect::<rusqlite::Result<Vec<_>>>()
+            statement.query_map(params, |row| row.get::<_, String>(0))?.collect::<rusqlite::Result<Vec<_>>>()
         };
-        read()
-            .map_err(|error| self.failed(error))?
-            .into_iter()
-            .map(LockName::new)
-            .collect()
+        read().map_err(|error| self.failed(error))?.into_iter().map(LockName::new).collect()
     }
 }
 
@@ -526,14 +448,9 @@ fn collect<T>(
 ) -> Result<Vec<T>> {
     let find = || {
         let mut statement = connection.prepare_cached(sql)?;
-        statement
-            .query_map([name.as_str()], read)?
-            .collect::<rusqlite::Result<Vec<_>>>()
+        statement.query_map([name.as_str()], read)?.collect::<rusqlite::Result<Vec<_>>>()
     };
-    find()
-        .map_err(|error| sqlite_error(path, error))?
-        .into_iter()
-        .collect()
+    find().map_err(|error| sqlite_error(path, error))?.into_iter().collect()
 }
 
 fn shared(labels: &mut HashMap<String, Arc<str>>, label: String) -> Arc<str> {

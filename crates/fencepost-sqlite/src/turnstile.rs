@@ -26,17 +26,10 @@ impl Turnstile {
     pub(crate) fn open(folder: &Path) -> Result<Arc<Self>> {
         let open = |name: &str| {
             let path = folder.join(name);
-            let file = File::options()
-                .create(true)
-                .truncate(false)
-                .write(true)
-                .open(&path);
+            let file = File::options().create(true).truncate(false).write(true).open(&path);
             file.map_err(|error| io_error("could not open", &path, error))
         };
-        Ok(Arc::new(Self {
-            gate: open("gate")?,
-            turn: open("turn")?,
-        }))
+        Ok(Arc::new(Self { gate: open("gate")?, turn: open("turn")? }))
     }
 
     pub(crate) fn enter(self: &Arc<Self>) -> Result<Turn> {
@@ -61,10 +54,7 @@ fn lock(file: &File) -> Result<()> {
             Ok(()) => return Ok(()),
             Err(rustix::io::Errno::INTR) => {}
             Err(error) => {
-                return Err(Error::new(
-                    ErrorKind::Storage,
-                    format!("could not wait for a turn: {error}"),
-                ));
+                return Err(Error::new(ErrorKind::Storage, format!("could not wait for a turn: {error}")));
             }
         }
     }

@@ -40,12 +40,7 @@ impl Sockets {
             let reach = PathBuf::from(format!("/proc/self/fd/{}", way.as_raw_fd()));
             (Some(way), reach)
         };
-        Ok(Self {
-            folder: folder.to_owned(),
-            _short_way: short_way,
-            reach,
-            probe,
-        })
+        Ok(Self { folder: folder.to_owned(), _short_way: short_way, reach, probe })
     }
 
     /// The socket of this client, made new.
@@ -139,10 +134,7 @@ pub(crate) fn decode(letter: &[u8]) -> Wakeup {
                 Wakeup::Granted { owner, award }
             }
             TURN => Wakeup::Turn { owner },
-            GONE => Wakeup::Gone {
-                owner,
-                why: LostReason::Broken,
-            },
+            GONE => Wakeup::Gone { owner, why: LostReason::Broken },
             _ => return None,
         })
     };
@@ -156,18 +148,11 @@ mod tests {
     #[test]
     fn letters_are_read_as_they_were_written() {
         let owner = Owner::random();
-        let award = Award {
-            token: FencingToken::new(7),
-            ttl: Duration::from_millis(1500),
-            chosen: 2,
-        };
+        let award = Award { token: FencingToken::new(7), ttl: Duration::from_millis(1500), chosen: 2 };
         for wakeup in [
             Wakeup::Granted { owner, award },
             Wakeup::Turn { owner },
-            Wakeup::Gone {
-                owner,
-                why: LostReason::Broken,
-            },
+            Wakeup::Gone { owner, why: LostReason::Broken },
         ] {
             assert_eq!(decode(&encode(&wakeup).unwrap()), wakeup);
         }
@@ -188,10 +173,7 @@ mod tests {
             assert!(sockets.is_alive(client));
             drop(socket);
             assert!(!sockets.is_alive(client));
-            assert!(
-                !folder.join("000000000000002a").exists(),
-                "the dead one's socket is cleared away"
-            );
+            assert!(!folder.join("000000000000002a").exists(), "the dead one's socket is cleared away");
         }
     }
 }

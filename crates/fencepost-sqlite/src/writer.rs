@@ -27,8 +27,10 @@ const HEADROOM: i64 = 1 << 17;
 const SAFETY_NET: Duration = Duration::from_millis(100);
 /// How many waiters it looks after then.
 const LOOKED_AFTER: usize = 256;
+/// How long it sleeps if nobody wants anything.
+const IDLE: Duration = Duration::from_secs(3600);
 /// How often what has ended is swept from lines that nobody uses.
-const SWEEP_EVERY: Duration = Duration::from_secs(60);
+const SWEEP_EVERY: Duration = Duration::from_secs(5);
 /// How many lines one sweep looks at.
 const SWEPT: i64 = 256;
 /// How many empty lines are remembered.
@@ -39,22 +41,10 @@ type Flight = (Vec<Op>, oneshot::Sender<Vec<Result<Reply>>>);
 
 /// What the writer is asked to do.
 pub(crate) enum Job {
-    Execute {
-        ops: Vec<Op>,
-        answer: oneshot::Sender<Vec<Result<Reply>>>,
-    },
-    Inspect {
-        name: LockName,
-        answer: oneshot::Sender<Result<LockState>>,
-    },
-    List {
-        prefix: String,
-        page: Page,
-        answer: oneshot::Sender<Result<ListPage>>,
-    },
-    Stop {
-        answer: oneshot::Sender<()>,
-    },
+    Execute { ops: Vec<Op>, answer: oneshot::Sender<Vec<Result<Reply>>> },
+    Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
+    List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
+    Stop { answer: oneshot::Sender<()> },
 }
 
 /// Where jobs wait for the writer.
@@ -121,10 +111,7 @@ impl Shelf for Desk<'_> {
 
     fn mint(&mut self) -> Result<u64> {
         if self.counter.last >= self.counter.reserved {
-            return Err(Error::new(
-                ErrorKind::Storage,
-                "one operation used up all reserved tokens",
-            ));
+            return Err(Error::new(ErrorKind::Storage, "one operation used up all reserved tokens"));
         }
         self.counter.last += 1;
         Ok(u64::try_from(self.counter.last).unwrap_or_default())
@@ -140,11 +127,7 @@ impl Writer {
     pub(crate) fn run(mut self, inbox: &Inbox) {
         let clock = Clock::system();
         loop {
-            let patience = if self.waiting.is_empty() {
-                SWEEP_EVERY
-            } else {
-                SAFETY_NET
-            };
+            let patience = if self.waiting.is_empty() { IDLE } else { SAFETY_NET };
             let jobs = inbox.take(patience);
             if jobs.is_empty() {
                 self.look_for_lost_wakeups(&clock);
@@ -204,25 +187,8 @@ impl Writer {
         if !self.file.is_in_place {
             return self.file.answer(op);
         }
-        let Self {
-            statements,
-            counter,
-            sockets,
-            book,
-            client,
-            ..
-        } = self;
-        book.execute(
-            &mut Desk {
-                statements,
-                counter,
-                sockets,
-                now,
-            },
-            *client,
-            op,
-            now,
-        )
+        let Self { statements, counter, sockets, book, client, .. } = self;
+        book.execute(&mut Desk { statements, counter, sockets, now }, *client, op, now)
     }
 
     /// One write transaction. If it fails the book is forgotten, because the file did not follow it.
@@ -306,24 +272,9 @@ impl Writer {
     }
 
     fn sweep(&mut self, now: Moment) -> Result<()> {
-        let Self {
-            statements,
-            counter,
-            sockets,
-            book,
-            ..
-        } = self;
+        let Self { statements, counter, sockets, book, .. } = self;
         for name in statements.overdue(now, SWEPT)? {
-            book.sweep(
-                &mut Desk {
-                    statements,
-                    counter,
-                    sockets,
-                    now,
-                },
-                &name,
-                now,
-            )?;
+            book.sweep(&mut Desk { statements, counter, sockets, now }, &name, now)?;
         }
         counter.swept = now;
         statements.forget_sightings().map(drop)
@@ -409,10 +360,7 @@ impl Writer {
     fn state(&mut self, name: &LockName, clock: &Clock) -> Result<LockState> {
         let now = clock.now();
         let (line, tickets) = self.statements.load(name, now, Sight::Look)?.unwrap_or_default();
-        let tickets = tickets
-            .into_iter()
-            .map(|ticket| (ticket.attempt.owner, ticket))
-            .collect();
+        let tickets = tickets.into_iter().map(|ticket| (ticket.attempt.owner, ticket)).collect();
         Ok(line.state(name, &tickets, now, wall_time()))
     }
 }

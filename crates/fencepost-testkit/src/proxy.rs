@@ -1,14 +1,14 @@
 //! What stands between one client and its storage and can be told to misbehave: the same faults on every storage.
 
 use std::collections::HashMap;
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
 use fencepost_core::{Error, ErrorKind, LockName, Result};
 use futures_util::StreamExt;
-use futures_util::future::{Either, select};
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::watch;
 
@@ -80,6 +80,8 @@ struct Shared {
     road: watch::Sender<Road>,
     script: Mutex<Script>,
     backend: Mutex<Option<Arc<dyn Backend>>>,
+    /// Here and not with the client's thread, so that a crash ends it at once.
+    pushes: Mutex<Option<BoxStream<'static, Wakeup>>>,
 }
 
 impl Default for Proxy {
@@ -94,6 +96,7 @@ impl Default for Proxy {
             road: watch::Sender::new(Road::Open),
             script: Mutex::new(script),
             backend: Mutex::new(None),
+            pushes: Mutex::new(None),
         }))
     }
 }
@@ -106,14 +109,15 @@ impl Proxy {
     ) -> Result<Arc<dyn Backend>> {
         let backend = connecting.await?;
         let info = backend.info();
-        *self.0.backend.lock().unwrap_or_else(PoisonError::into_inner) = Some(backend);
+        *lock(&self.0.backend) = Some(backend);
         Ok(Arc::new(ProxiedBackend { proxy: self, info }))
     }
 
     /// The process dies: nothing is sent any more, nothing is heard, and connections break.
     pub fn crash(&self) {
         self.0.road.send_replace(Road::Crashed);
-        self.0.backend.lock().unwrap_or_else(PoisonError::into_inner).take();
+        lock(&self.0.backend).take();
+        lock(&self.0.pushes).take();
     }
 
     /// The storage is away for this client: what it sends fails at once, pushes wait.
@@ -195,11 +199,11 @@ impl Proxy {
     }
 
     fn backend(&self) -> Option<Arc<dyn Backend>> {
-        self.0.backend.lock().unwrap_or_else(PoisonError::into_inner).clone()
+        lock(&self.0.backend).clone()
     }
 
     fn script(&self) -> MutexGuard<'_, Script> {
-        self.0.script.lock().unwrap_or_else(PoisonError::into_inner)
+        lock(&self.0.script)
     }
 
     fn trouble_for(&self, ops: &[Op]) -> Option<Trouble> {
@@ -223,19 +227,29 @@ impl Proxy {
     }
 
     async fn reached(&self) -> Result<Arc<dyn Backend>> {
-        self.way_through().await.ok_or_else(|| Error::new(ErrorKind::Unreachable, "the proxy has cut the way"))
+        self.way_through()
+            .await
+            .ok_or_else(|| Error::new(ErrorKind::Unreachable, "the proxy has cut the way"))
     }
 
     /// Waits until pushes can come through; false if they never will.
     async fn lets_pushes_through(&self) -> bool {
         let mut road = self.0.road.subscribe();
-        road.wait_for(|road| matches!(road, Road::Open | Road::Crashed)).await.is_ok_and(|road| *road == Road::Open)
+        road.wait_for(|road| matches!(road, Road::Open | Road::Crashed))
+            .await
+            .is_ok_and(|road| *road == Road::Open)
     }
 
-    async fn crashed(&self) {
-        let mut road = self.0.road.subscribe();
-        let _ = road.wait_for(|road| *road == Road::Crashed).await;
+    fn poll_push(&self, cx: &mut Context<'_>) -> Poll<Option<Wakeup>> {
+        match lock(&self.0.pushes).as_mut() {
+            Some(pushes) => pushes.poll_next_unpin(cx),
+            None => Poll::Ready(None),
+        }
     }
+}
+
+fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
+    shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 /// A backend behind a [`Proxy`].
@@ -259,7 +273,9 @@ impl Backend for ProxiedBackend {
         if matches!(trouble, Some(Trouble::LoseRequest | Trouble::Strand)) {
             return all(&ops, ErrorKind::OutcomeUnknown);
         }
-        let Some(backend) = self.proxy.way_through().await else { return all(&ops, ErrorKind::Unreachable) };
+        let Some(backend) = self.proxy.way_through().await else {
+            return all(&ops, ErrorKind::Unreachable);
+        };
         let replies = backend.execute(ops.clone()).await;
         drop(backend);
         if trouble == Some(Trouble::StopBeforeReply) {
@@ -272,12 +288,11 @@ impl Backend for ProxiedBackend {
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
-        let Some(backend) = self.proxy.backend() else { return stream::empty().boxed() };
-        let pushes = stream::unfold((backend.wakeups(), self.proxy.clone()), |(mut inner, proxy)| async move {
-            let push = match select(inner.next(), Box::pin(proxy.crashed())).await {
-                Either::Left((push, _)) => push?,
-                Either::Right(_) => return None,
-            };
+        if let Some(backend) = self.proxy.backend() {
+            *lock(&self.proxy.0.pushes) = Some(backend.wakeups());
+        }
+        let pushes = stream::unfold(self.proxy.clone(), |proxy| async move {
+            let push = poll_fn(|cx| proxy.poll_push(cx)).await?;
             if !proxy.lets_pushes_through().await {
                 return None;
             }
@@ -287,7 +302,7 @@ impl Backend for ProxiedBackend {
                 Pushes::Vanish => Vec::new(),
                 Pushes::ArriveTwice => vec![push.clone(), push],
             };
-            Some((stream::iter(arriving), (inner, proxy)))
+            Some((stream::iter(arriving), proxy))
         });
         pushes.flatten().boxed()
     }

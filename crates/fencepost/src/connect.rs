@@ -22,10 +22,8 @@ const SCHEMES: [(&str, &str); 2] = [("memory", "memory"), ("sqlite", "sqlite")];
 pub async fn connect(url: impl AsRef<str>) -> Result<Client> {
     let url = url.as_ref();
     let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(
-            Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
-                .with_hint("a URL looks like sqlite:/var/lib/jobs.db"),
-        );
+        return Err(Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
+            .with_hint("a URL looks like sqlite:/var/lib/jobs.db"));
     };
     match scheme {
         #[cfg(feature = "memory")]
@@ -55,11 +53,8 @@ fn memory(name: &str) -> Result<Client> {
 /// The scheme is repeated only if it is one of ours: of a malformed URL any part may be a secret.
 fn not_built_in(scheme: &str) -> Error {
     if let Some((scheme, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) {
-        return Error::new(
-            ErrorKind::Unsupported,
-            format!("{scheme}: is not built into this program"),
-        )
-        .with_hint(format!("build fencepost with the feature {feature:?}"));
+        return Error::new(ErrorKind::Unsupported, format!("{scheme}: is not built into this program"))
+            .with_hint(format!("build fencepost with the feature {feature:?}"));
     }
     let known: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();
     Error::new(ErrorKind::BadConfig, "the scheme of the storage's URL is unknown")

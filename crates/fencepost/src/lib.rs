@@ -41,3 +41,7 @@ pub use fencepost_core::{
 pub mod memory {
     pub use fencepost_memory::{Faults, Memory};
 }
+
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

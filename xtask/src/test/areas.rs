@@ -21,58 +21,28 @@ pub(crate) struct Need {
     pub(crate) why: &'static str,
 }
 
-const CC: Need = Need {
-    program: "cc",
-    packages: &["gcc", "libc6-dev"],
-    why: "compiles the bundled SQLite",
-};
-const FLOCK: Need = Need {
-    program: "flock",
-    packages: &["util-linux"],
-    why: "is what the command line is compared with",
-};
+const CC: Need = Need { program: "cc", packages: &["gcc", "libc6-dev"], why: "compiles the bundled SQLite" };
+const FLOCK: Need =
+    Need { program: "flock", packages: &["util-linux"], why: "is what the command line is compared with" };
 
 const AREAS: [Area; 4] = [
-    Area {
-        name: "core",
-        packages: &["fencepost-core", "fencepost-testkit"],
-        needs: &[],
-    },
-    Area {
-        name: "memory",
-        packages: &["fencepost-memory"],
-        needs: &[],
-    },
-    Area {
-        name: "sqlite",
-        packages: &["fencepost-sqlite"],
-        needs: &[CC],
-    },
-    Area {
-        name: "cli",
-        packages: &["fencepost-cli", "fencepost"],
-        needs: &[CC, FLOCK],
-    },
+    Area { name: "core", packages: &["fencepost-core", "fencepost-testkit"], needs: &[] },
+    Area { name: "memory", packages: &["fencepost-memory"], needs: &[] },
+    Area { name: "sqlite", packages: &["fencepost-sqlite"], needs: &[CC] },
+    Area { name: "cli", packages: &["fencepost-cli", "fencepost"], needs: &[CC, FLOCK] },
 ];
 
 /// The areas in a list such as `sqlite,memory`.
 pub(crate) fn named(list: &str) -> Result<Vec<&'static Area>, Failure> {
     list.split(',')
-        .map(|name| {
-            AREAS
-                .iter()
-                .find(|area| area.name == name)
-                .ok_or_else(|| unknown(name))
-        })
+        .map(|name| AREAS.iter().find(|area| area.name == name).ok_or_else(|| unknown(name)))
         .collect()
 }
 
 /// What the areas need, each program once; no area at all stands for every area.
 pub(crate) fn needs(areas: &[&Area]) -> Vec<&'static Need> {
     let mut needs: Vec<&Need> = Vec::new();
-    let chosen = AREAS
-        .iter()
-        .filter(|area| areas.is_empty() || areas.contains(area));
+    let chosen = AREAS.iter().filter(|area| areas.is_empty() || areas.contains(area));
     for need in chosen.flat_map(|area| area.needs) {
         if !needs.contains(&need) {
             needs.push(need);

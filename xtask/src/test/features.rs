@@ -13,9 +13,7 @@ pub(crate) fn run() -> Outcome {
     let manifest = fs::read_to_string(&path)
         .map_err(|why| Failure::Failed(format!("could not read {}: {why}", path.display())))?;
     check(&[])?;
-    alone(&manifest)
-        .iter()
-        .try_for_each(|feature| check(&["--features", feature]))
+    alone(&manifest).iter().try_for_each(|feature| check(&["--features", feature]))
 }
 
 fn check(extra: &[&str]) -> Outcome {
@@ -24,10 +22,7 @@ fn check(extra: &[&str]) -> Outcome {
 
 fn alone(manifest: &str) -> Vec<String> {
     let features = manifest::keys(manifest, "features");
-    features
-        .into_iter()
-        .filter(|feature| feature != "default" && feature != ALL)
-        .collect()
+    features.into_iter().filter(|feature| feature != "default" && feature != ALL).collect()
 }
 
 #[cfg(test)]

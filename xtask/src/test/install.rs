@@ -23,20 +23,15 @@ pub(crate) fn run(needs: &[&Need], yes: bool) -> Outcome {
     apt_get(&["update"])?;
     apt_get(&[&["install", "-y", "--no-install-recommends"], packages.as_slice()].concat())?;
     match self::missing(&missing, on_path).first() {
-        Some(need) => Err(Failure::Failed(format!(
-            "`{}` is still missing after the installation",
-            need.program
-        ))),
+        Some(need) => {
+            Err(Failure::Failed(format!("`{}` is still missing after the installation", need.program)))
+        }
         None => Ok(()),
     }
 }
 
 fn missing<'a>(needs: &[&'a Need], present: impl Fn(&str) -> bool) -> Vec<&'a Need> {
-    needs
-        .iter()
-        .copied()
-        .filter(|need| !present(need.program))
-        .collect()
+    needs.iter().copied().filter(|need| !present(need.program)).collect()
 }
 
 fn packages(missing: &[&Need]) -> Vec<&'static str> {
@@ -65,17 +60,11 @@ fn may_install(packages: &[&str], yes: bool) -> Outcome {
 }
 
 fn by_hand(packages: &[&str]) -> String {
-    format!(
-        "apt-get update && apt-get install -y --no-install-recommends {}",
-        packages.join(" ")
-    )
+    format!("apt-get update && apt-get install -y --no-install-recommends {}", packages.join(" "))
 }
 
 fn is_root() -> bool {
-    Command::new("id")
-        .arg("-u")
-        .output()
-        .is_ok_and(|answer| answer.stdout.trim_ascii() == b"0")
+    Command::new("id").arg("-u").output().is_ok_and(|answer| answer.stdout.trim_ascii() == b"0")
 }
 
 /// Asks on the terminal; where there is none, nobody agreed.
@@ -85,37 +74,22 @@ fn agreed(command: &str) -> Result<bool, Failure> {
     }
     print!("run `{command}` now? [y/N] ");
     let mut answer = String::new();
-    let read = io::stdout()
-        .flush()
-        .and_then(|()| io::stdin().read_line(&mut answer));
+    let read = io::stdout().flush().and_then(|()| io::stdin().read_line(&mut answer));
     read.map_err(|why| Failure::Failed(format!("could not ask on the terminal: {why}")))?;
     Ok(matches!(answer.trim(), "y" | "Y" | "yes"))
 }
 
 fn apt_get(args: &[&str]) -> Outcome {
     let mut command = Command::new("apt-get");
-    shell::run(
-        command
-            .env("DEBIAN_FRONTEND", "noninteractive")
-            .args(["-o", APT_LOCK])
-            .args(args),
-    )
+    shell::run(command.env("DEBIAN_FRONTEND", "noninteractive").args(["-o", APT_LOCK]).args(args))
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    const ONE: Need = Need {
-        program: "one",
-        packages: &["one-bin", "one-dev"],
-        why: "is first",
-    };
-    const TWO: Need = Need {
-        program: "two",
-        packages: &["two"],
-        why: "is second",
-    };
+    const ONE: Need = Need { program: "one", packages: &["one-bin", "one-dev"], why: "is first" };
+    const TWO: Need = Need { program: "two", packages: &["two"], why: "is second" };
 
     #[test]
     fn only_what_is_not_there_is_installed() {
@@ -127,11 +101,7 @@ mod tests {
 
     #[test]
     fn a_complete_machine_needs_no_root() {
-        let shell = Need {
-            program: "sh",
-            packages: &[],
-            why: "is everywhere",
-        };
+        let shell = Need { program: "sh", packages: &[], why: "is everywhere" };
         assert_eq!(run(&[&shell], false), Ok(()));
     }
 }

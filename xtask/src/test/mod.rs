@@ -40,9 +40,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
 
 /// Adds the stage that makes the machine ready.
 pub(crate) fn add_install<'a>(stages: &mut Stages<'a>, options: &'a Options) {
-    stages.add("install", || {
-        install::run(&areas::needs(&options.only), options.yes)
-    });
+    stages.add("install", || install::run(&areas::needs(&options.only), options.yes));
 }
 
 /// Adds the stages that test.
@@ -74,9 +72,7 @@ fn parse(args: &[String]) -> Result<Options, Failure> {
         match word {
             "--yes" => options.yes = true,
             "--full" => options.full = true,
-            "--only" => options
-                .only
-                .extend(areas::named(words.next().unwrap_or_default())?),
+            "--only" => options.only.extend(areas::named(words.next().unwrap_or_default())?),
             _ => match word.strip_prefix("--only=") {
                 Some(list) => options.only.extend(areas::named(list)?),
                 None => return Err(Failure::Usage(format!("`test` does not know `{word}`"))),

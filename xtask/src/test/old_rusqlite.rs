@@ -26,17 +26,11 @@ impl Aside {
     /// Copies the file; a copy that an interrupted run left behind is the better original, and is kept.
     fn take(file: &Path, copy: &Path) -> io::Result<Self> {
         if copy.exists() {
-            eprintln!(
-                "found {}, left by an interrupted run: it will be put back",
-                copy.display()
-            );
+            eprintln!("found {}, left by an interrupted run: it will be put back", copy.display());
         } else {
             fs::copy(file, copy)?;
         }
-        Ok(Self {
-            file: file.to_owned(),
-            copy: copy.to_owned(),
-        })
+        Ok(Self { file: file.to_owned(), copy: copy.to_owned() })
     }
 }
 
@@ -44,11 +38,7 @@ impl Drop for Aside {
     fn drop(&mut self) {
         let restored = fs::copy(&self.copy, &self.file).and_then(|_| fs::remove_file(&self.copy));
         if let Err(why) = restored {
-            eprintln!(
-                "could not restore {} from {}: {why}",
-                self.file.display(),
-                self.copy.display()
-            );
+            eprintln!("could not restore {} from {}: {why}", self.file.display(), self.copy.display());
         }
     }
 }
@@ -73,10 +63,7 @@ mod tests {
             panic!("on purpose");
         });
         assert!(panicked.is_err());
-        assert_eq!(
-            (fs::read_to_string(&file).unwrap().as_str(), copy.exists()),
-            ("original", false)
-        );
+        assert_eq!((fs::read_to_string(&file).unwrap().as_str(), copy.exists()), ("original", false));
         fs::remove_dir_all(file.parent().unwrap()).unwrap();
     }
 

@@ -24,13 +24,8 @@ pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
 
 fn too_long(text: &str) -> Option<Complaint> {
     let lines = text.lines().count();
-    (lines > LONGEST).then(|| {
-        Complaint::new(
-            PAGE,
-            LONGEST + 1,
-            format!("{lines} lines are more than {LONGEST}"),
-        )
-    })
+    (lines > LONGEST)
+        .then(|| Complaint::new(PAGE, LONGEST + 1, format!("{lines} lines are more than {LONGEST}")))
 }
 
 /// What a code word looks like, and so where it has to exist.
@@ -57,31 +52,16 @@ fn classify(word: &str) -> Word<'_> {
 
 /// A path from outside (`/etc`, `~/x`) and a fraction (`ttl/3`) are no paths of ours.
 fn path(word: &str) -> Word<'_> {
-    let fraction = word
-        .rsplit('/')
-        .next()
-        .is_some_and(|last| last.parse::<u64>().is_ok());
-    if fraction || word.starts_with(['/', '~', '$']) {
-        Word::Other
-    } else {
-        Word::Path(word)
-    }
+    let fraction = word.rsplit('/').next().is_some_and(|last| last.parse::<u64>().is_ok());
+    if fraction || word.starts_with(['/', '~', '$']) { Word::Other } else { Word::Path(word) }
 }
 
 /// `&Guard`, `Client::connect(url)`, `Vec<Op>`, `fencepost-core`: the names up to the first bracket.
 fn identifiers(word: &str) -> Word<'_> {
     let word = word.trim_start_matches('&');
-    let head = word
-        .split(['(', '<', '!', '[', '{', '?'])
-        .next()
-        .unwrap_or(word)
-        .trim_end_matches(':');
+    let head = word.split(['(', '<', '!', '[', '{', '?']).next().unwrap_or(word).trim_end_matches(':');
     let names: Vec<&str> = head.split("::").flat_map(|part| part.split('.')).collect();
-    if names.iter().all(|name| is_name(name)) {
-        Word::Identifiers(names)
-    } else {
-        Word::Other
-    }
+    if names.iter().all(|name| is_name(name)) { Word::Identifiers(names) } else { Word::Other }
 }
 
 fn is_name(text: &str) -> bool {
@@ -128,25 +108,18 @@ fn known_words(repo: &Repo) -> HashSet<String> {
 
 /// `a/{b,c}.rs` stands for two paths.
 fn expanded(path: &str) -> Vec<String> {
-    let braces = path
-        .split_once('{')
-        .and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
+    let braces = path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
     match braces {
-        Some((before, (list, after))) => list
-            .split(',')
-            .map(|item| format!("{before}{}{after}", item.trim()))
-            .collect(),
+        Some((before, (list, after))) => {
+            list.split(',').map(|item| format!("{before}{}{after}", item.trim())).collect()
+        }
         None => vec![path.to_owned()],
     }
 }
 
 /// Whether the path is the end of some file's path, or of a folder's; `*` and `<x>` stand for any name.
 fn path_exists(repo: &Repo, path: &str) -> bool {
-    let wanted: Vec<&str> = path
-        .trim_start_matches("./")
-        .trim_end_matches('/')
-        .split('/')
-        .collect();
+    let wanted: Vec<&str> = path.trim_start_matches("./").trim_end_matches('/').split('/').collect();
     repo.files().any(|(file, _)| {
         let parts: Vec<&str> = file.split('/').collect();
         parts
@@ -176,16 +149,11 @@ mod tests {
         "crates/fencepost-core/src/backend.rs",
         "//! Mentions Ghost.\npub trait Backend { fn execute(&self); }\nenum Op { Acquire }\nconst E: &str = \"FENCEPOST_X\";\n",
     );
-    const MANIFEST: (&str, &str) = (
-        "crates/fencepost-core/Cargo.toml",
-        "[package]\nname = \"fencepost-core\"\n",
-    );
+    const MANIFEST: (&str, &str) =
+        ("crates/fencepost-core/Cargo.toml", "[package]\nname = \"fencepost-core\"\n");
 
     fn complaints(text: &str) -> Vec<String> {
-        check(&Repo::of([(PAGE, text), SOURCE, MANIFEST]))
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        check(&Repo::of([(PAGE, text), SOURCE, MANIFEST])).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -198,52 +166,28 @@ mod tests {
 
     #[test]
     fn words_that_do_not_exist_are_refused_at_their_line() {
-        for word in [
-            "Ghost",
-            "Op::Vanish",
-            "Gone::Acquire",
-            "execute_all()",
-            "fencepost-cor",
-        ] {
+        for word in ["Ghost", "Op::Vanish", "Gone::Acquire", "execute_all()", "fencepost-cor"] {
             let found = complaints(&format!("\n`{word}`\n"));
             assert!(
                 found.len() == 1 && found[0].starts_with("ARCHITECTURE.md:2: no source says"),
                 "{word}: {found:?}"
             );
         }
-        for word in [
-            "core/src/engine.rs",
-            "end.rs",
-            "docs/",
-            "src/{backend,lock}.rs",
-            "*.sql",
-        ] {
+        for word in ["core/src/engine.rs", "end.rs", "docs/", "src/{backend,lock}.rs", "*.sql"] {
             let found = complaints(&format!("`{word}`\n"));
-            assert!(
-                found.len() == 1 && found[0].contains("there is no file"),
-                "{word}: {found:?}"
-            );
+            assert!(found.len() == 1 && found[0].contains("there is no file"), "{word}: {found:?}");
         }
-        assert_eq!(
-            complaints("`cargo xtask dance`"),
-            ["ARCHITECTURE.md:1: there is no `cargo xtask dance`"]
-        );
+        assert_eq!(complaints("`cargo xtask dance`"), ["ARCHITECTURE.md:1: there is no `cargo xtask dance`"]);
     }
 
     #[test]
     fn the_page_stays_short() {
         assert_eq!(complaints(&"line\n".repeat(250)), Vec::<String>::new());
-        assert_eq!(
-            complaints(&"line\n".repeat(251)),
-            ["ARCHITECTURE.md:251: 251 lines are more than 250"]
-        );
+        assert_eq!(complaints(&"line\n".repeat(251)), ["ARCHITECTURE.md:251: 251 lines are more than 250"]);
     }
 
     #[test]
     fn a_page_that_is_not_there_is_refused() {
-        assert_eq!(
-            check(&Repo::of([SOURCE])),
-            [Complaint::new(PAGE, 1, "is missing")]
-        );
+        assert_eq!(check(&Repo::of([SOURCE])), [Complaint::new(PAGE, 1, "is missing")]);
     }
 }

@@ -11,25 +11,17 @@ const SUITE: &str = "behavior_suite!";
 pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
     let backends = layers::backends(repo);
     let untested = backends.iter().filter_map(|backend| untested(repo, backend));
-    untested
-        .chain(no_suite(repo))
-        .chain(pages(repo, &backends))
-        .collect()
+    untested.chain(no_suite(repo)).chain(pages(repo, &backends)).collect()
 }
 
 /// The test kit holds the suite that everybody runs.
 fn no_suite(repo: &Repo) -> Option<Complaint> {
-    let mut sources = repo
-        .ending(".rs")
-        .filter(|(path, _)| path.starts_with("crates/fencepost-testkit/src/"));
+    let mut sources =
+        repo.ending(".rs").filter(|(path, _)| path.starts_with("crates/fencepost-testkit/src/"));
     let defined = sources
         .any(|(_, text)| !scan::lines_with(&scan::code(text), "macro_rules! behavior_suite").is_empty());
     (!defined).then(|| {
-        Complaint::new(
-            "crates/fencepost-testkit/src/lib.rs",
-            1,
-            "the macro `behavior_suite!` is missing",
-        )
+        Complaint::new("crates/fencepost-testkit/src/lib.rs", 1, "the macro `behavior_suite!` is missing")
     })
 }
 
@@ -37,27 +29,19 @@ fn untested(repo: &Repo, backend: &str) -> Option<Complaint> {
     let folder = format!("crates/{backend}/tests/it/");
     let mut tests = repo.ending(".rs").filter(|(path, _)| path.starts_with(&folder));
     let invoked = tests.any(|(_, text)| !scan::lines_with(&scan::code(text), SUITE).is_empty());
-    (!invoked).then(|| {
-        Complaint::new(
-            &format!("{folder}main.rs"),
-            1,
-            format!("{backend} does not run `{SUITE}`"),
-        )
-    })
+    (!invoked)
+        .then(|| Complaint::new(&format!("{folder}main.rs"), 1, format!("{backend} does not run `{SUITE}`")))
 }
 
 fn pages(repo: &Repo, backends: &[String]) -> Vec<Complaint> {
     let paths = backends.iter().map(|backend| page(backend));
     let (present, absent): (Vec<String>, Vec<String>) = paths.partition(|path| repo.text(path).is_some());
-    let absent = absent
-        .iter()
-        .map(|path| Complaint::new(path, 1, "every backend has its page: this one is missing"));
+    let absent =
+        absent.iter().map(|path| Complaint::new(path, 1, "every backend has its page: this one is missing"));
     let Some((model, others)) = present.split_first() else {
         return absent.collect();
     };
-    absent
-        .chain(others.iter().filter_map(|path| differs(repo, model, path)))
-        .collect()
+    absent.chain(others.iter().filter_map(|path| differs(repo, model, path))).collect()
 }
 
 fn page(backend: &str) -> String {
@@ -66,35 +50,21 @@ fn page(backend: &str) -> String {
 
 /// The first heading in which a page differs from the model.
 fn differs(repo: &Repo, model: &str, path: &str) -> Option<Complaint> {
-    let mut expected = markdown::headings(repo.text(model)?)
-        .into_iter()
-        .map(|(_, heading)| heading);
+    let mut expected = markdown::headings(repo.text(model)?).into_iter().map(|(_, heading)| heading);
     let text = repo.text(path)?;
     for (line, heading) in markdown::headings(text) {
         match expected.next() {
             Some(other) if other == heading => {}
             Some(other) => {
-                return Some(Complaint::new(
-                    path,
-                    line,
-                    format!("here {model} has `## {other}`"),
-                ));
+                return Some(Complaint::new(path, line, format!("here {model} has `## {other}`")));
             }
             None => {
-                return Some(Complaint::new(
-                    path,
-                    line,
-                    format!("{model} has no `## {heading}`"),
-                ));
+                return Some(Complaint::new(path, line, format!("{model} has no `## {heading}`")));
             }
         }
     }
     let missing = expected.next()?;
-    Some(Complaint::new(
-        path,
-        text.lines().count().max(1),
-        format!("`## {missing}` of {model} is missing"),
-    ))
+    Some(Complaint::new(path, text.lines().count().max(1), format!("`## {missing}` of {model} is missing")))
 }
 
 #[cfg(test)]
@@ -105,18 +75,12 @@ mod tests {
         "crates/fencepost/Cargo.toml",
         "[dependencies]\nfencepost-memory.workspace = true\nfencepost-sqlite.workspace = true\n",
     );
-    const SUITE_DEFINED: (&str, &str) = (
-        "crates/fencepost-testkit/src/suite.rs",
-        "macro_rules! behavior_suite { () => {} }",
-    );
-    const MEMORY_TEST: (&str, &str) = (
-        "crates/fencepost-memory/tests/it/main.rs",
-        "behavior_suite!(memory, Bench::new());",
-    );
-    const SQLITE_TEST: (&str, &str) = (
-        "crates/fencepost-sqlite/tests/it/suite.rs",
-        "behavior_suite!(sqlite, Bench::new());",
-    );
+    const SUITE_DEFINED: (&str, &str) =
+        ("crates/fencepost-testkit/src/suite.rs", "macro_rules! behavior_suite { () => {} }");
+    const MEMORY_TEST: (&str, &str) =
+        ("crates/fencepost-memory/tests/it/main.rs", "behavior_suite!(memory, Bench::new());");
+    const SQLITE_TEST: (&str, &str) =
+        ("crates/fencepost-sqlite/tests/it/suite.rs", "behavior_suite!(sqlite, Bench::new());");
     const MEMORY_PAGE: (&str, &str) = ("docs/backends/memory.md", "# Memory\n## Promises\n## Limits\n");
 
     fn with_page(sqlite: &str) -> Vec<Complaint> {

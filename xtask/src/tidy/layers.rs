@@ -15,22 +15,15 @@ const NOT_BACKENDS: [&str; 1] = [CORE];
 /// Checks the manifest of every crate.
 pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
     let backends = backends(repo);
-    crates(repo)
-        .flat_map(|(name, path, text)| crate_complaints(name, path, text, &backends))
-        .collect()
+    crates(repo).flat_map(|(name, path, text)| crate_complaints(name, path, text, &backends)).collect()
 }
 
 /// The backend crates: what the facade depends on, but for the crates that are known to be something else.
 pub(crate) fn backends(repo: &Repo) -> Vec<String> {
     let manifest = repo.text("crates/fencepost/Cargo.toml").unwrap_or_default();
-    let normal = manifest::dependencies(manifest)
-        .into_iter()
-        .filter(|found| found.kind == Kind::Normal);
-    let ours = normal
-        .map(|found| found.package)
-        .filter(|package| is_ours(package));
-    ours.filter(|package| !NOT_BACKENDS.contains(&package.as_str()))
-        .collect()
+    let normal = manifest::dependencies(manifest).into_iter().filter(|found| found.kind == Kind::Normal);
+    let ours = normal.map(|found| found.package).filter(|package| is_ours(package));
+    ours.filter(|package| !NOT_BACKENDS.contains(&package.as_str())).collect()
 }
 
 /// The folder's name, the manifest's path and its text, for every crate.
@@ -42,9 +35,7 @@ fn crates(repo: &Repo) -> impl Iterator<Item = (&str, &str, &str)> {
 }
 
 fn crate_complaints(name: &str, path: &str, text: &str, backends: &[String]) -> Vec<Complaint> {
-    let ours = manifest::dependencies(text)
-        .into_iter()
-        .filter(|found| is_ours(&found.package));
+    let ours = manifest::dependencies(text).into_iter().filter(|found| is_ours(&found.package));
     let wrong = ours.filter(|found| !allowed(name, found, backends));
     let wrong = wrong.map(|found| {
         Complaint::new(
@@ -58,9 +49,7 @@ fn crate_complaints(name: &str, path: &str, text: &str, backends: &[String]) -> 
 
 fn misnamed(name: &str, path: &str, text: &str) -> Option<Complaint> {
     let entries = manifest::entries(text);
-    let package = entries
-        .iter()
-        .find(|entry| entry.table == "package" && entry.key == "name")?;
+    let package = entries.iter().find(|entry| entry.table == "package" && entry.key == "name")?;
     (package.value.trim_matches('"') != name)
         .then(|| Complaint::new(path, package.line, "a crate is named like its folder"))
 }
@@ -93,10 +82,7 @@ mod tests {
     fn complaints(name: &str, dependencies: &str) -> Vec<String> {
         let path = format!("crates/{name}/Cargo.toml");
         let text = format!("[package]\nname = \"{name}\"\n{dependencies}");
-        check(&Repo::of([FACADE_MANIFEST, (&path, &text)]))
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        check(&Repo::of([FACADE_MANIFEST, (&path, &text)])).iter().map(ToString::to_string).collect()
     }
 
     #[test]
@@ -119,43 +105,28 @@ mod tests {
         let good = "[dependencies]\nfencepost-core.workspace = true\n[dev-dependencies]\nfencepost-testkit.workspace = true\n";
         assert_eq!(complaints("fencepost-sqlite", good), Vec::<String>::new());
         for bad in ["fencepost-memory", "fencepost", "fencepost-testkit"] {
-            let found = complaints(
-                "fencepost-sqlite",
-                &format!("[dependencies]\n{bad} = {{ path = \"x\" }}\n"),
-            );
+            let found =
+                complaints("fencepost-sqlite", &format!("[dependencies]\n{bad} = {{ path = \"x\" }}\n"));
             assert_eq!(found.len(), 1, "{bad}");
         }
     }
 
     #[test]
     fn the_command_reaches_backends_through_the_facade() {
+        assert_eq!(complaints("fencepost-cli", "[dependencies]\nfencepost.workspace = true\n").len(), 0);
         assert_eq!(
-            complaints("fencepost-cli", "[dependencies]\nfencepost.workspace = true\n").len(),
-            0
-        );
-        assert_eq!(
-            complaints(
-                "fencepost-cli",
-                "[dependencies]\nfencepost-sqlite.workspace = true\n"
-            )
-            .len(),
+            complaints("fencepost-cli", "[dependencies]\nfencepost-sqlite.workspace = true\n").len(),
             1
         );
     }
 
     #[test]
     fn a_crate_is_named_like_its_folder() {
-        let found = check(&Repo::of([(
-            "crates/fencepost-a/Cargo.toml",
-            "[package]\nname = \"fencepost-b\"\n",
-        )]));
+        let found =
+            check(&Repo::of([("crates/fencepost-a/Cargo.toml", "[package]\nname = \"fencepost-b\"\n")]));
         assert_eq!(
             found,
-            [Complaint::new(
-                "crates/fencepost-a/Cargo.toml",
-                2,
-                "a crate is named like its folder"
-            )]
+            [Complaint::new("crates/fencepost-a/Cargo.toml", 2, "a crate is named like its folder")]
         );
     }
 }

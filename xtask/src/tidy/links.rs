@@ -5,15 +5,11 @@ use super::repo::{Complaint, Repo};
 
 /// Checks the links of all Markdown files.
 pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
-    repo.ending(".md")
-        .flat_map(|(path, text)| broken(repo, path, text))
-        .collect()
+    repo.ending(".md").flat_map(|(path, text)| broken(repo, path, text)).collect()
 }
 
 fn broken(repo: &Repo, path: &str, text: &str) -> Vec<Complaint> {
-    let relative = markdown::links(text)
-        .into_iter()
-        .filter(|(_, target)| is_relative(target));
+    let relative = markdown::links(text).into_iter().filter(|(_, target)| is_relative(target));
     let broken =
         relative.filter(|(_, target)| !resolved(path, target).is_some_and(|file| repo.exists(&file)));
     broken
@@ -28,11 +24,8 @@ fn is_relative(target: &str) -> bool {
 /// The path from the root that a link means; nothing if it leaves the repository.
 fn resolved(from: &str, target: &str) -> Option<String> {
     let target = target.split(['#', '?']).next().unwrap_or(target);
-    let folder = if target.starts_with('/') {
-        ""
-    } else {
-        from.rsplit_once('/').map_or("", |(folder, _)| folder)
-    };
+    let folder =
+        if target.starts_with('/') { "" } else { from.rsplit_once('/').map_or("", |(folder, _)| folder) };
     let mut parts: Vec<&str> = Vec::new();
     for part in folder.split('/').chain(target.split('/')) {
         match part {
@@ -60,9 +53,6 @@ mod tests {
     fn a_link_to_nothing_is_refused() {
         let text = "[good](b.md) [web](https://example.org/x.md) [here](#x)\n[bad](c.md)\n";
         let complaints = check(&Repo::of([("docs/a.md", text), ("docs/b.md", "")]));
-        assert_eq!(
-            complaints,
-            [Complaint::new("docs/a.md", 2, "the link to `c.md` leads nowhere")]
-        );
+        assert_eq!(complaints, [Complaint::new("docs/a.md", 2, "the link to `c.md` leads nowhere")]);
     }
 }

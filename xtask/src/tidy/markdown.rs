@@ -14,9 +14,7 @@ pub(crate) fn code_words(text: &str) -> Vec<Found> {
 pub(crate) fn links(text: &str) -> Vec<Found> {
     prose(text)
         .flat_map(|(number, line)| {
-            targets(&split_code(line).0)
-                .into_iter()
-                .map(move |target| (number, target))
+            targets(&split_code(line).0).into_iter().map(move |target| (number, target))
         })
         .collect()
 }
@@ -24,18 +22,14 @@ pub(crate) fn links(text: &str) -> Vec<Found> {
 /// The headings of the second level.
 pub(crate) fn headings(text: &str) -> Vec<Found> {
     let found = prose(text).filter_map(|(number, line)| Some((number, line.strip_prefix("## ")?)));
-    found
-        .map(|(number, heading)| (number, heading.trim().to_owned()))
-        .collect()
+    found.map(|(number, heading)| (number, heading.trim().to_owned())).collect()
 }
 
 /// The numbered lines outside fenced code blocks.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fence: Option<&str> = None;
     text.lines().enumerate().filter_map(move |(index, line)| {
-        let mark = ["```", "~~~"]
-            .into_iter()
-            .find(|mark| line.trim_start().starts_with(mark));
+        let mark = ["```", "~~~"].into_iter().find(|mark| line.trim_start().starts_with(mark));
         match (fence, mark) {
             (None, None) => return Some((index + 1, line)),
             (None, Some(_)) => fence = mark,
@@ -64,13 +58,8 @@ fn split_code(line: &str) -> (String, Vec<String>) {
 
 fn targets(line: &str) -> Vec<String> {
     let inline = line.split("](").skip(1).filter_map(|rest| rest.split(')').next());
-    let defined = line
-        .trim_start()
-        .strip_prefix('[')
-        .filter(|name| !name.starts_with('^'));
-    let defined = defined
-        .and_then(|rest| rest.split_once("]: "))
-        .map(|(_, target)| target);
+    let defined = line.trim_start().strip_prefix('[').filter(|name| !name.starts_with('^'));
+    let defined = defined.and_then(|rest| rest.split_once("]: ")).map(|(_, target)| target);
     inline.chain(defined).filter_map(bare).collect()
 }
 
@@ -78,9 +67,7 @@ fn targets(line: &str) -> Vec<String> {
 fn bare(target: &str) -> Option<String> {
     let target = target.trim();
     let bracketed = target.strip_prefix('<').and_then(|rest| rest.split('>').next());
-    bracketed
-        .or_else(|| target.split_whitespace().next())
-        .map(str::to_owned)
+    bracketed.or_else(|| target.split_whitespace().next()).map(str::to_owned)
 }
 
 #[cfg(test)]
@@ -94,19 +81,13 @@ mod tests {
     #[test]
     fn code_words_stand_in_backticks_outside_blocks() {
         let text = "a `b` and `` c`d ``\n```rust\nlet `e`\n```\n`f\n~~~\n```\n`g`\n~~~\n`h`";
-        assert_eq!(
-            code_words(text),
-            [(1, "b".into()), (1, "c`d".into()), (10, "h".into())]
-        );
+        assert_eq!(code_words(text), [(1, "b".into()), (1, "c`d".into()), (10, "h".into())]);
     }
 
     #[test]
     fn links_are_found_in_every_spelling() {
         let text = "[a](one.md) ![b](two.png \"title\") [c](<three four.md>)\n[d]: five.md#x\n[^1]: a note\n`[e](no.md)`\n";
-        assert_eq!(
-            texts(links(text)),
-            ["one.md", "two.png", "three four.md", "five.md#x"]
-        );
+        assert_eq!(texts(links(text)), ["one.md", "two.png", "three four.md", "five.md#x"]);
     }
 
     #[test]

@@ -15,20 +15,13 @@ use repo::{Complaint, Repo};
 /// What `cargo xtask help` says about this command.
 pub(crate) const HELP: &str = "check what the compiler cannot: layers, links, code words, places of words";
 
-const CHECKS: [fn(&Repo) -> Vec<Complaint>; 5] = [
-    architecture::check,
-    layers::check,
-    words::check,
-    links::check,
-    backends::check,
-];
+const CHECKS: [fn(&Repo) -> Vec<Complaint>; 5] =
+    [architecture::check, layers::check, words::check, links::check, backends::check];
 
 /// Prints every complaint as `path:line: message`, and fails if there is one.
 pub(crate) fn run(args: &[String]) -> Outcome {
     if let Some(word) = args.first() {
-        return Err(Failure::Usage(format!(
-            "`tidy` takes no arguments, but got `{word}`"
-        )));
+        return Err(Failure::Usage(format!("`tidy` takes no arguments, but got `{word}`")));
     }
     let repo = Repo::load(&crate::shell::root())?;
     let mut complaints: Vec<Complaint> = CHECKS.iter().flat_map(|check| check(&repo)).collect();

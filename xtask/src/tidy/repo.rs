@@ -17,11 +17,7 @@ pub(crate) struct Complaint {
 
 impl Complaint {
     pub(crate) fn new(path: &str, line: usize, message: impl Into<String>) -> Self {
-        Self {
-            path: path.to_owned(),
-            line,
-            message: message.into(),
-        }
+        Self { path: path.to_owned(), line, message: message.into() }
     }
 }
 
@@ -41,30 +37,21 @@ impl Repo {
     pub(crate) fn load(root: &Path) -> Result<Self, Failure> {
         let failed = |why: String| Failure::Failed(format!("could not list the files with git: {why}"));
         let mut git = Command::new("git");
-        git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"])
-            .current_dir(root);
+        git.args(["ls-files", "-z", "--cached", "--others", "--exclude-standard"]).current_dir(root);
         let listed = git.output().map_err(|why| failed(why.to_string()))?;
         if !listed.status.success() {
             return Err(failed(String::from_utf8_lossy(&listed.stderr).trim().to_owned()));
         }
         let names = String::from_utf8_lossy(&listed.stdout).into_owned();
-        let files = names
-            .split_terminator('\0')
-            .filter_map(|path| Some((path.to_owned(), read(&root.join(path))?)));
-        Ok(Self {
-            files: files.collect(),
-        })
+        let files =
+            names.split_terminator('\0').filter_map(|path| Some((path.to_owned(), read(&root.join(path))?)));
+        Ok(Self { files: files.collect() })
     }
 
     /// A repository made of these files.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(files: [(&str, &str); N]) -> Self {
-        Self {
-            files: files
-                .into_iter()
-                .map(|(path, text)| (path.to_owned(), text.to_owned()))
-                .collect(),
-        }
+        Self { files: files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect() }
     }
 
     pub(crate) fn len(&self) -> usize {
@@ -78,9 +65,7 @@ impl Repo {
 
     /// The paths and texts of all files.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
-        self.files
-            .iter()
-            .map(|(path, text)| (path.as_str(), text.as_str()))
+        self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
     /// The files with this ending.
@@ -109,11 +94,7 @@ fn read(path: &Path) -> Option<String> {
     }
     let bytes = fs::read(path).ok()?;
     let binary = bytes.contains(&0);
-    Some(if binary {
-        String::new()
-    } else {
-        String::from_utf8_lossy(&bytes).into_owned()
-    })
+    Some(if binary { String::new() } else { String::from_utf8_lossy(&bytes).into_owned() })
 }
 
 #[cfg(test)]
@@ -122,20 +103,13 @@ mod tests {
 
     #[test]
     fn a_complaint_reads_like_one_of_the_compiler() {
-        assert_eq!(
-            Complaint::new("a/b.rs", 7, "is wrong").to_string(),
-            "a/b.rs:7: is wrong"
-        );
+        assert_eq!(Complaint::new("a/b.rs", 7, "is wrong").to_string(), "a/b.rs:7: is wrong");
     }
 
     #[test]
     fn files_and_their_folders_exist() {
         let repo = Repo::of([("docs/guides/start.md", "")]);
-        assert!(
-            ["docs/guides/start.md", "docs/guides", "docs", ""]
-                .iter()
-                .all(|path| repo.exists(path))
-        );
+        assert!(["docs/guides/start.md", "docs/guides", "docs", ""].iter().all(|path| repo.exists(path)));
         assert!(["docs/guide", "start.md"].iter().all(|path| !repo.exists(path)));
     }
 }

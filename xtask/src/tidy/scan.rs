@@ -22,10 +22,7 @@ pub(crate) fn uncommented(text: &str) -> String {
 pub(crate) fn shipped(code: &str) -> String {
     let mut rest = code;
     let mut kept = String::new();
-    while let Some(start) = ["#[cfg(test)]", "#[cfg(all(test"]
-        .iter()
-        .filter_map(|mark| rest.find(mark))
-        .min()
+    while let Some(start) = ["#[cfg(test)]", "#[cfg(all(test"].iter().filter_map(|mark| rest.find(mark)).min()
     {
         let (before, item) = rest.split_at(start);
         let (item, after) = item.split_at(item_len(item));
@@ -80,15 +77,9 @@ fn piece(text: &str) -> (Kind, usize) {
     if text.starts_with("/*") {
         return (Kind::Comment, block_comment_len(text));
     }
-    match raw_string_len(text)
-        .or_else(|| string_len(text))
-        .or_else(|| char_len(text))
-    {
+    match raw_string_len(text).or_else(|| string_len(text)).or_else(|| char_len(text)) {
         Some(len) => (Kind::Literal, len),
-        None => (
-            Kind::Code,
-            word_len(text).max(text.chars().next().map_or(0, char::len_utf8)),
-        ),
+        None => (Kind::Code, word_len(text).max(text.chars().next().map_or(0, char::len_utf8))),
     }
 }
 
@@ -100,19 +91,10 @@ fn word_len(text: &str) -> usize {
 fn block_comment_len(text: &str) -> usize {
     let (mut at, mut depth) = (2, 1);
     while depth > 0 {
-        let Some(next) = text[at..]
-            .find("/*")
-            .into_iter()
-            .chain(text[at..].find("*/"))
-            .min()
-        else {
+        let Some(next) = text[at..].find("/*").into_iter().chain(text[at..].find("*/")).min() else {
             return text.len();
         };
-        depth = if text[at + next..].starts_with("/*") {
-            depth + 1
-        } else {
-            depth - 1
-        };
+        depth = if text[at + next..].starts_with("/*") { depth + 1 } else { depth - 1 };
         at += next + 2;
     }
     at
@@ -149,9 +131,7 @@ fn char_len(text: &str) -> Option<usize> {
     if first == '\\' {
         return Some(1 + closed_by('\'', body));
     }
-    body[first.len_utf8()..]
-        .starts_with('\'')
-        .then_some(2 + first.len_utf8())
+    body[first.len_utf8()..].starts_with('\'').then_some(2 + first.len_utf8())
 }
 
 /// The length of the item that starts here: up to its closing brace, or its semicolon.
@@ -178,28 +158,19 @@ mod tests {
     fn comments_and_literals_are_blanked_and_lines_stay() {
         let text = "a(); // b()\n/* c /* d */\n e */ f(\"g\\\"h\", 'i', '\\'', b\"j\");\n";
         let scanned = code(text);
-        assert_eq!(
-            scanned.split_whitespace().collect::<Vec<_>>(),
-            ["a();", "f(", ",", ",", ",", "b", ");"]
-        );
+        assert_eq!(scanned.split_whitespace().collect::<Vec<_>>(), ["a();", "f(", ",", ",", ",", "b", ");"]);
         assert_eq!(scanned.lines().count(), text.lines().count());
         assert_eq!(lines_with(&scanned, "f"), [3]);
     }
 
     #[test]
     fn raw_strings_end_where_their_hashes_do() {
-        assert_eq!(
-            code("x(r#\"a \" b\"#, br\"c\\\", r#type)").replace(' ', ""),
-            "x(,,r#type)"
-        );
+        assert_eq!(code("x(r#\"a \" b\"#, br\"c\\\", r#type)").replace(' ', ""), "x(,,r#type)");
     }
 
     #[test]
     fn a_lifetime_is_code_and_a_character_is_not() {
-        assert_eq!(
-            code("fn f<'a>(x: &'a str) { '\"'; 'é' }"),
-            "fn f<'a>(x: &'a str) {    ;     }"
-        );
+        assert_eq!(code("fn f<'a>(x: &'a str) { '\"'; 'é' }"), "fn f<'a>(x: &'a str) {    ;     }");
     }
 
     #[test]

@@ -54,9 +54,8 @@ const RULES: [Rule; 5] = [
 
 /// Checks every file against every rule.
 pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
-    let words = repo
-        .files()
-        .flat_map(|(path, text)| RULES.iter().flat_map(move |rule| broken(rule, path, text)));
+    let words =
+        repo.files().flat_map(|(path, text)| RULES.iter().flat_map(move |rule| broken(rule, path, text)));
     words.chain(unopened(repo)).collect()
 }
 
@@ -69,38 +68,22 @@ fn broken(rule: &Rule, path: &str, text: &str) -> Vec<Complaint> {
         View::Code => scan::code(text),
         View::ShippedCode => scan::shipped(&scan::code(text)),
     };
-    let lines = |word: &'static str| {
-        scan::lines_with(&text, word)
-            .into_iter()
-            .map(move |line| (word, line))
-    };
+    let lines = |word: &'static str| scan::lines_with(&text, word).into_iter().map(move |line| (word, line));
     let found = rule.words.iter().flat_map(|word| lines(word));
-    found
-        .map(|(word, line)| Complaint::new(path, line, format!("`{word}` {}", rule.why)))
-        .collect()
+    found.map(|(word, line)| Complaint::new(path, line, format!("`{word}` {}", rule.why))).collect()
 }
 
 /// The modules that do not say first what they are for.
 fn unopened(repo: &Repo) -> impl Iterator<Item = Complaint> {
-    let modules = repo
-        .ending(".rs")
-        .filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"));
+    let modules =
+        repo.ending(".rs").filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"));
     modules
         .filter(|(_, text)| !opens_with_doc(text))
-        .map(|(path, _)| {
-            Complaint::new(
-                path,
-                1,
-                "a module opens with a `//!` line that says what it is for",
-            )
-        })
+        .map(|(path, _)| Complaint::new(path, 1, "a module opens with a `//!` line that says what it is for"))
 }
 
 fn opens_with_doc(text: &str) -> bool {
-    let first = text
-        .lines()
-        .map(str::trim)
-        .find(|line| !line.is_empty() && !line.starts_with("#!["));
+    let first = text.lines().map(str::trim).find(|line| !line.is_empty() && !line.starts_with("#!["));
     first.is_some_and(|line| line.starts_with("//!"))
 }
 
@@ -127,37 +110,25 @@ mod tests {
     use super::*;
 
     fn complaints(path: &str, text: &str) -> Vec<String> {
-        check(&Repo::of([(path, text)]))
-            .iter()
-            .map(ToString::to_string)
-            .collect()
+        check(&Repo::of([(path, text)])).iter().map(ToString::to_string).collect()
     }
 
     #[track_caller]
     fn refused(path: &str, line: &str) {
         let text = format!("//! A module.\n{line}\n");
         let found = complaints(path, &text);
-        assert!(
-            found.len() == 1 && found[0].starts_with(&format!("{path}:2: `")),
-            "{found:?}"
-        );
+        assert!(found.len() == 1 && found[0].starts_with(&format!("{path}:2: `")), "{found:?}");
     }
 
     #[track_caller]
     fn accepted(path: &str, line: &str) {
-        assert_eq!(
-            complaints(path, &format!("//! A module.\n{line}\n")),
-            Vec::<String>::new()
-        );
+        assert_eq!(complaints(path, &format!("//! A module.\n{line}\n")), Vec::<String>::new());
     }
 
     #[test]
     fn a_driver_is_named_only_in_its_crate() {
         refused("crates/fencepost-core/src/lib.rs", "/// Like rusqlite.");
-        accepted(
-            "crates/fencepost-sqlite/tests/it/main.rs",
-            "use rusqlite::Connection;",
-        );
+        accepted("crates/fencepost-sqlite/tests/it/main.rs", "use rusqlite::Connection;");
     }
 
     #[test]
@@ -167,28 +138,19 @@ mod tests {
         accepted("crates/fencepost-cli/src/output.rs", "fn f() { println!(); }");
         accepted("crates/fencepost/examples/hello.rs", "fn f() { println!(); }");
         accepted("crates/fencepost/src/lib.rs", "/// println!()");
-        accepted(
-            "crates/fencepost/src/lib.rs",
-            "#[cfg(test)] mod tests { fn f() { println!(); } }",
-        );
+        accepted("crates/fencepost/src/lib.rs", "#[cfg(test)] mod tests { fn f() { println!(); } }");
     }
 
     #[test]
     fn unfinished_work_is_refused_in_tests_too() {
-        refused(
-            "crates/fencepost/tests/it/main.rs",
-            "#[ignore = \"slow\"] fn f() {}",
-        );
+        refused("crates/fencepost/tests/it/main.rs", "#[ignore = \"slow\"] fn f() {}");
         refused("xtask/src/main.rs", "fn f() { todo!() }");
         accepted("xtask/src/main.rs", "const F: &str = \"todo!\";");
     }
 
     #[test]
     fn time_is_read_in_the_clock() {
-        refused(
-            "crates/fencepost-core/src/keeper.rs",
-            "let now = std::time::Instant::now();",
-        );
+        refused("crates/fencepost-core/src/keeper.rs", "let now = std::time::Instant::now();");
         refused("crates/fencepost-cli/src/main.rs", "use tokio::time::sleep;");
         refused("crates/fencepost-testkit/src/lib.rs", "std::thread::sleep(x);");
         accepted("crates/fencepost-testkit/src/wait.rs", "std::thread::sleep(x);");

@@ -106,7 +106,13 @@ mod tests {
             held_for: Duration::from_secs(130),
         };
         let name = LockName::new(name).unwrap();
-        LockState { name, holders: holders.iter().map(holder).collect(), line: Vec::new(), waiters: 2, cell: None }
+        LockState {
+            name,
+            holders: holders.iter().map(holder).collect(),
+            line: Vec::new(),
+            waiters: 2,
+            cell: None,
+        }
     }
 
     #[test]

@@ -8,7 +8,7 @@ use fencepost::{Client, Error, ErrorKind, Result};
 
 use crate::args::{Args, Command};
 use crate::exit::Exit;
-use crate::output::{Level, Output};
+use crate::output::{self, Level, Output};
 
 /// Does what the command line asks for.
 pub(crate) fn dispatch(args: Args) -> Exit {
@@ -25,7 +25,7 @@ pub(crate) fn dispatch(args: Args) -> Exit {
         }
     });
     outcome.unwrap_or_else(|error| {
-        output.error(&error);
+        output::error(&error);
         Exit::Failed
     })
 }

@@ -1,23 +1,22 @@
 //! `fencepost run`: hold a lock while a command runs.
 
 use std::io;
-use std::process::Command;
 use std::time::Duration;
 
-use fencepost::clock::{Clock, wall_time};
+use fencepost::clock::Clock;
 use fencepost::{Client, Error, ErrorKind, Guard, Lock, Result, Scope};
+use rustix::io::Errno;
 
 use super::{failed, reach};
 use crate::args::{Run, Timing};
 use crate::child::Group;
 use crate::durations::exact;
 use crate::exit::{Exit, NOT_ACQUIRED};
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::signals::Signals;
 use crate::supervise::{Outcome, Supervisor};
-use crate::timestamps::rfc3339;
-use crate::waiting::{Attempt, Patience, Waiter};
-use crate::{storage, words};
+use crate::waiting::{Attempt, Waiter};
+use crate::{environment, storage, words};
 
 /// The shortest ttl: below it there is no room for renewals and for the stopping of a command.
 const MIN_TTL: Duration = Duration::from_secs(1);
@@ -34,18 +33,13 @@ pub(crate) async fn run(args: Run, output: Output) -> Result<Exit> {
         client = storage::connect(args.storage.url.as_deref()) => client?,
     };
     say_scope(&client, output);
-    let label = args.identity.owner_label.as_deref().unwrap_or_else(|| client.label());
-    let lock = lock(&client, &args, label);
-    let waiter = Waiter { client: &client, name: &args.name, label, output };
-    let patience = if args.waiting.no_wait { Patience::None } else { Patience::InLine };
-    match waiter.take(&lock, patience, &mut signals).await? {
-        Attempt::Acquired(guard) => under_the_lock(&args, kill_after, guard, &client, &mut signals, output).await,
-        Attempt::Busy => Ok(not_acquired(&args, &client, output).await),
-        Attempt::Signalled(signal) => {
-            close(&client, &mut signals).await;
-            Ok(Exit::Signalled(signal.as_raw()))
-        }
+    let mut turn = Turn { args: &args, kill_after, client: &client, signals, output };
+    let exit = turn.take().await?;
+    if exit != Exit::Lost {
+        // What is lost cannot be given back, so there would be nothing to wait for.
+        turn.close().await;
     }
+    Ok(exit)
 }
 
 /// How much of the ttl belongs to the stopping of the command.
@@ -60,13 +54,9 @@ fn kill_after(timing: Timing) -> Result<Duration> {
     }
     let kill_after = kill_after.unwrap_or(KILL_AFTER.min(ttl / 4));
     if kill_after > ttl / 3 {
+        let (kill_after, third, ttl) = (exact(kill_after), exact(ttl / 3), exact(ttl));
         return bad(
-            format!(
-                "--kill-after {} is more than a third of the ttl: {} / 3 = {}",
-                exact(kill_after),
-                exact(ttl),
-                exact(ttl / 3)
-            ),
+            format!("--kill-after {kill_after} is more than a third of the ttl: {ttl} / 3 = {third}"),
             "it is taken out of the ttl, and the rest must be enough for renewals: raise --ttl or lower --kill-after",
         );
     }
@@ -80,64 +70,107 @@ fn say_scope(client: &Client, output: Output) {
     output.detail(format_args!("scope: {}", reach(client)));
 }
 
-fn lock(client: &Client, args: &Run, label: &str) -> Lock {
-    let lock = client.lock(&args.name).mode(args.sharing.mode()).ttl(args.timing.ttl).label(label);
-    let lock = args.identity.meta.iter().fold(lock, |lock, (key, value)| lock.meta(key, value));
-    match args.waiting.wait {
-        Some(wait) => lock.wait(wait),
-        None => lock,
-    }
-}
-
-async fn not_acquired(args: &Run, client: &Client, output: Output) -> Exit {
-    let code = match args.waiting.conflict_exit_code {
-        Some(code) => code,
-        None if args.waiting.skip_ok => 0,
-        None => NOT_ACQUIRED,
-    };
-    if let Ok(state) = client.inspect(&args.name).await {
-        let text = words::busy(&state);
-        if args.waiting.skip_ok { output.detail(text) } else { output.note(text) }
-    }
-    client.close().await;
-    Exit::NotAcquired(code)
-}
-
-async fn under_the_lock(
-    args: &Run,
+/// One turn at the lock.
+struct Turn<'a> {
+    args: &'a Run,
     kill_after: Duration,
-    guard: Guard,
-    client: &Client,
-    signals: &mut Signals,
+    client: &'a Client,
+    signals: Signals,
     output: Output,
-) -> Result<Exit> {
-    output.detail(format_args!("holding {:?} with token {}", guard.name(), guard.token()));
-    // A storage may give a shorter ttl than it was asked for.
-    let kill_after = kill_after.min(guard.ttl() / 3);
-    wait_for_time(&guard, kill_after).await?;
-    signals.take_all().map_err(|error| failed("could not take over the signals", error))?;
-    let supervisor = Supervisor::new(&guard, kill_after, signals, output);
-    let supervisor = supervisor.map_err(|error| failed("could not watch over a command", error))?;
-    let mut command = command(args, &guard, client);
-    let exit = match Group::spawn(&mut command) {
-        Ok(group) => {
-            let watched = supervisor.watch(group).await;
-            let Outcome { ended, lost } = watched.map_err(|error| failed("could not wait for the command", error))?;
-            // What is lost cannot be given back, so there is nothing to wait for.
-            let released = if lost { Ok(()) } else { release(guard, signals, output).await };
-            Exit::after(ended, lost, &released)
+}
+
+impl Turn<'_> {
+    async fn take(&mut self) -> Result<Exit> {
+        let Run { name, identity, waiting, .. } = self.args;
+        let label = identity.owner_label.as_deref().unwrap_or_else(|| self.client.label());
+        let waiter = Waiter { client: self.client, name, label, output: self.output };
+        match waiter.take(&self.lock(label), waiting.patience(), &mut self.signals).await? {
+            Attempt::Acquired(guard) => self.hold(guard).await,
+            Attempt::Busy => Ok(self.not_acquired().await),
+            Attempt::Signalled(signal) => Ok(Exit::Signalled(signal.as_raw())),
         }
-        Err(error) => {
-            output.failure(format_args!("could not execute {:?}: {error}", command.get_program()));
-            // It warns by itself if it fails, and that changes nothing.
-            let _ = release(guard, signals, output).await;
-            not_started(&error)
-        }
-    };
-    if exit != Exit::Lost {
-        close(client, signals).await;
     }
-    Ok(exit)
+
+    fn lock(&self, label: &str) -> Lock {
+        let args = self.args;
+        let lock = self.client.lock(&args.name).mode(args.sharing.mode()).ttl(args.timing.ttl).label(label);
+        let lock = args.identity.meta.iter().fold(lock, |lock, (key, value)| lock.meta(key, value));
+        match args.waiting.wait {
+            Some(wait) => lock.wait(wait),
+            None => lock,
+        }
+    }
+
+    async fn not_acquired(&self) -> Exit {
+        let waiting = &self.args.waiting;
+        if let Ok(state) = self.client.inspect(&self.args.name).await {
+            let text = words::busy(&state);
+            if waiting.skip_ok {
+                self.output.detail(text);
+            } else {
+                self.output.note(text);
+            }
+        }
+        let otherwise = if waiting.skip_ok { 0 } else { NOT_ACQUIRED };
+        Exit::NotAcquired(waiting.conflict_exit_code.unwrap_or(otherwise))
+    }
+
+    async fn hold(&mut self, guard: Guard) -> Result<Exit> {
+        self.output.detail(format_args!("holding {:?} with token {}", guard.name(), guard.token()));
+        // A storage may give a shorter ttl than it was asked for.
+        let kill_after = self.kill_after.min(guard.ttl() / 3);
+        wait_for_time(&guard, kill_after).await?;
+        self.signals.take_all().map_err(|error| failed("could not take over the signals", error))?;
+        let supervisor = Supervisor::new(&guard, kill_after, &mut self.signals, self.output);
+        let supervisor = supervisor.map_err(|error| failed("could not watch over a command", error))?;
+        let mut command = environment::command(self.args, &guard, &self.client.info().location);
+        match Group::spawn(&mut command) {
+            Ok(group) => {
+                let outcome = supervisor.watch(group).await;
+                let outcome = outcome.map_err(|error| failed("could not wait for the command", error))?;
+                Ok(self.end(guard, outcome).await)
+            }
+            Err(error) => {
+                output::failure(not_executed(&command.get_program().to_string_lossy(), &error));
+                // It warns by itself if it fails, and that changes nothing.
+                let _ = self.release(guard).await;
+                Ok(not_started(&error))
+            }
+        }
+    }
+
+    async fn end(&mut self, guard: Guard, outcome: Outcome) -> Exit {
+        let Outcome { ended, lost } = outcome;
+        let released = if lost { Ok(()) } else { self.release(guard).await };
+        Exit::after(ended, lost, &released)
+    }
+
+    /// Gives the lock back, unless the user insists that this takes too long. One request to end is not enough: it may
+    /// have been meant for the command, which has ended by itself at that moment.
+    async fn release(&mut self, guard: Guard) -> Result<()> {
+        let name = guard.name().clone();
+        let released = tokio::select! {
+            biased;
+            released = guard.release() => released,
+            () = self.signals.asked_to_end(2) => Err(Error::new(ErrorKind::OutcomeUnknown, "interrupted while releasing")),
+        };
+        match &released {
+            Ok(()) => self.output.detail(format_args!("released {name:?}")),
+            Err(error) if error.kind() == ErrorKind::Lost => output::error(error),
+            Err(error) => {
+                self.output.warning(format_args!("{error}; lock {name:?} ends by itself within its ttl"));
+            }
+        }
+        released
+    }
+
+    /// Waits until everything is given back, unless the user says that this takes too long.
+    async fn close(&mut self) {
+        tokio::select! {
+            () = self.client.close() => {}
+            () = self.signals.asked_to_end(1) => {}
+        }
+    }
 }
 
 /// A grant that was handed over may have spent part of its time before we saw it; it is being renewed right now.
@@ -150,56 +183,17 @@ async fn wait_for_time(guard: &Guard, kill_after: Duration) -> Result<()> {
     Ok(())
 }
 
-fn command(args: &Run, guard: &Guard, client: &Client) -> Command {
-    let mut command = match (&args.shell, args.command.split_first()) {
-        (None, Some((program, arguments))) => {
-            let mut command = Command::new(program);
-            command.args(arguments);
-            command
-        }
-        (shell, _) => {
-            let mut command = Command::new("sh");
-            command.arg("-c").args(shell);
-            command
-        }
+fn not_executed(program: &str, error: &io::Error) -> String {
+    let hint = if Errno::from_io_error(error) == Some(Errno::NOEXEC) {
+        "\nhint: if it is a script, its first line must name the interpreter: #!/bin/sh"
+    } else {
+        ""
     };
-    command
-        .env("FENCEPOST_LOCK_NAME", guard.name().as_str())
-        .env("FENCEPOST_TOKEN", guard.token().to_string())
-        .env("FENCEPOST_STORAGE_ID", guard.storage_id().to_string())
-        .env("FENCEPOST_OWNER_LABEL", guard.label())
-        .env("FENCEPOST_BACKEND", &client.info().location)
-        .env("FENCEPOST_ACQUIRED_AT", rfc3339(wall_time()))
-        .env("FENCEPOST_TTL_MS", guard.ttl().as_millis().to_string());
-    command
+    format!("could not execute {program:?}: {error}{hint}")
 }
 
 fn not_started(error: &io::Error) -> Exit {
     if error.kind() == io::ErrorKind::NotFound { Exit::NotFound } else { Exit::CannotExecute }
-}
-
-/// Gives the lock back, unless a signal says that this takes too long.
-async fn release(guard: Guard, signals: &mut Signals, output: Output) -> Result<()> {
-    let name = guard.name().clone();
-    let released = tokio::select! {
-        biased;
-        released = guard.release() => released,
-        _ = signals.next() => Err(Error::new(ErrorKind::OutcomeUnknown, "interrupted while releasing")),
-    };
-    match &released {
-        Ok(()) => output.detail(format_args!("released {name:?}")),
-        Err(error) if error.kind() == ErrorKind::Lost => output.error(error),
-        Err(error) => output.warning(format_args!("{error}; the lock {name:?} ends by itself within its ttl")),
-    }
-    released
-}
-
-/// Waits until everything is given back, unless a signal says that this takes too long.
-async fn close(client: &Client, signals: &mut Signals) {
-    tokio::select! {
-        () = client.close() => {}
-        _ = signals.next() => {}
-    }
 }
 
 #[cfg(test)]
@@ -222,7 +216,10 @@ mod tests {
     #[test]
     fn a_grace_above_a_third_and_a_ttl_below_a_second_are_refused_with_the_numbers() {
         let text = |ttl, kill_after| chosen(ttl, kill_after).unwrap_err().to_string();
-        assert_eq!(text(30_000, Some(15_000)), "--kill-after 15s is more than a third of the ttl: 30s / 3 = 10s");
+        assert_eq!(
+            text(30_000, Some(15_000)),
+            "--kill-after 15s is more than a third of the ttl: 30s / 3 = 10s"
+        );
         assert_eq!(text(500, None), "--ttl 0.5s is less than 1s");
     }
 

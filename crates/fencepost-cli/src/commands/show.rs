@@ -72,8 +72,8 @@ fn write_holder(text: &mut String, holder: &HolderState) -> std::fmt::Result {
 }
 
 fn write_waiter(text: &mut String, place: usize, waiter: &WaiterState) -> std::fmt::Result {
-    let (label, waited) = (plain(&waiter.label), durations::show(waiter.waiting_for));
-    writeln!(text, "  {}. {label}, {}, for {waited}", place + 1, mode(waiter.mode))
+    let (label, time) = (plain(&waiter.label), durations::show(waiter.waiting_for));
+    writeln!(text, "  {}. {label}, {}, for {time}", place + 1, mode(waiter.mode))
 }
 
 fn describe_cell(cell: &Cell) -> String {
@@ -106,7 +106,11 @@ mod tests {
                 expires_in: Duration::from_secs(21),
                 held_for: Duration::from_secs(130),
             }],
-            line: vec![WaiterState { mode: Mode::Shared, label: "cron".into(), waiting_for: Duration::from_secs(5) }],
+            line: vec![WaiterState {
+                mode: Mode::Shared,
+                label: "cron".into(),
+                waiting_for: Duration::from_secs(5),
+            }],
             waiters: 3,
             cell: Some(Cell { token: FencingToken::new(6), bytes: (*b"done\n").into() }),
         };

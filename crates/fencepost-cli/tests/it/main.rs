@@ -1,1 +1,13 @@
-//! Real processes of the real binary.
+//! Real processes of the real binary, on a database of their own. Nothing here sleeps to make sure: every wait is for
+//! a condition.
+
+mod counting;
+mod exit_codes;
+mod group;
+mod listing;
+mod losing;
+mod passing;
+mod sandbox;
+mod secrets;
+mod signals;
+mod waiting;

@@ -54,7 +54,8 @@ pub async fn two_acquires_in_one_flight_have_one_holder<B: TestBench>(bench: &B)
     let replies: Vec<Reply> = replies.into_iter().map(Result::unwrap).collect();
     let winners = replies.iter().filter(|reply| matches!(reply, Reply::Granted(_))).count();
     assert_eq!((winners, replies.contains(&Reply::Busy)), (1, true), "{replies:?}");
-    let winner = if matches!(replies[0], Reply::Granted(_)) { (first, &replies[0]) } else { (second, &replies[1]) };
+    let winner =
+        if matches!(replies[0], Reply::Granted(_)) { (first, &replies[0]) } else { (second, &replies[1]) };
     let grant = fencepost_core::Grant { attempt: winner.0, award: award(winner.1) };
     assert_eq!(bare.execute(Op::Release(grant)).await, Reply::Released);
     bare.close().await;

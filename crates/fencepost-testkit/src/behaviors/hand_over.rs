@@ -50,7 +50,7 @@ pub async fn a_stopped_waiter_does_not_show_an_old_grant<B: TestBench>(bench: &B
     let client = bench.client().await;
     let (stopped, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let locks = [stopped.lock("a").ttl(bench.ttl()), client.lock("a").ttl(LONG)];
+    let locks = [stopped.lock("a").ttl(bench.ttl()), client.lock("a").ttl(bench.ttl() * 2)];
     let mut waiters = line_up(&client, "a", locks).await.into_iter();
     let (late, next) = (waiters.next().unwrap(), waiters.next().unwrap());
     proxy.stop();

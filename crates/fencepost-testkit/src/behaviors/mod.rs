@@ -1,11 +1,32 @@
 //! What every storage must do, a group per module. The names are sentences; the list of all is in
 //! [`behavior_suite!`](crate::behavior_suite).
 
+pub mod admin;
+pub mod batching;
+pub mod cancellation;
+pub mod cell;
+pub mod contract;
+pub mod exclusion;
+pub mod executors;
+pub mod expiry;
+pub mod failure;
+pub mod fencing;
+pub mod hand_over;
+pub mod modes;
+pub mod names;
+pub mod release;
+pub mod renewal;
+pub mod several_names;
+pub mod stress;
+pub mod waiting;
+
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::backend::{Backend, Op, Queue, Reply};
-use fencepost_core::{Attempt, Award, Client, Error, Grant, Guard, Lock, LockName, Mode, Owner, Result, Rule, Want};
+use fencepost_core::{
+    Attempt, Award, Client, Error, Grant, Guard, Lock, LockName, Mode, Owner, Result, Rule, Want,
+};
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 

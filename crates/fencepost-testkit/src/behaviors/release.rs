@@ -53,6 +53,7 @@ pub async fn a_late_release_does_not_touch_the_next_grant<B: TestBench>(bench: &
     let first = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
     proxy.strand(OpKind::Release);
     drop(first);
+    wait::until("the release is stuck", async || proxy.has_no_trouble_left()).await;
     let second = hold(&client.lock("a").ttl(LONG)).await;
     let late = proxy.deliver_stranded().await;
     assert!(matches!(late.as_slice(), [Ok(Reply::NotHeld)]), "{late:?}");

@@ -1,9 +1,12 @@
 //! The line: first come, first served, and nobody in it costs the others more than need be.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::ErrorKind;
+use fencepost_core::clock::Clock;
+use fencepost_core::{ErrorKind, Mode};
 use futures_util::FutureExt;
+use tokio::sync::watch;
 
 use super::{LONG, granted, hold, in_line, line_up, name, refused, waiting};
 use crate::bench::TestBench;
@@ -14,29 +17,29 @@ use crate::wait;
 /// Waiters of several clients enter in the order in which they joined.
 pub async fn waiters_enter_in_the_order_they_joined<B: TestBench>(bench: &B) {
     let clients = [bench.client().await, bench.client().await, bench.client().await];
-    let history = History::default();
+    let history = Arc::new(History::default());
     let guard = hold(&clients[0].lock("a")).await;
-    let who: Vec<String> = (0..12).map(|number| format!("waiter {number}")).collect();
-    let locks = who.iter().zip(clients.iter().cycle()).map(|(who, client)| client.lock("a").label(who.as_str()));
+    let locks = clients.iter().cycle().take(12).enumerate();
+    let locks = locks.map(|(number, client)| client.lock("a").label(format!("waiter {number}")));
     let waiters = line_up(&clients[0], "a", locks).await;
-    who.iter().for_each(|who| history.joined(who, &name("a")));
+    (0..12).for_each(|number| history.joined(&format!("waiter {number}"), &name("a")));
     guard.release().await.unwrap();
     // In the opposite order, so that it is not this loop that makes the order.
     let tasks = waiters.into_iter().rev().map(|waiter| {
+        let history = history.clone();
         tokio::spawn(async move {
             let guard = granted(waiter).await;
-            (guard.label().to_owned(), guard.token(), guard.release().await)
+            let record = history.granted(guard.label(), &guard, Mode::Exclusive);
+            tokio::task::yield_now().await;
+            assert!(history.still_held(record, &guard));
+            guard.release().await.unwrap();
         })
     });
-    let tasks: Vec<_> = tasks.collect();
-    let mut entered = Vec::new();
-    for task in tasks {
-        let (who, token, released) = task.await.unwrap();
-        released.unwrap();
-        entered.push((token, who));
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.unwrap();
     }
-    entered.sort();
-    assert_eq!(entered.into_iter().map(|(_, who)| who).collect::<Vec<_>>(), who);
+    history.check().unwrap_or_else(|violation| panic!("{violation}"));
+    assert_eq!(history.len(), 12);
 }
 
 /// Somebody who tries does not get in before those who wait.
@@ -92,16 +95,21 @@ pub async fn cancelled_waiter_leaves_the_line<B: TestBench>(bench: &B) {
 
 /// Scenario 38: a waiter that dies in line costs nobody its ttl.
 pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
+    let clock = Clock::system();
     let client = bench.client().await;
     let (dying, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let ticket = bench.ttl() * 4;
+    let ticket = bench.ttl() * 5;
     let waiters = line_up(&client, "a", [dying.lock("a").ttl(ticket), client.lock("a").ttl(LONG)]).await;
+    wait::until("the ticket was renewed", async || proxy.count(OpKind::Check) > 0).await;
+    let ticket_ends = clock.now() + ticket;
     proxy.crash();
     guard.release().await.unwrap();
     let mut waiters = waiters.into_iter();
     let dead = waiters.next().unwrap();
-    granted(waiters.next().unwrap()).await.release().await.unwrap();
+    let next = granted(waiters.next().unwrap()).await;
+    assert!(clock.now() < ticket_ends, "it had to wait for the end of a dead one's ticket");
+    next.release().await.unwrap();
     dead.abort();
 }
 
@@ -175,22 +183,31 @@ pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
     let (dying, holders_proxy) = bench.proxied().await;
     let (client, proxy) = bench.proxied().await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
-    let crowd: Vec<_> = (0..bench.crowd()).map(|_| waiting(client.lock("a").ttl(LONG))).collect();
+    let (go, gate) = watch::channel(());
+    let crowd = (0..bench.crowd()).map(|_| {
+        let (lock, mut gate) = (client.lock("a").ttl(LONG), gate.clone());
+        tokio::spawn(async move {
+            let guard = lock.acquire().await.unwrap();
+            gate.changed().await.unwrap();
+            guard.token()
+        })
+    });
+    let crowd: Vec<_> = crowd.collect();
     in_line(&client, "a", bench.crowd()).await;
     holders_proxy.crash();
-    wait::until("the first of the crowd enters", async || {
-        client.inspect("a").await.unwrap().waiters < bench.crowd()
-    })
-    .await;
+    in_line(&client, "a", bench.crowd() - 1).await;
     assert!(!dead.is_valid());
-    assert!(proxy.count(OpKind::Check) <= 32, "{} checks for one turn", proxy.count(OpKind::Check));
-    let mut newest = dead.token();
+    let checks = proxy.count(OpKind::Check);
+    assert!(checks <= bench.crowd() / 10, "{checks} checks for one turn");
+    go.send(()).unwrap();
+    let mut tokens = Vec::new();
     for waiter in crowd {
-        let guard = granted(waiter).await;
-        newest = newest.max(guard.token());
-        drop(guard);
+        tokens.push(wait::within_patience("a turn comes", waiter).await.unwrap());
     }
-    assert!(newest > dead.token());
+    assert!(tokens.iter().all(|token| *token > dead.token()));
+    tokens.sort();
+    tokens.dedup();
+    assert_eq!(tokens.len(), bench.crowd());
 }
 
 /// A waiter's future that is never polled again does not stop the line: its grant is given back when it is dropped.

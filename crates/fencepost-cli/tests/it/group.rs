@@ -1,0 +1,74 @@
+//! The lock is released only when the whole process group is gone.
+
+use rustix::process::Signal;
+
+use crate::sandbox::{Sandbox, is_alive, until};
+
+/// Takes the lock next, and tells whether the process whose id stands in `worker` was alive then.
+const WITNESS: &str = "if grep -q '^State:[[:space:]]*[^ZX]' /proc/$(cat worker)/status 2>/dev/null; \
+                       then echo alive; else echo gone; fi";
+
+fn witness(sandbox: &Sandbox) {
+    let ran = sandbox.run(&["run", "a", "-c", WITNESS]).expect(0);
+    assert_eq!(ran.stdout(), "gone\n");
+}
+
+#[test]
+fn what_a_command_leaves_behind_is_gone_before_the_release() {
+    let sandbox = Sandbox::new();
+    let script = "sleep 60 & echo $! > worker; exit 0";
+    sandbox.run(&["run", "a", "-c", script]).expect(0);
+    assert!(!is_alive(&sandbox.line("worker")));
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn what_does_not_listen_is_killed_after_its_grace() {
+    let sandbox = Sandbox::new();
+    let worker = "trap '' TERM; echo $$ > worker; while [ -e locks.db ]; do sleep 0.02; done";
+    let script = format!(
+        "sh -c \"{}\" & until [ -s worker ]; do sleep 0.01; done; exit 4",
+        worker.replace('$', "\\$")
+    );
+    let mut running = sandbox.start(&["run", "--ttl", "2s", "--kill-after", "300ms", "a", "-c", &script]);
+    sandbox.line("worker");
+    // It stands in line while the stubborn one is still there.
+    witness(&sandbox);
+    running.expect(4);
+    assert!(!is_alive(&sandbox.line("worker")));
+}
+
+#[test]
+fn a_signal_reaches_grandchildren() {
+    let sandbox = Sandbox::new();
+    let script = "sleep 60 & echo $! > worker; wait";
+    let mut running = sandbox.start(&["run", "a", "-c", script]);
+    let worker = sandbox.line("worker");
+    running.send(Signal::TERM);
+    witness(&sandbox);
+    running.expect(128 + 15);
+    assert!(!is_alive(&worker));
+}
+
+#[test]
+fn a_stopped_straggler_is_woken_to_end() {
+    let sandbox = Sandbox::new();
+    let script = "sleep 60 & echo $! > worker; kill -STOP $!; exit 0";
+    sandbox.run(&["run", "--kill-after", "10s", "a", "-c", script]).expect(0);
+    assert!(!is_alive(&sandbox.line("worker")));
+}
+
+#[test]
+fn orphans_of_a_running_command_do_not_stay_zombies() {
+    let sandbox = Sandbox::new();
+    // The middle one ends at once; its child is an orphan with a session of its own, and ends too.
+    let script = "(setsid sh -c 'echo $$ > orphan; while [ -e locks.db ] && ! [ -e end ]; do sleep 0.02; done' &) ; \
+                  while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done";
+    let mut running = sandbox.start(&["run", "a", "-c", script]);
+    let orphan = sandbox.line("orphan");
+    sandbox.write("end", "");
+    until("the orphan is reaped", || !std::path::Path::new("/proc").join(&orphan).exists());
+    assert!(!running.has_ended());
+    sandbox.let_go();
+    running.expect(0);
+}

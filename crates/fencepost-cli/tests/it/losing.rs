@@ -1,0 +1,146 @@
+//! The lock is lost while the command runs.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+
+use futures_executor::block_on;
+use rustix::process::Signal;
+
+use crate::sandbox::{Sandbox, has, is_alive, until};
+
+fn break_it(sandbox: &Sandbox, name: &str) {
+    let client = sandbox.client();
+    let token = block_on(client.inspect(name)).unwrap().holders[0].token;
+    block_on(client.break_lock(name, token)).unwrap();
+    block_on(client.close());
+}
+
+/// What `etcdctl lock` does not do: it lets the first command run on and answers 0.
+#[test]
+fn a_broken_lock_stops_the_command_even_if_it_then_exits_with_0() {
+    let sandbox = Sandbox::new();
+    let script =
+        "trap 'echo x > told; exit 0' TERM; echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done";
+    let mut running = sandbox.start(&["run", "--ttl", "2s", "a", "-c", script]);
+    let command = sandbox.line("ready");
+    break_it(&sandbox, "a");
+    running.expect(76);
+    assert_eq!(sandbox.line("told"), "x");
+    assert!(!is_alive(&command));
+    assert!(running.said().contains("fencepost: error: lock \"a\" was lost: "), "{}", running.said());
+}
+
+#[test]
+fn a_command_that_does_not_listen_is_killed_when_the_lock_is_lost() {
+    let sandbox = Sandbox::new();
+    let script = "trap '' TERM; sleep 60 & echo $! > worker; echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done";
+    let mut running = sandbox.start(&["run", "--ttl", "2s", "--kill-after", "200ms", "a", "-c", script]);
+    let command = sandbox.line("ready");
+    break_it(&sandbox, "a");
+    running.expect(76);
+    assert!(!is_alive(&command) && !is_alive(&sandbox.line("worker")));
+}
+
+#[test]
+fn a_lock_that_was_lost_just_before_the_end_is_found_by_the_release() {
+    let sandbox = Sandbox::new();
+    // A ttl so long that no renewal tells of it.
+    let mut holder = sandbox.hold("a", &["--ttl", "10m"]);
+    holder.send(Signal::STOP);
+    break_it(&sandbox, "a");
+    sandbox.let_go();
+    let command = sandbox.line("held");
+    until("the command ends", || !is_alive(&command));
+    holder.send(Signal::CONT);
+    holder.expect(76);
+}
+
+/// The storage's turnstile, held by us: whoever wants to write waits in the kernel.
+struct Hung(#[allow(dead_code, reason = "held, not read")] File);
+
+impl Hung {
+    fn new(sandbox: &Sandbox) -> Self {
+        let turn = find(&sandbox.path(""), "turn").expect("the storage has a turnstile");
+        let file = File::options().write(true).open(turn).unwrap();
+        file.lock().unwrap();
+        Self(file)
+    }
+}
+
+fn find(folder: &Path, name: &str) -> Option<PathBuf> {
+    let entries = std::fs::read_dir(folder).ok()?.filter_map(Result::ok).map(|entry| entry.path());
+    let mut entries: Vec<PathBuf> = entries.collect();
+    entries.sort();
+    entries.into_iter().find_map(|path| {
+        if path.file_name().is_some_and(|found| found == name) {
+            return Some(path);
+        }
+        if path.is_dir() { find(&path, name) } else { None }
+    })
+}
+
+#[test]
+fn a_storage_that_hangs_stops_the_command_before_the_lease_ends() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.start(&[
+        "run",
+        "--ttl",
+        "3s",
+        "--kill-after",
+        "1s",
+        "a",
+        "-c",
+        "echo $$ > ready; exec sleep 60",
+    ]);
+    let command = sandbox.line("ready");
+    let client = sandbox.client();
+    let _hung = Hung::new(&sandbox);
+    until("the lease has ended", || {
+        let holders = block_on(client.inspect("a")).unwrap().holders;
+        let over = holders.iter().all(|holder| holder.expires_in.is_zero());
+        assert!(!(over && is_alive(&command)), "it outlived the lease");
+        over
+    });
+    running.expect(76);
+    assert!(running.said().contains("could not be renewed and its lease ends in "), "{}", running.said());
+}
+
+#[test]
+fn a_command_that_does_not_listen_is_killed_when_the_storage_hangs() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'echo x > told' TERM; echo $$ > ready; while [ -e locks.db ]; do sleep 0.01; done";
+    let mut running = sandbox.start(&["run", "--ttl", "3s", "--kill-after", "1s", "a", "-c", script]);
+    let command = sandbox.line("ready");
+    let _hung = Hung::new(&sandbox);
+    running.expect(76);
+    assert!(!is_alive(&command));
+    assert_eq!(sandbox.line("told"), "x", "it had its grace");
+    assert!(running.said().contains("its lease ran out"), "{}", running.said());
+}
+
+#[test]
+fn a_storage_that_hangs_for_a_moment_goes_unnoticed() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("a", &["--ttl", "6s"]);
+    let client = sandbox.client();
+    let left = || block_on(client.inspect("a")).unwrap().holders[0].expires_in;
+    let hung = Hung::new(&sandbox);
+    until("a renewal is overdue", || left().as_millis() < 3_800);
+    drop(hung);
+    until("it is renewed", || left().as_millis() > 5_000);
+    assert!(!holder.has_ended());
+    sandbox.let_go();
+    holder.expect(0);
+    assert_eq!(holder.said(), "");
+}
+
+#[test]
+fn a_storage_that_hangs_does_not_keep_a_waiter_from_being_ended() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["run", "a", "true"]).expect(0);
+    let _hung = Hung::new(&sandbox);
+    let mut waiter = sandbox.start(&["run", "a", "true"]);
+    until("it listens to signals", || has(&waiter.id().to_string(), "SigCgt", Signal::TERM));
+    waiter.send(Signal::TERM);
+    waiter.expect(128 + 15);
+}

@@ -1,0 +1,224 @@
+//! A folder with a database, and the processes that use it.
+
+use std::ffi::OsStr;
+use std::fs;
+use std::io::Read;
+use std::path::PathBuf;
+use std::process::{Child, Command, ExitStatus, Output, Stdio};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use fencepost::clock::Clock;
+use fencepost::{Client, LockState};
+use futures_executor::block_on;
+use rustix::process::{Pid, Signal, kill_process};
+use tempfile::TempDir;
+
+/// Far longer than anything here should take.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+/// Waits until the condition holds.
+pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
+    let clock = Clock::system();
+    let end = clock.now() + PATIENCE;
+    while !condition() {
+        assert!(clock.now() < end, "still waiting until {what}");
+        std::thread::park_timeout(Duration::from_millis(5));
+    }
+}
+
+pub(crate) struct Sandbox {
+    folder: TempDir,
+}
+
+impl Sandbox {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().unwrap() }
+    }
+
+    pub(crate) fn path(&self, name: &str) -> PathBuf {
+        self.folder.path().join(name)
+    }
+
+    pub(crate) fn url(&self) -> String {
+        format!("sqlite:{}", self.path("locks.db").display())
+    }
+
+    pub(crate) fn write(&self, name: &str, text: &str) {
+        fs::write(self.path(name), text).unwrap();
+    }
+
+    /// What a file says, or nothing if there is none.
+    pub(crate) fn read(&self, name: &str) -> String {
+        fs::read_to_string(self.path(name)).unwrap_or_default()
+    }
+
+    /// Waits until a whole line stands in a file, and returns it.
+    pub(crate) fn line(&self, name: &str) -> String {
+        until(&format!("{name} is written"), || self.read(name).ends_with('\n'));
+        self.read(name).trim().to_owned()
+    }
+
+    /// The binary with these arguments, in this folder, without anybody's settings.
+    pub(crate) fn fencepost<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+        for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FENCEPOST_")) {
+            command.env_remove(name);
+        }
+        command
+            .args(args)
+            .current_dir(self.folder.path())
+            .env("FENCEPOST_URL", self.url())
+            .stdin(Stdio::null());
+        command
+    }
+
+    /// Runs it to its end.
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
+        Ran(self.fencepost(args).output().unwrap())
+    }
+
+    /// Starts it. Scripts that loop must end when the database is gone: nothing may outlive a test that has failed.
+    pub(crate) fn start(&self, args: &[&str]) -> Running {
+        Running::start(&mut self.fencepost(args))
+    }
+
+    /// Starts a holder of the lock that ends when [`Sandbox::let_go`] is called, and waits until it holds.
+    pub(crate) fn hold(&self, name: &str, options: &[&str]) -> Running {
+        let script = "echo $$ > held; while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done";
+        let args: Vec<&str> =
+            ["run"].iter().chain(options).chain(&[name, "--", "sh", "-c", script]).copied().collect();
+        let running = self.start(&args);
+        self.line("held");
+        running
+    }
+
+    /// Lets the holder end.
+    pub(crate) fn let_go(&self) {
+        self.write("go", "");
+    }
+
+    pub(crate) fn client(&self) -> Client {
+        block_on(fencepost::connect(self.url())).unwrap()
+    }
+
+    /// The lock as the library sees it.
+    pub(crate) fn inspect(&self, name: &str) -> LockState {
+        block_on(self.client().inspect(name)).unwrap()
+    }
+
+    /// Waits until so many wait for the lock.
+    pub(crate) fn until_waiting(&self, name: &str, waiters: usize) {
+        let client = self.client();
+        until("they wait", || block_on(client.inspect(name)).unwrap().waiters == waiters);
+    }
+
+    pub(crate) fn assert_free(&self, name: &str) {
+        let state = self.inspect(name);
+        assert!(state.is_idle(), "{state:?}");
+    }
+}
+
+/// What a process that ran to its end has left.
+pub(crate) struct Ran(pub(crate) Output);
+
+impl Ran {
+    pub(crate) fn code(&self) -> i32 {
+        self.0.status.code().unwrap_or(-1)
+    }
+
+    pub(crate) fn stdout(&self) -> String {
+        String::from_utf8_lossy(&self.0.stdout).into_owned()
+    }
+
+    pub(crate) fn stderr(&self) -> String {
+        String::from_utf8_lossy(&self.0.stderr).into_owned()
+    }
+
+    /// Checks the exit code, and says what was said if it is another.
+    #[track_caller]
+    pub(crate) fn expect(self, code: i32) -> Self {
+        assert_eq!(self.code(), code, "stdout: {}\nstderr: {}", self.stdout(), self.stderr());
+        self
+    }
+}
+
+/// A process that runs; killed if a test fails before its end.
+pub(crate) struct Running {
+    child: Child,
+    /// Read by a thread of its own, so that the process never waits for us.
+    said: Arc<Mutex<String>>,
+}
+
+impl Running {
+    pub(crate) fn start(command: &mut Command) -> Self {
+        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        let said = Arc::<Mutex<String>>::default();
+        let (mut stderr, heard) = (child.stderr.take().unwrap(), said.clone());
+        std::thread::spawn(move || {
+            let mut buffer = [0; 1024];
+            while let Ok(count @ 1..) = stderr.read(&mut buffer) {
+                heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+        });
+        Self { child, said }
+    }
+
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub(crate) fn send(&self, signal: Signal) {
+        let id = i32::try_from(self.child.id()).ok().and_then(Pid::from_raw).unwrap();
+        kill_process(id, signal).unwrap();
+    }
+
+    /// What it has said on stderr so far.
+    pub(crate) fn said(&self) -> String {
+        self.said.lock().unwrap().clone()
+    }
+
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
+    /// Waits for its end.
+    pub(crate) fn wait(&mut self) -> ExitStatus {
+        until("a process ends", || self.has_ended());
+        self.child.wait().unwrap()
+    }
+
+    /// Waits for its end and checks the exit code.
+    #[track_caller]
+    pub(crate) fn expect(&mut self, code: i32) {
+        let found = self.wait();
+        assert_eq!(found.code(), Some(code), "{found}; stderr: {}", self.said());
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        // It has ended already, unless a test has failed.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Whether a process is alive: there, and not a zombie.
+pub(crate) fn is_alive(id: &str) -> bool {
+    !matches!(state(id), None | Some('Z' | 'X'))
+}
+
+/// The state letter of a process: `S` sleeping, `T` stopped.
+pub(crate) fn state(id: &str) -> Option<char> {
+    let status = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    status.rsplit_once(") ")?.1.chars().next()
+}
+
+/// Whether a signal is in one of a process's masks: `SigIgn`, `SigCgt`.
+pub(crate) fn has(id: &str, mask: &str, signal: Signal) -> bool {
+    let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
+    let mask = status.lines().find_map(|line| line.strip_prefix(mask)?.strip_prefix(':'));
+    let mask = u64::from_str_radix(mask.unwrap_or("0").trim(), 16).unwrap();
+    mask >> (signal.as_raw() - 1) & 1 == 1
+}

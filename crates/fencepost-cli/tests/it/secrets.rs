@@ -1,0 +1,47 @@
+//! A password in a URL is never shown.
+
+use crate::sandbox::Sandbox;
+
+const SECRET: &str = "geheim";
+
+#[test]
+fn a_password_is_never_printed() {
+    let sandbox = Sandbox::new();
+    let url = format!("redis://user:{SECRET}@localhost:1/0");
+    let bare = format!("{SECRET}@localhost");
+    for args in [
+        ["run", "--url", &url, "a", "true"].as_slice(),
+        &["run", "-v", "--url", &url, "a", "true"],
+        &["run", "--url", &bare, "a", "true"],
+        &["list", "--url", &url],
+        &["show", "a", "--url", &url],
+        &["list", "a", &url],
+        &["show", "a", &url],
+        &[&url],
+    ] {
+        let ran = sandbox.run(args).expect(125);
+        let said = ran.stdout() + &ran.stderr();
+        assert!(!said.contains(SECRET), "{args:?}: {said}");
+    }
+}
+
+#[test]
+fn help_does_not_show_what_is_in_the_environment() {
+    let sandbox = Sandbox::new();
+    for args in [["run", "--help"].as_slice(), &["list", "--help"], &["run", "--bogus"]] {
+        let url = format!("redis://user:{SECRET}@localhost");
+        let output = sandbox.fencepost(args).env("FENCEPOST_URL", url).output().unwrap();
+        let said = [output.stdout, output.stderr].concat();
+        assert!(!String::from_utf8_lossy(&said).contains(SECRET), "{args:?}");
+    }
+}
+
+#[test]
+fn a_url_file_is_named_and_not_quoted() {
+    let sandbox = Sandbox::new();
+    sandbox.write("url", &format!("redis://user:{SECRET}@localhost"));
+    let mut command = sandbox.fencepost(["list"]);
+    let output = command.env_remove("FENCEPOST_URL").env("FENCEPOST_URL_FILE", "url").output().unwrap();
+    assert_eq!(output.status.code(), Some(125));
+    assert!(!String::from_utf8_lossy(&output.stderr).contains(SECRET));
+}

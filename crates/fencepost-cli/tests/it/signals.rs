@@ -1,0 +1,88 @@
+//! Signals to fencepost are passed on to the command.
+
+use rustix::process::Signal;
+
+use crate::sandbox::{Running, Sandbox, has, is_alive, state, until};
+
+#[test]
+fn signals_are_passed_on_and_the_commands_answer_comes_back() {
+    let sandbox = Sandbox::new();
+    for (signal, name, code) in [
+        (Signal::HUP, "HUP", 11),
+        (Signal::INT, "INT", 12),
+        (Signal::QUIT, "QUIT", 13),
+        (Signal::TERM, "TERM", 14),
+        (Signal::USR1, "USR1", 15),
+        (Signal::USR2, "USR2", 16),
+        (Signal::WINCH, "WINCH", 17),
+    ] {
+        let ready = format!("ready-{name}");
+        let script = format!(
+            "trap 'exit {code}' {name}; echo x > {ready}; while [ -e locks.db ]; do sleep 0.02; done"
+        );
+        let mut running = sandbox.start(&["run", "a", "-c", &script]);
+        sandbox.line(&ready);
+        running.send(signal);
+        running.expect(code);
+        sandbox.assert_free("a");
+    }
+}
+
+#[test]
+fn a_command_that_does_not_mind_ends_by_the_signal() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > ready; exec sleep 60"]);
+    let command = sandbox.line("ready");
+    running.send(Signal::TERM);
+    running.expect(128 + 15);
+    assert!(!is_alive(&command));
+}
+
+#[test]
+fn stop_and_continue_are_passed_on() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > ready; exec sleep 60"]);
+    let command = sandbox.line("ready");
+    running.send(Signal::TSTP);
+    until("the command stands still", || state(&command) == Some('T'));
+    running.send(Signal::CONT);
+    until("the command goes on", || state(&command) == Some('S'));
+    running.send(Signal::TSTP);
+    until("the command stands still again", || state(&command) == Some('T'));
+    running.send(Signal::TERM);
+    running.expect(128 + 15);
+}
+
+#[test]
+fn a_signal_ignored_at_the_start_stays_ignored() {
+    let sandbox = Sandbox::new();
+    let binary = env!("CARGO_BIN_EXE_fencepost");
+    let script = "echo $$ > ready; while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done; exit 5";
+    let mut nohup = std::process::Command::new("sh");
+    nohup.args(["-c", "trap '' HUP; exec \"$0\" run a -c \"$1\"", binary, script]);
+    nohup.current_dir(sandbox.path("")).env("FENCEPOST_URL", sandbox.url());
+    let mut running = Running::start(&mut nohup);
+    let command = sandbox.line("ready");
+    for id in [command, running.id().to_string()] {
+        assert!(has(&id, "SigIgn", Signal::HUP));
+        assert!(!has(&id, "SigIgn", Signal::TERM));
+    }
+    running.send(Signal::HUP);
+    sandbox.let_go();
+    running.expect(5);
+}
+
+#[test]
+fn a_second_request_to_end_kills() {
+    let sandbox = Sandbox::new();
+    let script =
+        "trap 'echo x >> asked' INT TERM; echo x > ready; while [ -e locks.db ]; do sleep 0.02; done";
+    let mut running = sandbox.start(&["run", "a", "-c", script]);
+    sandbox.line("ready");
+    running.send(Signal::INT);
+    sandbox.line("asked");
+    assert!(!running.has_ended());
+    running.send(Signal::TERM);
+    running.expect(128 + 9);
+    sandbox.assert_free("a");
+}

@@ -1,0 +1,13 @@
+//! Everything that the storage in memory promises.
+
+mod bench;
+
+use bench::MemoryBench;
+use fencepost_testkit::{behavior_suite, state_machine};
+
+behavior_suite!(memory, MemoryBench::new);
+
+#[test]
+fn agrees_with_the_model() {
+    state_machine::check(1_000, MemoryBench::with_manual_clock);
+}

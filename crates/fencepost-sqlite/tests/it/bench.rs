@@ -1,0 +1,79 @@
+//! An SQLite file on the test bench.
+
+use std::future::Future;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex};
+
+use fencepost_core::{Backend, LockName, Result};
+use fencepost_testkit::{Leftovers, TestBench};
+use rusqlite::Connection;
+use tempfile::TempDir;
+
+/// A file of its own in a folder of its own.
+pub(crate) struct SqliteBench {
+    folder: TempDir,
+    /// While it is here it keeps everybody else from writing.
+    blocker: Mutex<Option<Connection>>,
+}
+
+impl SqliteBench {
+    pub(crate) fn new() -> Self {
+        Self { folder: tempfile::tempdir().expect("a folder"), blocker: Mutex::new(None) }
+    }
+
+    pub(crate) fn path(&self) -> PathBuf {
+        self.folder.path().join("locks.db")
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        self.folder.path()
+    }
+
+    /// The bare driver.
+    pub(crate) fn driver(&self) -> Connection {
+        let driver = Connection::open(self.path()).expect("the file opens");
+        driver.busy_timeout(fencepost_testkit::wait::PATIENCE).expect("it can wait");
+        driver
+    }
+
+    pub(crate) fn count(&self, table: &str) -> usize {
+        let sql = format!("SELECT count(*) FROM {table}");
+        self.driver().query_row(&sql, [], |row| row.get::<_, u32>(0)).expect("the table is there") as usize
+    }
+}
+
+impl TestBench for SqliteBench {
+    fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static {
+        let path = self.path();
+        async move { fencepost_sqlite::open(&path) }
+    }
+
+    async fn peek(&self) -> Leftovers {
+        Leftovers {
+            holders: self.count("holders"),
+            tickets: self.count("tickets"),
+            cells: self.count("cells"),
+            others: self.count("sightings"),
+        }
+    }
+
+    async fn steal(&self, name: &LockName) {
+        self.driver().execute("DELETE FROM holders WHERE name = ?1", [name.as_str()]).expect("it deletes");
+    }
+
+    async fn cut(&self) {
+        let blocker = self.driver();
+        blocker.execute_batch("BEGIN IMMEDIATE").expect("it waits for its turn");
+        *self.blocker.lock().unwrap() = Some(blocker);
+    }
+
+    async fn heal(&self) {
+        if let Some(blocker) = self.blocker.lock().unwrap().take() {
+            blocker.execute_batch("ROLLBACK").expect("nothing was written");
+        }
+    }
+
+    fn crowd(&self) -> usize {
+        1_000
+    }
+}

@@ -1,0 +1,99 @@
+//! Leases that another boot or machine has written: timed by the reader's own clock, never taken at once.
+
+use std::time::Duration;
+
+use fencepost_core::clock::Clock;
+use fencepost_core::{Client, LostReason};
+use fencepost_testkit::wait;
+
+use crate::bench::SqliteBench;
+use crate::puppet::Puppet;
+
+const TTL: Duration = Duration::from_millis(1500);
+
+async fn connected(bench: &SqliteBench) -> Client {
+    fencepost_sqlite::connect(bench.path().to_str().unwrap()).await.unwrap()
+}
+
+/// Makes all leases those of another clock, which shows a time long past.
+fn reboot(bench: &SqliteBench) {
+    let rows = bench.driver().execute("UPDATE holders SET clock = clock + 1, until_ns = 1", []).unwrap();
+    assert_eq!(rows, 1);
+}
+
+/// A holder that crashed with its machine: the row is there, nobody renews it.
+fn crashed_holder(bench: &SqliteBench) {
+    let mut holder = Puppet::new(bench);
+    holder.say(&format!("acquire a {}", TTL.as_millis()));
+    holder.hear("granted");
+    holder.kill();
+    reboot(bench);
+}
+
+/// Scenario 57.
+#[tokio::test]
+async fn a_lease_of_another_clock_is_waited_for_in_full() {
+    let bench = SqliteBench::new();
+    crashed_holder(&bench);
+    let client = connected(&bench).await;
+    let clock = Clock::system();
+    let first_seen = clock.now();
+    assert!(client.lock("a").try_acquire().await.unwrap().is_none(), "it was taken at once");
+    let guard = wait::within_patience("the lock", client.lock("a").acquire()).await.unwrap();
+    assert!(clock.now().since(first_seen) >= TTL, "it was taken early");
+    drop(guard);
+}
+
+#[tokio::test]
+async fn every_process_goes_on_from_the_first_sight() {
+    let bench = SqliteBench::new();
+    crashed_holder(&bench);
+    // Commands that only try, one after the other: none of them is there for a whole ttl.
+    wait::until("one of them to get it", async || {
+        let client = connected(&bench).await;
+        let got = client.lock("a").try_acquire().await.unwrap().is_some();
+        client.close().await;
+        got
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_holder_of_another_clock_that_lives_keeps_its_lock() {
+    let bench = SqliteBench::new();
+    let holder = connected(&bench).await;
+    let guard = holder.lock("a").ttl(TTL).acquire().await.unwrap();
+    let client = connected(&bench).await;
+    let clock = Clock::system();
+    let end = clock.now() + TTL * 3;
+    wait::until("three ttls to pass", async || {
+        // As if it had been renewed under another clock again and again.
+        bench.driver().execute("UPDATE holders SET clock = 1, until_ns = until_ns + 1", []).unwrap();
+        assert!(client.lock("a").try_acquire().await.unwrap().is_none(), "it was taken from a live holder");
+        clock.now() >= end
+    })
+    .await;
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
+async fn sightings_are_forgotten_with_what_was_seen() {
+    let bench = SqliteBench::new();
+    crashed_holder(&bench);
+    let client = connected(&bench).await;
+    client.lock("a").acquire().await.unwrap().release().await.unwrap();
+    wait::until("the sighting to be forgotten", async || {
+        client.lock("b").acquire().await.unwrap().release().await.unwrap();
+        bench.count("sightings") == 0
+    })
+    .await;
+}
+
+#[tokio::test]
+async fn a_stolen_row_is_noticed_at_the_next_renewal() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
+    bench.driver().execute("DELETE FROM holders", []).unwrap();
+    assert_eq!(wait::within_patience("the loss", guard.lost()).await, LostReason::NotHeld);
+}

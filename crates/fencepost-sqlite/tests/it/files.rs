@@ -1,0 +1,171 @@
+//! Files that are not what they should be: a clear error, and nothing lost.
+
+use std::os::unix::fs::PermissionsExt;
+use std::path::Path;
+use std::time::Duration;
+
+use fencepost_core::{Client, Error, ErrorKind, LostReason};
+use fencepost_sqlite::connect;
+use fencepost_testkit::{TestBench, wait};
+
+use crate::bench::SqliteBench;
+use crate::puppet::Puppet;
+
+async fn refused(path: &Path) -> Error {
+    connect(path.to_str().unwrap()).await.expect_err("it must be refused")
+}
+
+async fn connected(bench: &SqliteBench) -> Client {
+    connect(bench.path().to_str().unwrap()).await.expect("it connects")
+}
+
+#[tokio::test]
+async fn the_file_and_what_is_beside_it_are_private() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let mode = |name: &str| bench.folder().join(name).metadata().unwrap().permissions().mode() & 0o777;
+    for name in ["locks.db", "locks.db-wal", "locks.db-shm"] {
+        assert_eq!(mode(name), 0o600, "{name}");
+    }
+    assert_eq!(mode("locks.db-peers"), 0o700);
+    drop(guard);
+}
+
+#[tokio::test]
+async fn closing_leaves_no_socket_behind() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    client.lock("a").acquire().await.unwrap().release().await.unwrap();
+    client.close().await;
+    let beside = std::fs::read_dir(bench.folder().join("locks.db-peers")).unwrap();
+    let mut names: Vec<_> = beside.map(|entry| entry.unwrap().file_name().into_string().unwrap()).collect();
+    names.sort();
+    assert_eq!(names, ["gate", "turn"]);
+}
+
+#[tokio::test]
+async fn a_folder_is_refused() {
+    let bench = SqliteBench::new();
+    let error = refused(bench.folder()).await;
+    assert_eq!(error.kind(), ErrorKind::BadConfig);
+    assert!(error.to_string().contains("is a folder"), "{error}");
+}
+
+#[tokio::test]
+async fn a_missing_folder_is_named() {
+    let bench = SqliteBench::new();
+    let error = refused(&bench.folder().join("missing/locks.db")).await;
+    assert_eq!(error.kind(), ErrorKind::BadConfig);
+    assert!(error.to_string().contains("missing"), "{error}");
+    assert!(error.hint().is_some());
+}
+
+#[tokio::test]
+async fn what_is_no_database_is_refused_and_left_alone() {
+    let bench = SqliteBench::new();
+    let text = "just a diary, long enough to be taken for the header of a database".repeat(100);
+    std::fs::write(bench.path(), &text).unwrap();
+    let error = refused(&bench.path()).await;
+    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert_eq!(std::fs::read_to_string(bench.path()).unwrap(), text);
+}
+
+#[tokio::test]
+async fn another_programs_database_is_refused_and_left_alone() {
+    let bench = SqliteBench::new();
+    bench.driver().execute_batch("CREATE TABLE diary (day TEXT)").unwrap();
+    let error = refused(&bench.path()).await;
+    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert!(error.to_string().contains("another program"), "{error}");
+    assert_eq!(bench.count("sqlite_schema"), 1);
+}
+
+#[tokio::test]
+async fn a_newer_schema_is_refused_and_left_alone() {
+    let bench = SqliteBench::new();
+    connected(&bench).await.close().await;
+    bench.driver().execute_batch("PRAGMA user_version = 2").unwrap();
+    let error = refused(&bench.path()).await;
+    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert!(error.to_string().contains("schema 2"), "{error}");
+    assert!(error.hint().unwrap().contains("newer"));
+}
+
+#[tokio::test]
+async fn a_corrupt_database_is_an_error_not_a_lock() {
+    let bench = SqliteBench::new();
+    connected(&bench).await.close().await;
+    bench.driver().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)").unwrap();
+    let mut bytes = std::fs::read(bench.path()).unwrap();
+    bytes[4096..].fill(0xAA);
+    std::fs::write(bench.path(), bytes).unwrap();
+    let error = refused(&bench.path()).await;
+    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+}
+
+#[tokio::test]
+async fn a_file_that_cannot_be_written_is_denied() {
+    let bench = SqliteBench::new();
+    connected(&bench).await.close().await;
+    // Root may write to everything, except to what the file system itself protects; then there is nothing to see.
+    std::fs::set_permissions(bench.path(), std::fs::Permissions::from_mode(0o400)).unwrap();
+    let writable = std::fs::OpenOptions::new().write(true).open(bench.path()).is_ok();
+    let outcome = connect(bench.path().to_str().unwrap()).await;
+    assert_eq!(outcome.is_ok(), writable);
+    if let Err(error) = outcome {
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+    }
+}
+
+/// On a disk of one megabyte.
+#[test]
+fn a_full_disk_is_an_error_and_nothing_is_lost() {
+    let bench = SqliteBench::new();
+    let mut puppet = Puppet::on_a_small_disk(&bench);
+    puppet.say("acquire held 30000");
+    let token = puppet.hear("granted");
+    puppet.say("fill");
+    let error = puppet.hear("full");
+    assert!(error.starts_with("Storage"), "{error}");
+    assert!(error.contains("the disk is full"), "{error}");
+    puppet.say("valid");
+    assert_eq!(puppet.hear("valid"), "true");
+    puppet.say("holder held");
+    assert_eq!(puppet.hear("holder"), token);
+    // There is room again when the fillers are gone.
+    puppet.say("acquire other 30000");
+    puppet.hear("granted");
+}
+
+/// Scenario 41: whoever else writes is waited for.
+#[tokio::test]
+async fn a_foreign_writer_is_waited_for() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let foreign = bench.driver();
+    foreign.execute_batch("BEGIN IMMEDIATE").unwrap();
+    let taking = tokio::spawn({
+        let lock = client.lock("a").ttl(Duration::from_secs(30));
+        async move { lock.acquire().await }
+    });
+    wait::passes(Duration::from_millis(300)).await;
+    assert!(!taking.is_finished());
+    foreign.execute_batch("COMMIT").unwrap();
+    taking.await.unwrap().unwrap().release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_removed_file_loses_its_locks() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let guard = client.lock("a").ttl(bench.ttl()).acquire().await.unwrap();
+    std::fs::remove_file(bench.path()).unwrap();
+    let reason = wait::within_patience("the guard to be lost", guard.lost()).await;
+    assert_eq!(reason, LostReason::NotHeld);
+    let error = client.lock("b").acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert!(error.to_string().contains("removed or replaced"), "{error}");
+    let again = connected(&bench).await;
+    again.lock("a").acquire().await.unwrap().release().await.unwrap();
+}

@@ -1,0 +1,139 @@
+//! Between processes: crashes, stops, and clean exits.
+
+use std::time::Duration;
+
+use fencepost_core::Client;
+use fencepost_testkit::wait;
+
+use crate::bench::SqliteBench;
+use crate::puppet::Puppet;
+
+/// Far longer than a test may take: if a test had to wait for it, it would fail.
+const AN_HOUR: &str = "3600000";
+
+async fn connected(bench: &SqliteBench) -> Client {
+    fencepost_sqlite::connect(bench.path().to_str().unwrap()).await.unwrap()
+}
+
+async fn waiters(client: &Client, count: usize) {
+    wait::until(&format!("{count} to wait"), async || client.inspect("a").await.unwrap().waiters == count)
+        .await;
+}
+
+#[tokio::test]
+async fn a_killed_holders_lock_is_free_after_its_ttl() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let mut holder = Puppet::new(&bench);
+    holder.say("acquire a 1000");
+    let token: u64 = holder.hear("granted").parse().unwrap();
+    holder.kill();
+    let guard = wait::within_patience("the lock", client.lock("a").acquire()).await.unwrap();
+    assert!(guard.token().get() > token);
+}
+
+#[tokio::test]
+async fn a_clean_exit_hands_over() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let mut holder = Puppet::new(&bench);
+    holder.say(&format!("acquire a {AN_HOUR}"));
+    holder.hear("granted");
+    let waiting = tokio::spawn({
+        let lock = client.lock("a");
+        async move { lock.acquire().await }
+    });
+    waiters(&client, 1).await;
+    holder.let_go();
+    let guard = wait::within_patience("the lock", waiting).await.unwrap().unwrap();
+    assert!(guard.is_valid());
+}
+
+#[tokio::test]
+async fn a_release_wakes_the_next_process() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let mut next = Puppet::new(&bench);
+    next.say(&format!("acquire a {AN_HOUR}"));
+    waiters(&client, 1).await;
+    let token = guard.token().get();
+    guard.release().await.unwrap();
+    assert!(next.hear("granted").parse::<u64>().unwrap() > token);
+}
+
+/// Scenario 38.
+#[tokio::test]
+async fn a_waiter_that_died_costs_nobody_a_ttl() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let mut first = Puppet::new(&bench);
+    first.say(&format!("acquire a {AN_HOUR}"));
+    waiters(&client, 1).await;
+    let mut second = Puppet::new(&bench);
+    second.say(&format!("acquire a {AN_HOUR}"));
+    waiters(&client, 2).await;
+    first.kill();
+    guard.release().await.unwrap();
+    second.hear("granted");
+}
+
+/// Scenario 51: the ticket of the first waiter would live for an hour.
+#[tokio::test]
+async fn holder_and_first_waiter_die_together() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let mut holder = Puppet::new(&bench);
+    holder.say("acquire a 1000");
+    holder.hear("granted");
+    let mut first = Puppet::new(&bench);
+    first.say(&format!("acquire a {AN_HOUR}"));
+    waiters(&client, 1).await;
+    let second = tokio::spawn({
+        let lock = client.lock("a").ttl(Duration::from_secs(3));
+        async move { lock.acquire().await }
+    });
+    waiters(&client, 2).await;
+    holder.kill();
+    first.kill();
+    drop(wait::within_patience("the lock", second).await.unwrap().unwrap());
+}
+
+/// Scenario 45: what was handed to a stopped process is given back, and never shown.
+#[tokio::test]
+async fn a_stopped_waiter_does_not_show_an_old_grant() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let mut stopped = Puppet::new(&bench);
+    stopped.say("acquire a 1000");
+    waiters(&client, 1).await;
+    stopped.stop().await;
+    guard.release().await.unwrap();
+    // It was handed over to the stopped process, whose lease must end first.
+    let later = wait::within_patience("the lock", client.lock("a").acquire()).await.unwrap();
+    stopped.go_on();
+    waiters(&client, 1).await;
+    assert!(stopped.is_silent(), "it has shown a grant that was over");
+    let token = later.token().get();
+    later.release().await.unwrap();
+    assert!(stopped.hear("granted").parse::<u64>().unwrap() > token);
+}
+
+/// Scenario 41: no busy error reaches anybody, and no update is lost.
+#[tokio::test]
+async fn eight_processes_count_together() {
+    let bench = SqliteBench::new();
+    let file = bench.folder().join("counter");
+    std::fs::write(&file, "0").unwrap();
+    let mut puppets: Vec<Puppet> = (0..8).map(|_| Puppet::new(&bench)).collect();
+    for puppet in &mut puppets {
+        puppet.say(&format!("count a 50 {}", file.display()));
+    }
+    for puppet in &puppets {
+        puppet.hear("counted");
+    }
+    assert_eq!(std::fs::read_to_string(&file).unwrap(), "400");
+    assert_eq!((bench.count("holders"), bench.count("tickets")), (0, 0));
+}

@@ -1,0 +1,167 @@
+//! Looking at locks, and breaking them.
+
+use fencepost_core::backend::{Op, Reply};
+use fencepost_core::{Client, ErrorKind, FencingToken, Guard, LostReason, Mode, Page};
+
+use super::{Bare, LONG, attempt, granted, hold, in_line, name, refused, waiting};
+use crate::bench::TestBench;
+use crate::wait;
+
+async fn names(client: &Client, prefix: &str) -> Vec<String> {
+    let page = client.list(prefix, Page { after: None, limit: 100 }).await.expect("locks can be listed");
+    assert_eq!(page.next, None);
+    page.locks.into_iter().map(|lock| lock.name.as_str().to_owned()).collect()
+}
+
+/// Inspecting shows who holds a lock and who waits for it, as they introduce themselves.
+pub async fn inspect_shows_holders_and_the_line<B: TestBench>(bench: &B) {
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let lock = ours.lock("a").ttl(LONG).label("ours").meta("job", "17").meta("why", "test");
+    let guard = hold(&lock).await;
+    let waiter = waiting(theirs.lock("a").ttl(LONG).label("theirs").mode(Mode::Shared));
+    in_line(&theirs, "a", 1).await;
+    let state = theirs.inspect("a").await.unwrap();
+    assert_eq!((state.name.as_str(), state.holders.len(), state.waiters), ("a", 1, 1));
+    let holder = &state.holders[0];
+    assert_eq!((holder.token, holder.mode), (guard.token(), Mode::Exclusive));
+    assert_eq!((&*holder.label, guard.label()), ("ours", "ours"));
+    assert_eq!(*holder.meta, [("job".into(), "17".into()), ("why".into(), "test".into())]);
+    assert!(holder.ttl >= LONG && holder.expires_in <= holder.ttl && holder.expires_in > LONG / 2);
+    assert!(holder.held_for < LONG);
+    assert_eq!((&*state.line[0].label, state.line[0].mode), ("theirs", Mode::Shared));
+    guard.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+    assert!(theirs.inspect("a").await.unwrap().is_idle());
+}
+
+/// A lock that nobody uses is idle, and looking at it leaves nothing behind.
+pub async fn looking_leaves_nothing_behind<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    assert!(client.inspect("nobody knows it").await.unwrap().is_idle());
+    assert!(client.read_cell("nobody knows it").await.unwrap().is_none());
+    let error = refused(client.break_lock("nobody knows it", FencingToken::new(1)).await);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert_eq!(names(&client, "").await, Vec::<String>::new());
+    assert!(bench.peek().await.is_none());
+}
+
+/// The list has the locks in use, in the order of their names, a page at a time.
+pub async fn a_list_comes_in_pages<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let all: Vec<String> = (0..7).map(|number| format!("job/{number}")).collect();
+    let mut guards: Vec<Guard> = Vec::new();
+    for name in all.iter().rev() {
+        guards.push(hold(&client.lock(name)).await);
+    }
+    let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
+    loop {
+        let page = client.list("job/", Page { after, limit: 3 }).await.unwrap();
+        assert!(page.locks.len() <= 3);
+        seen.extend(page.locks.iter().map(|lock| lock.name.as_str().to_owned()));
+        pages += 1;
+        after = page.next;
+        if after.is_none() {
+            break;
+        }
+    }
+    assert_eq!((seen, pages), (all, 3));
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    assert_eq!(names(&client, "").await, Vec::<String>::new());
+}
+
+/// A prefix means itself, whatever the storage's own patterns mean by it.
+pub async fn a_prefix_means_itself<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let all = ["A", "a", "a%", "a%b", "a*", "a/b", "a[b]", "a_b", "axb", "ä", "\u{10ffff}"];
+    let mut guards = Vec::new();
+    for name in all {
+        guards.push(hold(&client.lock(name)).await);
+    }
+    assert_eq!(names(&client, "").await, all);
+    assert_eq!(names(&client, "a%").await, ["a%", "a%b"]);
+    assert_eq!(names(&client, "a_").await, ["a_b"]);
+    assert_eq!(names(&client, "a*").await, ["a*"]);
+    assert_eq!(names(&client, "a[").await, ["a[b]"]);
+    assert_eq!(names(&client, "a/").await, ["a/b"]);
+    assert_eq!(names(&client, "A").await, ["A"]);
+    assert_eq!(names(&client, "ä").await, ["ä"]);
+    assert_eq!(names(&client, "\u{10ffff}").await, ["\u{10ffff}"]);
+    assert_eq!(names(&client, "'").await, Vec::<String>::new());
+}
+
+/// A lock that is only waited for is in the list too.
+pub async fn a_list_shows_holders_and_waiters<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let a = hold(&client.lock("a").ttl(LONG)).await;
+    let waiter = waiting(client.lock_all(["a", "b"]).ttl(LONG));
+    in_line(&client, "b", 1).await;
+    let page = client.list("", Page { after: None, limit: 10 }).await.unwrap();
+    let seen: Vec<_> =
+        page.locks.iter().map(|lock| (lock.name.as_str(), lock.holders.len(), lock.waiters)).collect();
+    assert_eq!(seen, [("a", 1, 1), ("b", 0, 1)]);
+    a.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+}
+
+/// Breaking takes the lock from its holder, who learns of it, and gives it to the next in line.
+pub async fn a_broken_holder_learns_of_it<B: TestBench>(bench: &B) {
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let guard = hold(&ours.lock("a").ttl(LONG)).await;
+    let waiter = waiting(theirs.lock("a").ttl(LONG));
+    in_line(&theirs, "a", 1).await;
+    let token = theirs.inspect("a").await.unwrap().holders[0].token;
+    theirs.break_lock("a", token).await.unwrap();
+    assert_eq!(wait::within_patience("the holder learns", guard.lost()).await, LostReason::Broken);
+    assert!(!guard.is_valid());
+    let next = granted(waiter).await;
+    assert!(next.token() > token);
+    assert_eq!(refused(guard.release().await).lost_reason(), Some(LostReason::Broken));
+    assert!(next.is_valid());
+    next.release().await.unwrap();
+}
+
+/// Whoever was to be broken is gone: the lock of the next is left alone.
+pub async fn break_is_refused_when_the_token_moved_on<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let old = hold(&client.lock("a").ttl(LONG)).await;
+    let token = old.token();
+    old.release().await.unwrap();
+    let error = refused(client.break_lock("a", token).await);
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.hint().is_some());
+    let next = hold(&client.lock("a").ttl(LONG)).await;
+    assert_eq!(refused(client.break_lock("a", token).await).kind(), ErrorKind::Conflict);
+    let future = FencingToken::new(next.token().get() + 1);
+    assert_eq!(refused(client.break_lock("a", future).await).kind(), ErrorKind::Conflict);
+    assert!(next.is_valid());
+    assert_eq!(client.inspect("a").await.unwrap().holders[0].token, next.token());
+    next.release().await.unwrap();
+}
+
+/// A holder that nobody can tell finds out by its next renewal.
+pub async fn a_deaf_broken_holder_finds_out_by_its_renewal<B: TestBench>(bench: &B) {
+    let (deaf, proxy) = bench.proxied().await;
+    proxy.lose_pushes();
+    let guard = hold(&deaf.lock("a").ttl(bench.ttl())).await;
+    bench.client().await.break_lock("a", guard.token()).await.unwrap();
+    let reason = wait::within_patience("the holder finds out", guard.lost()).await;
+    assert_eq!(reason, LostReason::NotHeld);
+}
+
+/// One of several readers is broken; the others stay.
+pub async fn one_of_several_readers_is_broken<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let client = bench.client().await;
+    let reading = client.lock("a").ttl(LONG).mode(Mode::Shared);
+    let (one, two) = (hold(&reading).await, hold(&reading).await);
+    let broken = Op::Break { name: name("a"), token: one.token() };
+    assert_eq!(bare.execute(broken.clone()).await, Reply::Released);
+    assert_eq!(bare.execute(broken).await, Reply::NotHeld);
+    assert_eq!(one.lost().await, LostReason::Broken);
+    assert!(two.is_valid());
+    assert_eq!(client.inspect("a").await.unwrap().holders.len(), 1);
+    assert_eq!(bare.execute(Op::Check(attempt(&["a"], LONG))).await, Reply::NoTicket);
+    bare.close().await;
+}

@@ -1,0 +1,105 @@
+//! Many operations in one flight: each for itself, answered in order.
+
+use std::sync::Arc;
+
+use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::{Attempt, ErrorKind, Grant, Keep, Mode, Rule};
+
+use super::{Bare, LONG, attempt, attempt_as, award, hold, name};
+use crate::bench::TestBench;
+
+/// Answers come in the order of the operations, one for each.
+pub async fn answers_come_in_order<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let attempts: Vec<_> = (0..100).map(|number| attempt(&[&format!("lock/{number}")], LONG)).collect();
+    let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), queue: Queue::Never };
+    let flights = attempts.chunks(bare.backend.info().batch);
+    let mut grants = Vec::new();
+    for flight in flights {
+        let replies = bare.backend.execute(flight.iter().map(ask).collect()).await;
+        assert_eq!(replies.len(), flight.len());
+        let awards = replies.into_iter().map(|reply| award(&reply.unwrap()));
+        grants.extend(flight.iter().cloned().zip(awards).map(|(attempt, award)| Grant { attempt, award }));
+    }
+    for (number, grant) in grants.iter().enumerate() {
+        let state = bare.backend.inspect(&name(&format!("lock/{number}"))).await.unwrap();
+        assert_eq!(state.holders[0].token, grant.award.token);
+    }
+    for flight in grants.chunks(bare.backend.info().batch) {
+        let replies = bare.backend.execute(flight.iter().cloned().map(Op::Release).collect()).await;
+        assert!(replies.into_iter().all(|reply| reply.unwrap() == Reply::Released));
+    }
+    bare.close().await;
+}
+
+/// Every kind of operation may travel with every other, and sees what those before it did.
+pub async fn operations_of_one_flight_see_each_other<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let grant = bare.hold(&attempt(&["a"], LONG)).await;
+    let next = attempt(&["a"], LONG);
+    let replies = bare
+        .backend
+        .execute(vec![
+            Op::Acquire { attempt: next.clone(), queue: Queue::Never },
+            Op::Acquire { attempt: next.clone(), queue: Queue::Join },
+            Op::WriteCell { grant: grant.clone(), name: name("a"), bytes: [7].into(), keep: Keep::WhileHeld },
+            Op::Renew(grant.clone()),
+            Op::Release(grant),
+            Op::ReadCell(name("a")),
+            Op::Check(next.clone()),
+        ])
+        .await;
+    let replies: Vec<Reply> = replies.into_iter().map(Result::unwrap).collect();
+    assert_eq!(replies[0], Reply::Busy);
+    assert!(matches!(replies[1], Reply::Waiting { .. }));
+    assert_eq!(replies[2], Reply::Written);
+    assert!(matches!(replies[3], Reply::Renewed { .. }));
+    assert_eq!(replies[4..6], [Reply::Released, Reply::Cell(None)]);
+    let grant = Grant { attempt: next, award: award(&replies[6]) };
+    assert_eq!(bare.execute(Op::Release(grant)).await, Reply::Released);
+    bare.close().await;
+}
+
+/// One operation that fails does not keep the others of its flight from succeeding.
+pub async fn one_failing_operation_does_not_fail_the_others<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let client = bench.client().await;
+    let semaphore = hold(&client.lock("b").ttl(LONG).mode(Mode::Slots { of: 2 })).await;
+    let (a, c) = (attempt(&["a"], LONG), attempt(&["c"], LONG));
+    let conflict = attempt_as(&["b"], Mode::Slots { of: 3 }, Rule::All, LONG);
+    let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), queue: Queue::Join };
+    let mut replies = bare.backend.execute(vec![ask(&a), ask(&conflict), ask(&c)]).await;
+    let failed = replies.remove(1).unwrap_err();
+    assert_eq!(failed.kind(), ErrorKind::Conflict);
+    for (attempt, reply) in [a, c].into_iter().zip(replies) {
+        let grant = Grant { attempt, award: award(&reply.unwrap()) };
+        assert_eq!(bare.execute(Op::Release(grant)).await, Reply::Released);
+    }
+    semaphore.release().await.unwrap();
+    bare.close().await;
+}
+
+/// An empty flight is answered by nothing.
+pub async fn an_empty_flight_is_answered_by_nothing<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    assert!(bare.backend.execute(Vec::new()).await.is_empty());
+    bare.close().await;
+}
+
+/// Many tasks of one client at once get their own answers.
+pub async fn many_tasks_get_their_own_answers<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let tasks: Vec<_> = (0..200)
+        .map(|number| {
+            let lock = client.lock(format!("lock/{number}")).ttl(LONG);
+            tokio::spawn(async move {
+                let guard = lock.try_acquire().await.unwrap().expect("nobody else wants it");
+                assert_eq!(guard.name().as_str(), format!("lock/{number}"));
+                guard.release().await.unwrap();
+            })
+        })
+        .collect();
+    for task in tasks {
+        task.await.unwrap();
+    }
+}

@@ -1,0 +1,210 @@
+//! Every public future may be dropped at any point: after each poll, with more or less time for what is under way.
+//! Afterwards the storage must be clean.
+
+use std::future::{Future, poll_fn};
+use std::task::Poll;
+
+use fencepost_core::{Client, Keep, LostReason, Page};
+use futures_util::FutureExt;
+
+use super::{LONG, granted, hold, in_line, until_free, waiting};
+use crate::bench::TestBench;
+use crate::wait;
+
+/// How long to linger before the drop, in turns of the runtime: the answer may come meanwhile, and nobody looks.
+const LINGER: [usize; 4] = [0, 1, 20, 400];
+
+/// Polls the future so many times, each time that it is woken, lingers, and drops it; its output if it was ready.
+async fn abandon<F: Future>(future: F, polls: usize, linger: usize) -> Option<F::Output> {
+    let mut future = Box::pin(future);
+    let mut left = polls;
+    let out = poll_fn(|cx| {
+        if left == 0 {
+            return Poll::Ready(None);
+        }
+        left -= 1;
+        match future.as_mut().poll(cx) {
+            Poll::Ready(out) => Poll::Ready(Some(out)),
+            Poll::Pending if left == 0 => Poll::Ready(None),
+            Poll::Pending => Poll::Pending,
+        }
+    });
+    let out = out.await;
+    for _ in 0..linger {
+        tokio::task::yield_now().await;
+    }
+    out
+}
+
+/// Makes the future again and again and drops it a poll later each time, until it is ready before the drop.
+async fn at_every_point<F: Future>(mut make: impl AsyncFnMut() -> F, mut afterwards: impl AsyncFnMut()) {
+    for linger in LINGER {
+        for polls in 0.. {
+            let future = make().await;
+            let out = abandon(future, polls, linger).await;
+            let ready = out.is_some();
+            drop(out);
+            afterwards().await;
+            if ready {
+                break;
+            }
+        }
+    }
+}
+
+/// A try that is dropped takes nothing.
+pub async fn a_dropped_try_takes_nothing<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let lock = client.lock("a").ttl(LONG);
+    at_every_point(async || lock.try_acquire(), async || until_free(&client, "a").await).await;
+}
+
+/// An acquire that is dropped takes nothing.
+pub async fn a_dropped_acquire_takes_nothing<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let lock = client.lock_all(["a", "b"]).ttl(LONG);
+    at_every_point(
+        async || lock.acquire(),
+        async || {
+            until_free(&client, "a").await;
+            until_free(&client, "b").await;
+        },
+    )
+    .await;
+}
+
+/// An acquire that is dropped on its way into the line leaves no ticket.
+pub async fn a_dropped_waiter_leaves_no_ticket<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let lock = client.lock("a").ttl(LONG);
+    for _ in 0..5 {
+        for linger in LINGER {
+            assert!(abandon(lock.acquire(), 1, linger).await.is_none());
+        }
+    }
+    in_line(&client, "a", 0).await;
+    assert!(guard.is_valid());
+    guard.release().await.unwrap();
+}
+
+/// A waiter that is dropped while the lock is handed to it gives it back.
+pub async fn a_waiter_dropped_at_its_turn_gives_it_back<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let lock = client.lock("a").ttl(LONG);
+    for _ in 0..3 {
+        for linger in LINGER {
+            let guard = hold(&lock).await;
+            let mut waiter = Box::pin(lock.acquire());
+            assert!((&mut waiter).now_or_never().is_none());
+            in_line(&client, "a", 1).await;
+            guard.release().await.unwrap();
+            abandon(std::future::pending::<()>(), 0, linger).await;
+            drop(waiter);
+            until_free(&client, "a").await;
+        }
+    }
+}
+
+/// Scenario 25: a release that is dropped goes on.
+pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let lock = client.lock("a").ttl(LONG);
+    // Polled once at least: before that the guard is only dropped.
+    let release = async || hold(&lock).await.release();
+    at_every_point(release, async || until_free(&client, "a").await).await;
+}
+
+/// Reading and looking may be dropped at any point, and so may the writing of a cell: the lock stays held.
+pub async fn questions_may_be_dropped<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let still_held = async || assert!(guard.is_valid());
+    at_every_point(async || guard.write_cell(*b"value", Keep::WhileHeld), still_held).await;
+    at_every_point(async || guard.read_cell(), still_held).await;
+    at_every_point(async || client.read_cell("a"), still_held).await;
+    at_every_point(async || client.inspect("a"), still_held).await;
+    at_every_point(async || client.list("", Page { after: None, limit: 9 }), still_held).await;
+    assert_eq!(&*guard.read_cell().await.unwrap().unwrap().bytes, b"value");
+    guard.release().await.unwrap();
+}
+
+/// Breaking that is dropped has broken the lock or has not; both are whole.
+pub async fn a_dropped_break_is_done_or_not<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    for linger in LINGER {
+        for polls in 0..3 {
+            let guard = hold(&client.lock("a").ttl(LONG)).await;
+            abandon(client.break_lock("a", guard.token()), polls, linger).await;
+            match guard.release().await {
+                Ok(()) => {}
+                Err(error) => {
+                    assert!(matches!(error.lost_reason(), Some(LostReason::Broken | LostReason::NotHeld)))
+                }
+            }
+            until_free(&client, "a").await;
+        }
+    }
+}
+
+/// Dropping the wait for a loss loses nothing.
+pub async fn the_wait_for_a_loss_may_be_dropped<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    for linger in LINGER {
+        assert!(abandon(guard.lost(), 1, linger).await.is_none());
+    }
+    assert!(guard.is_valid());
+    client.break_lock("a", guard.token()).await.unwrap();
+    assert_eq!(guard.lost().await, LostReason::Broken);
+}
+
+/// `run` that is dropped drops the work with it and gives the lock back.
+pub async fn a_dropped_run_gives_the_lock_back<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let lock = client.lock("a").ttl(LONG);
+    let run = async || {
+        lock.run(async |_| {
+            for _ in 0..5 {
+                tokio::task::yield_now().await;
+            }
+        })
+    };
+    at_every_point(run, async || until_free(&client, "a").await).await;
+}
+
+/// A closing that is dropped goes on.
+pub async fn a_dropped_closing_goes_on<B: TestBench>(bench: &B) {
+    let observer = bench.client().await;
+    for linger in LINGER {
+        let client = bench.client().await;
+        let guard = hold(&client.lock("a").ttl(LONG)).await;
+        abandon(client.close(), 1, linger).await;
+        assert_eq!(wait::within_patience("the closing goes on", guard.lost()).await, LostReason::Closed);
+        until_free(&observer, "a").await;
+    }
+}
+
+/// Connecting that is dropped leaves nothing behind.
+pub async fn a_dropped_connect_leaves_nothing<B: TestBench>(bench: &B) {
+    at_every_point(async || Client::connect_with(bench.connect()), async || {}).await;
+    drop(hold(&bench.client().await.lock("a")).await);
+}
+
+/// Many waiters come and go at once; whoever stays is served.
+pub async fn whoever_stays_is_served<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let waiters: Vec<_> = (0..40).map(|_| waiting(client.lock("a").ttl(LONG))).collect();
+    in_line(&client, "a", 40).await;
+    let release = tokio::spawn(guard.release());
+    let (leaving, staying): (Vec<_>, Vec<_>) =
+        waiters.into_iter().enumerate().partition(|(at, _)| at % 2 == 0);
+    for (_, waiter) in &leaving {
+        waiter.abort();
+    }
+    for (_, waiter) in staying {
+        granted(waiter).await.release().await.unwrap();
+    }
+    release.await.unwrap().unwrap();
+}

@@ -1,0 +1,131 @@
+//! The bare contract of a storage, operation by operation: what resends, late arrivals and strangers do.
+
+use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::{Grant, Mode, Rule};
+
+use super::{Bare, LONG, attempt, attempt_as, award, is_held, name};
+use crate::bench::TestBench;
+
+async fn release(bare: &Bare, grant: Grant) {
+    assert_eq!(bare.execute(Op::Release(grant)).await, Reply::Released);
+}
+
+/// An acquire that is sent again is the same grant, or the same place in line.
+pub async fn acquire_is_idempotent<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let holder = attempt(&["a", "b"], LONG);
+    let grant = bare.hold(&holder).await;
+    for queue in [Queue::Never, Queue::Join] {
+        assert_eq!(award(&bare.acquire(&holder, queue).await), grant.award);
+    }
+    let waiter = attempt(&["a"], LONG);
+    for _ in 0..3 {
+        assert!(matches!(bare.acquire(&waiter, Queue::Join).await, Reply::Waiting { .. }));
+    }
+    let state = bare.backend.inspect(&name("a")).await.unwrap();
+    assert_eq!((state.holders.len(), state.waiters), (1, 1));
+    release(&bare, grant).await;
+    let grant = Grant { attempt: waiter.clone(), award: award(&bare.acquire(&waiter, Queue::Join).await) };
+    release(&bare, grant).await;
+    bare.close().await;
+}
+
+/// Scenario 50: an acquire that arrives after its owner has left does nothing.
+pub async fn late_acquire_is_defeated<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let late = attempt(&["a"], bench.ttl());
+    assert_eq!(bare.execute(Op::Leave(late.clone())).await, Reply::Left);
+    assert_eq!(bare.acquire(&late, Queue::Never).await, Reply::Busy);
+    assert_eq!(bare.acquire(&late, Queue::Join).await, Reply::Busy);
+    assert_eq!(bare.execute(Op::Check(late.clone())).await, Reply::NoTicket);
+    assert_eq!(bare.execute(Op::Leave(late)).await, Reply::Left);
+    assert!(bare.backend.inspect(&name("a")).await.unwrap().is_idle());
+    let other = bare.hold(&attempt(&["a"], LONG)).await;
+    release(&bare, other).await;
+    bare.close().await;
+}
+
+/// Whoever leaves after it was granted is told so, and holds the lock still.
+pub async fn leaving_too_late_changes_nothing<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let holder = bare.hold(&attempt(&["a"], LONG)).await;
+    let waiter = attempt(&["a"], LONG);
+    assert!(matches!(bare.acquire(&waiter, Queue::Join).await, Reply::Waiting { .. }));
+    release(&bare, holder).await;
+    let given = match bare.execute(Op::Leave(waiter.clone())).await {
+        Reply::HadBeenGranted(award) => Grant { attempt: waiter.clone(), award },
+        other => panic!("it holds the lock: {other:?}"),
+    };
+    assert_eq!(award(&bare.execute(Op::Leave(waiter)).await), given.award);
+    assert_eq!(bare.execute(Op::Renew(given.clone())).await, Reply::Renewed { ttl: given.award.ttl });
+    release(&bare, given).await;
+    bare.close().await;
+}
+
+/// Leaving the line is leaving: the next is served, and a check finds no ticket.
+pub async fn leaving_gives_up_the_place<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let holder = bare.hold(&attempt(&["a"], LONG)).await;
+    let (leaving, staying) = (attempt(&["a"], bench.ttl()), attempt(&["a"], LONG));
+    for attempt in [&leaving, &staying] {
+        assert!(matches!(bare.acquire(attempt, Queue::Join).await, Reply::Waiting { .. }));
+    }
+    assert_eq!(bare.execute(Op::Leave(leaving.clone())).await, Reply::Left);
+    assert_eq!(bare.execute(Op::Check(leaving)).await, Reply::NoTicket);
+    release(&bare, holder).await;
+    let grant = Grant { attempt: staying.clone(), award: award(&bare.execute(Op::Check(staying)).await) };
+    release(&bare, grant).await;
+    bare.close().await;
+}
+
+/// A check is a heartbeat and a claim: it answers "waiting", then the grant, the same one as often as it is asked.
+pub async fn a_check_is_answered_with_the_grant<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let holder = bare.hold(&attempt(&["a"], LONG)).await;
+    let waiter = attempt(&["a"], LONG);
+    assert_eq!(bare.execute(Op::Check(waiter.clone())).await, Reply::NoTicket);
+    assert!(matches!(bare.acquire(&waiter, Queue::Join).await, Reply::Waiting { .. }));
+    assert!(matches!(bare.execute(Op::Check(waiter.clone())).await, Reply::Waiting { .. }));
+    release(&bare, holder).await;
+    let first = award(&bare.execute(Op::Check(waiter.clone())).await);
+    assert_eq!(award(&bare.execute(Op::Check(waiter.clone())).await), first);
+    release(&bare, Grant { attempt: waiter, award: first }).await;
+    bare.close().await;
+}
+
+/// A waiter is told when it is worth looking again: not before the leases ahead of it can have ended.
+pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let holder = bare.hold(&attempt(&["a"], LONG)).await;
+    let waiter = attempt(&["a"], LONG);
+    let Reply::Waiting { turn_in } = bare.acquire(&waiter, Queue::Join).await else { panic!("it waits") };
+    assert!(turn_in > LONG / 2 && turn_in <= holder.award.ttl, "{turn_in:?}");
+    assert_eq!(bare.execute(Op::Leave(waiter)).await, Reply::Left);
+    release(&bare, holder).await;
+    bare.close().await;
+}
+
+/// A try never joins the line, and never takes what others wait for.
+pub async fn a_try_leaves_no_trace<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let holder = bare.hold(&attempt(&["a"], LONG)).await;
+    let tried = attempt_as(&["a", "b"], Mode::Exclusive, Rule::All, LONG);
+    assert_eq!(bare.acquire(&tried, Queue::Never).await, Reply::Busy);
+    assert_eq!(bare.backend.inspect(&name("a")).await.unwrap().waiters, 0);
+    assert!(bare.backend.inspect(&name("b")).await.unwrap().is_idle());
+    assert_eq!(bare.execute(Op::Check(tried)).await, Reply::NoTicket);
+    release(&bare, holder).await;
+    bare.close().await;
+}
+
+/// A storage says what it is, the same every time.
+pub async fn a_storage_says_what_it_is<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let (info, again) = (bare.backend.info(), bare.backend.info());
+    assert_eq!((info.scheme, info.storage_id), (again.scheme, again.storage_id));
+    assert!(info.min_ttl <= bench.ttl() && info.max_ttl >= LONG);
+    assert!(info.flights >= 1 && info.batch >= 1);
+    assert!(info.location.starts_with(info.scheme));
+    assert!(!is_held(&bench.client().await, "a").await);
+    bare.close().await;
+}

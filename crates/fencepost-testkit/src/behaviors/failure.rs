@@ -1,0 +1,222 @@
+//! A storage that is away, and what is lost by it and what is not.
+
+use std::time::Duration;
+
+use fencepost_core::backend::Reply;
+use fencepost_core::clock::Clock;
+use fencepost_core::{ErrorKind, LostReason};
+
+use super::{LONG, granted, hold, in_line, is_held, line_up, name, refused, until_free, waiting};
+use crate::bench::TestBench;
+use crate::proxy::OpKind;
+use crate::wait;
+
+/// The storage is away for less than half a lease: nobody notices.
+pub async fn a_short_absence_goes_unnoticed<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let ttl = bench.ttl() * 4;
+    let guard = hold(&client.lock("a").ttl(ttl)).await;
+    bench.cut().await;
+    wait::until("a renewal has failed", async || guard.remaining() < ttl * 6 / 10).await;
+    bench.heal().await;
+    wait::until("it is renewed again", async || guard.remaining() > ttl * 9 / 10).await;
+    assert_eq!(guard.lost_reason(), None);
+    guard.release().await.unwrap();
+}
+
+/// The storage is away for longer than the lease: the lock is lost at its deadline, and for ever.
+pub async fn a_long_absence_loses_the_lock_for_ever<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let clock = Clock::system();
+    let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
+    let share = guard.share();
+    bench.cut().await;
+    let latest = clock.now() + guard.ttl();
+    let reason = wait::within_patience("the lock is lost", guard.lost()).await;
+    assert_eq!(reason, LostReason::Expired);
+    assert!(!share.is_valid());
+    bench.heal().await;
+    wait::until("its time is over", async || clock.now() > latest).await;
+    let again = hold(&client.lock("a").ttl(LONG)).await;
+    assert!(!guard.is_valid() && guard.remaining().is_zero());
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    assert!(again.is_valid());
+    drop(share);
+    let error = refused(guard.release().await);
+    assert_eq!(error.lost_reason(), Some(LostReason::Expired));
+    assert!(again.is_valid() && is_held(&client, "a").await);
+}
+
+/// Waiters keep their places while the storage is away for less than their lease.
+pub async fn waiters_keep_their_places_through_a_short_absence<B: TestBench>(bench: &B) {
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let ttl = bench.ttl() * 4;
+    let guard = hold(&ours.lock("a").ttl(ttl)).await;
+    let locks = [&theirs, &ours, &theirs].map(|client| client.lock("a").ttl(ttl));
+    let waiters = line_up(&ours, "a", locks).await;
+    bench.cut().await;
+    wait::until("a renewal has failed", async || guard.remaining() < ttl * 6 / 10).await;
+    bench.heal().await;
+    wait::until("it is renewed again", async || guard.remaining() > ttl * 9 / 10).await;
+    let mut newest = guard.token();
+    guard.release().await.unwrap();
+    for waiter in waiters {
+        let guard = granted(waiter).await;
+        assert!(guard.token() > newest, "somebody was overtaken");
+        newest = guard.token();
+        guard.release().await.unwrap();
+    }
+}
+
+/// Waiters outlast an absence that ends their tickets: they ask anew by themselves.
+pub async fn waiters_outlast_a_long_absence<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
+    let waiter = waiting(client.lock("a").ttl(bench.ttl()));
+    in_line(&client, "a", 1).await;
+    bench.cut().await;
+    assert_eq!(guard.lost().await, LostReason::Expired);
+    wait::passes(bench.ttl()).await;
+    bench.heal().await;
+    granted(waiter).await.release().await.unwrap();
+}
+
+/// A try while the storage is away fails, says so clearly and leaves nothing behind.
+pub async fn a_try_while_away_fails_and_leaves_nothing<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    bench.cut().await;
+    let lock = client.lock("orders").ttl(bench.ttl());
+    let error = refused(wait::within_patience("the try is over", lock.try_acquire()).await);
+    assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown), "{error}");
+    assert!(error.to_string().contains("orders"), "it names the lock: {error}");
+    bench.heal().await;
+    until_free(&client, "orders").await;
+    assert!(client.lock("orders").try_acquire().await.unwrap().is_some());
+}
+
+/// The holder's record vanishes behind its back: the holder learns of it by its next renewal.
+pub async fn a_stolen_lock_is_lost<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
+    bench.steal(&name("a")).await;
+    let reason = wait::within_patience("the holder learns", guard.lost()).await;
+    assert_eq!(reason, LostReason::NotHeld);
+    assert!(!guard.is_valid());
+}
+
+/// Closing releases everything, ends every wait, and is exact: afterwards the storage has nothing of this client.
+pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
+    let (closing, other) = (bench.client().await, bench.client().await);
+    let guards =
+        [hold(&closing.lock("a").ttl(LONG)).await, hold(&closing.lock_all(["b", "c"]).ttl(LONG)).await];
+    let theirs = hold(&other.lock("d").ttl(LONG)).await;
+    let waiter = waiting(closing.lock("d").ttl(LONG));
+    in_line(&other, "d", 1).await;
+    closing.close().await;
+    for name in ["a", "b", "c"] {
+        assert!(other.inspect(name).await.unwrap().is_idle(), "{name}");
+    }
+    assert_eq!(other.inspect("d").await.unwrap().waiters, 0);
+    let outcome = wait::within_patience("the waiter is told", waiter).await.unwrap();
+    assert_eq!(refused(outcome).kind(), ErrorKind::Closed);
+    for guard in guards {
+        assert_eq!((guard.is_valid(), guard.lost().await), (false, LostReason::Closed));
+        assert_eq!(refused(guard.release().await).lost_reason(), Some(LostReason::Closed));
+    }
+    theirs.release().await.unwrap();
+}
+
+/// Scenario 36: whatever is asked of a closed client fails at once.
+pub async fn a_closed_client_refuses_everything<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let (clone, lock) = (client.clone(), client.lock("a"));
+    client.close().await;
+    clone.close().await;
+    assert_eq!(refused(lock.try_acquire().await).kind(), ErrorKind::Closed);
+    assert_eq!(refused(lock.acquire().await).kind(), ErrorKind::Closed);
+    assert_eq!(refused(clone.inspect("a").await).kind(), ErrorKind::Closed);
+    assert_eq!(refused(clone.read_cell("a").await).kind(), ErrorKind::Closed);
+    let page = fencepost_core::Page { after: None, limit: 1 };
+    assert_eq!(refused(clone.list("", page).await).kind(), ErrorKind::Closed);
+}
+
+/// The answer to an acquire gets lost: it is asked again, and there is one grant.
+pub async fn a_lost_answer_to_an_acquire_is_one_grant<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    for trouble in [crate::proxy::Proxy::lose_reply, crate::proxy::Proxy::lose_request] {
+        trouble(&proxy, OpKind::Acquire);
+        let guard = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
+        assert!(proxy.has_no_trouble_left());
+        let holders = client.inspect("a").await.unwrap().holders;
+        assert_eq!((holders.len(), holders[0].token), (1, guard.token()));
+        guard.release().await.unwrap();
+        assert!(client.inspect("a").await.unwrap().is_idle());
+    }
+}
+
+/// The answer that says "wait" gets lost: the place in line is kept, and there is one.
+pub async fn a_lost_answer_to_a_waiter_is_one_place<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let other = bench.client().await;
+    let guard = hold(&other.lock("a").ttl(LONG)).await;
+    proxy.lose_reply(OpKind::Acquire);
+    let waiter = waiting(client.lock("a").ttl(bench.ttl() * 4));
+    wait::until("it was asked again", async || proxy.count(OpKind::Acquire) == 2).await;
+    in_line(&other, "a", 1).await;
+    guard.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+}
+
+/// Scenario 12: an acquire that succeeds after a failed send counts from the send that succeeded, and is valid.
+pub async fn validity_counts_from_the_send_that_succeeded<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let clock = Clock::system();
+    let ttl = bench.ttl() * 4;
+    proxy.lose_request(OpKind::Acquire);
+    let before = clock.now();
+    let guard = hold(&client.lock("a").ttl(ttl)).await;
+    let asked_again = before + ttl / 12;
+    assert!(guard.remaining() + ttl / 100 <= ttl, "the drift is taken off");
+    assert!(clock.now() + guard.remaining() >= asked_again + ttl * 9 / 10, "it counts from the second send");
+}
+
+/// Scenario 50: an acquire is stuck on its way and its undo arrives first: no ghost holds the lock afterwards.
+pub async fn an_acquire_that_arrives_after_its_undo_does_nothing<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    (0..3).for_each(|_| proxy.strand(OpKind::Acquire));
+    let error = refused(client.lock("a").ttl(bench.ttl() * 4).try_acquire().await);
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+    wait::until("it was undone", async || proxy.count(OpKind::Leave) == 1).await;
+    // A flight behind the undo, so that the undo has arrived.
+    assert!(client.inspect("a").await.unwrap().is_idle());
+    assert!(client.read_cell("a").await.unwrap().is_none());
+    let late = proxy.deliver_stranded().await;
+    assert!(late.iter().all(|reply| matches!(reply, Ok(Reply::Busy))), "{late:?}");
+    assert!(client.inspect("a").await.unwrap().is_idle());
+}
+
+/// Scenario 50, once more: of two sends of one try the second is answered "busy" and the first arrives later still.
+pub async fn a_stuck_try_that_was_answered_busy_does_nothing<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    let other = bench.client().await;
+    let guard = hold(&other.lock("a").ttl(LONG)).await;
+    proxy.strand(OpKind::Acquire);
+    assert!(client.lock("a").ttl(bench.ttl() * 4).try_acquire().await.unwrap().is_none());
+    guard.release().await.unwrap();
+    assert!(client.read_cell("a").await.unwrap().is_none());
+    proxy.deliver_stranded().await;
+    assert!(client.inspect("a").await.unwrap().is_idle());
+}
+
+/// An acquire gives up in time although the storage does not answer.
+pub async fn a_wait_ends_in_time_although_nobody_answers<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    proxy.stop();
+    let lock = client.lock("a").ttl(LONG).wait(Duration::from_millis(50));
+    let error = refused(wait::within_patience("the wait is over", lock.acquire()).await);
+    assert_eq!(error.kind(), ErrorKind::WaitedOut);
+    proxy.resume();
+    wait::until("it was undone", async || proxy.count(OpKind::Release) + proxy.count(OpKind::Leave) > 0)
+        .await;
+    until_free(&client, "a").await;
+}

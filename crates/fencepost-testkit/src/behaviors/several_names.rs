@@ -1,0 +1,144 @@
+//! All of several locks, or any of them.
+
+use fencepost_core::{ErrorKind, LostReason};
+
+use super::{LONG, granted, hold, in_line, is_held, refused, until_free, waiting};
+use crate::bench::TestBench;
+
+/// All names are held by one guard and given back together.
+pub async fn all_names_are_held_and_released_together<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock_all(["c", "a", "b", "a"]).ttl(LONG)).await;
+    let names: Vec<&str> = guard.names().map(fencepost_core::LockName::as_str).collect();
+    assert_eq!(names, ["a", "b", "c"]);
+    for name in ["a", "b", "c"] {
+        assert!(client.lock(name).try_acquire().await.unwrap().is_none());
+        assert_eq!(client.inspect(name).await.unwrap().holders[0].token, guard.token());
+    }
+    guard.release().await.unwrap();
+    for name in ["a", "b", "c"] {
+        assert!(client.inspect(name).await.unwrap().is_idle());
+    }
+}
+
+/// All or nothing: if one name is taken, none is.
+pub async fn one_name_that_is_taken_keeps_all_from_being_granted<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let b = hold(&client.lock("b").ttl(LONG)).await;
+    let both = client.lock_all(["a", "b"]).ttl(LONG);
+    assert!(both.try_acquire().await.unwrap().is_none());
+    assert!(client.inspect("a").await.unwrap().is_idle());
+    let waiter = waiting(both);
+    in_line(&client, "a", 1).await;
+    assert!(!is_held(&client, "a").await);
+    b.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+}
+
+/// Scenario 44: two that want the same names in opposite order do not wait for each other.
+pub async fn opposite_order_does_not_deadlock<B: TestBench>(bench: &B) {
+    let mut tasks = Vec::new();
+    for names in [["a", "b"], ["b", "a"], ["b", "c"], ["c", "a"]] {
+        let client = bench.client().await;
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..20 {
+                let guard = client.lock_all(names).ttl(LONG).acquire().await.unwrap();
+                tokio::task::yield_now().await;
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        task.await.unwrap();
+    }
+}
+
+/// Somebody who waits for several names is not starved by those who want one of them.
+pub async fn a_waiter_for_all_is_not_starved<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let a = hold(&client.lock("a").ttl(LONG)).await;
+    let both = waiting(client.lock_all(["a", "b"]).ttl(LONG));
+    in_line(&client, "b", 1).await;
+    assert!(client.lock("b").try_acquire().await.unwrap().is_none(), "b is free, but somebody waits for it");
+    let later = waiting(client.lock("b").ttl(LONG));
+    in_line(&client, "b", 2).await;
+    a.release().await.unwrap();
+    let both = granted(both).await;
+    let token = both.token();
+    both.release().await.unwrap();
+    assert!(granted(later).await.token() > token);
+}
+
+/// Somebody who gives up waiting for several names frees the way in all of their lines.
+pub async fn a_waiter_for_all_that_leaves_frees_every_line<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let a = hold(&client.lock("a").ttl(LONG)).await;
+    let both = waiting(client.lock_all(["a", "b"]).ttl(LONG));
+    in_line(&client, "b", 1).await;
+    let later = waiting(client.lock("b").ttl(LONG));
+    in_line(&client, "b", 2).await;
+    both.abort();
+    granted(later).await.release().await.unwrap();
+    a.release().await.unwrap();
+}
+
+/// Any of the names will do: a free one is taken at once, and the others are left alone.
+pub async fn any_takes_one_that_is_free<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let seats = client.lock_any(["seat/1", "seat/2", "seat/3"]).ttl(LONG);
+    let taken = [hold(&seats).await, hold(&seats).await, hold(&seats).await];
+    let mut names: Vec<&str> = taken.iter().map(|guard| guard.name().as_str()).collect();
+    names.sort_unstable();
+    assert_eq!(names, ["seat/1", "seat/2", "seat/3"]);
+    assert!(taken.iter().all(|guard| guard.names().count() == 1));
+    assert!(seats.try_acquire().await.unwrap().is_none());
+}
+
+/// Somebody who waits for any of the names gets the first that becomes free, and then stands in no line any more.
+pub async fn any_waits_for_the_first_that_becomes_free<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let (a, b) = (hold(&client.lock("a").ttl(LONG)).await, hold(&client.lock("b").ttl(LONG)).await);
+    let waiter = waiting(client.lock_any(["a", "b"]).ttl(LONG));
+    in_line(&client, "a", 1).await;
+    in_line(&client, "b", 1).await;
+    b.release().await.unwrap();
+    let either = granted(waiter).await;
+    assert_eq!(either.name().as_str(), "b");
+    assert_eq!(client.inspect("a").await.unwrap().waiters, 0);
+    a.release().await.unwrap();
+    assert!(client.inspect("a").await.unwrap().is_idle());
+    assert!(either.is_valid());
+}
+
+/// A grant of several names is broken as a whole.
+pub async fn several_names_are_broken_together<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock_all(["a", "b"]).ttl(LONG)).await;
+    let waiter = waiting(client.lock("b").ttl(LONG));
+    in_line(&client, "b", 1).await;
+    client.break_lock("a", guard.token()).await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+    until_free(&client, "a").await;
+    assert_eq!(guard.lost().await, LostReason::Broken);
+}
+
+/// The leases of several names end together.
+pub async fn several_names_expire_together<B: TestBench>(bench: &B) {
+    let (dying, proxy) = bench.proxied().await;
+    let client = bench.client().await;
+    let dead = hold(&dying.lock_all(["a", "b"]).ttl(bench.ttl())).await;
+    let (a, b) = (waiting(client.lock("a").ttl(LONG)), waiting(client.lock("b").ttl(LONG)));
+    in_line(&client, "a", 1).await;
+    in_line(&client, "b", 1).await;
+    proxy.crash();
+    let (a, b) = (granted(a).await, granted(b).await);
+    assert!(!dead.is_valid() && a.token() > dead.token() && b.token() > dead.token());
+}
+
+/// No name at all, or one that is none, is refused.
+pub async fn no_name_is_refused<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    for lock in [client.lock_all::<&str>([]), client.lock_any(["a", ""])] {
+        assert_eq!(refused(lock.try_acquire().await).kind(), ErrorKind::BadName);
+    }
+}

@@ -1,0 +1,91 @@
+//! Many clients at once, with cancelled waits and crashes: the history of it all keeps every promise.
+
+use std::sync::Arc;
+
+use fencepost_core::{Client, Guard, Lock, Mode};
+use futures_util::FutureExt;
+
+use crate::bench::TestBench;
+use crate::dice::Dice;
+use crate::history::History;
+use crate::proxy::Proxy;
+use crate::wait;
+
+const CLIENTS: u64 = 8;
+const ROUNDS: usize = 40;
+
+/// One client of the crowd, and what it does next.
+struct Worker {
+    who: String,
+    client: Client,
+    proxy: Proxy,
+    dice: Dice,
+    history: Arc<History>,
+}
+
+impl Worker {
+    async fn round<B: TestBench>(&mut self, bench: &B) {
+        let mode = if self.dice.percent(25) { Mode::Shared } else { Mode::Exclusive };
+        let name = format!("stress/{}", self.dice.below(3));
+        let lock = self.client.lock(name).ttl(bench.ttl()).mode(mode);
+        if self.dice.percent(20) {
+            self.change_its_mind(&lock).await;
+            return;
+        }
+        let Ok(guard) = wait::within_patience("a turn comes", lock.acquire()).await else {
+            return;
+        };
+        if self.dice.percent(2) {
+            self.die_holding(bench, &guard, mode).await;
+            return;
+        }
+        let record = self.history.granted(&self.who, &guard, mode);
+        for _ in 0..self.dice.below(30) {
+            tokio::task::yield_now().await;
+        }
+        self.history.still_held(record, &guard);
+        if self.dice.percent(50) {
+            // A lease that was lost on a busy machine is no failure here.
+            let _ = guard.release().await;
+        }
+    }
+
+    async fn change_its_mind(&mut self, lock: &Lock) {
+        let mut acquire = Box::pin(lock.acquire());
+        for _ in 0..self.dice.below(10) {
+            if (&mut acquire).now_or_never().is_some() {
+                return;
+            }
+            tokio::task::yield_now().await;
+        }
+    }
+
+    /// Dies, and believes in its lock for as long as a client does; then it is born again.
+    async fn die_holding<B: TestBench>(&mut self, bench: &B, guard: &Guard, mode: Mode) {
+        let record = self.history.granted(&self.who, guard, mode);
+        self.proxy.crash();
+        let history = &self.history;
+        wait::until("the dead one has lost its lock", async || !history.still_held(record, guard)).await;
+        (self.client, self.proxy) = bench.proxied().await;
+    }
+}
+
+/// Eight clients lock three names in two modes, change their minds and die: nobody ever holds a lock together with
+/// somebody it must not, and tokens only rise.
+pub async fn holders_never_overlap<B: TestBench>(bench: &B) {
+    let history = Arc::new(History::default());
+    let workers = (0..CLIENTS).map(|number| {
+        let history = history.clone();
+        async move {
+            let (client, proxy) = bench.proxied().await;
+            let who = format!("client {number}");
+            let mut worker = Worker { who, client, proxy, dice: Dice::new(number), history };
+            for _ in 0..ROUNDS {
+                worker.round(bench).await;
+            }
+        }
+    });
+    futures_util::future::join_all(workers).await;
+    assert!(history.len() > 100, "only {} grants", history.len());
+    history.check().unwrap_or_else(|violation| panic!("{violation}"));
+}

@@ -1,0 +1,53 @@
+//! The crate as users see it: URLs, and what is told about those that do not work.
+
+use fencepost::{Error, ErrorKind, connect};
+
+async fn refused(url: &str) -> Error {
+    connect(url).await.expect_err("it must be refused")
+}
+
+#[tokio::test]
+async fn a_url_without_a_scheme_is_refused_with_an_example() {
+    let error = refused("locks.db").await;
+    assert_eq!(error.kind(), ErrorKind::BadConfig);
+    assert!(error.hint().unwrap().contains("sqlite:/"));
+}
+
+#[tokio::test]
+async fn no_part_of_an_unknown_url_is_repeated() {
+    for url in ["nosuch://user:hunter2@host/0", "hunter2:x", "hunter2"] {
+        let error = refused(url).await;
+        assert_eq!(error.kind(), ErrorKind::BadConfig);
+        let told = format!("{error} {error:?} {:?}", error.hint());
+        assert!(!told.contains("hunter2"), "{told}");
+    }
+}
+
+#[cfg(not(feature = "sqlite"))]
+#[tokio::test]
+async fn a_storage_that_is_not_built_in_names_its_feature() {
+    let error = refused("sqlite:").await;
+    assert_eq!(error.kind(), ErrorKind::Unsupported);
+    assert!(error.hint().unwrap().contains("\"sqlite\""));
+}
+
+#[cfg(feature = "memory")]
+#[tokio::test]
+async fn memory_of_one_name_is_one_storage() {
+    let (one, same) = (connect("memory:shared").await.unwrap(), connect("memory:shared").await.unwrap());
+    let other = connect("memory:other").await.unwrap();
+    let guard = one.lock("a").acquire().await.unwrap();
+    assert!(same.lock("a").try_acquire().await.unwrap().is_none());
+    assert!(other.lock("a").try_acquire().await.unwrap().is_some());
+    guard.release().await.unwrap();
+}
+
+#[cfg(feature = "sqlite")]
+#[tokio::test]
+async fn sqlite_takes_a_path() {
+    let folder = tempfile::tempdir().unwrap();
+    let client = connect(format!("sqlite:{}/locks.db", folder.path().display())).await.unwrap();
+    assert!(client.info().location.ends_with("locks.db"));
+    client.lock("a").run(async |guard| assert!(guard.is_valid())).await.unwrap();
+    client.close().await;
+}
