@@ -7,6 +7,7 @@ mod group;
 mod listing;
 mod losing;
 mod passing;
+mod reference;
 mod sandbox;
 mod secrets;
 mod signals;

@@ -1,0 +1,34 @@
+//! `docs/reference/cli.md` is what the command says about itself.
+
+use std::fmt::Write;
+use std::path::Path;
+
+use crate::sandbox::Sandbox;
+
+const INTRODUCTION: &str = "\
+# The command
+
+This page is what `fencepost --help` and the help of each command say; a test keeps it so
+(`UPDATE_DOCS=1 cargo test -p fencepost-cli reference` writes it anew).
+
+Not yet: a command that reads from the terminal (`run` gives it a process group of its own, and the terminal stops it),
+and a second process that kills the command if `fencepost` itself is killed with `SIGKILL` or stopped. Until then such a
+command goes on, and the lock becomes free after its ttl.
+";
+
+#[test]
+fn the_reference_is_what_the_help_says() {
+    let mut page = INTRODUCTION.to_owned();
+    let sandbox = Sandbox::new();
+    for words in [&["--help"][..], &["run", "--help"], &["list", "--help"], &["show", "--help"]] {
+        let help = sandbox.run(words).expect(0).stdout();
+        let help: Vec<&str> = help.trim().lines().map(str::trim_end).collect();
+        write!(page, "\n## `fencepost {}`\n\n```text\n{}\n```\n", words.join(" "), help.join("\n")).unwrap();
+    }
+    let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../docs/reference/cli.md");
+    if std::env::var_os("UPDATE_DOCS").is_some() {
+        std::fs::write(&path, &page).unwrap();
+    }
+    let written = std::fs::read_to_string(&path).unwrap_or_default();
+    assert!(written == page, "docs/reference/cli.md is out of date: set UPDATE_DOCS=1 and run this test again");
+}

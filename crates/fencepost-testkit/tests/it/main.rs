@@ -1,0 +1,49 @@
+//! The client's state machines, driven together by a virtual clock against a storage that loses, delays and repeats.
+
+mod simulation;
+
+use simulation::{Simulation, Weather};
+
+const SEEDS: u64 = 1_000;
+
+#[track_caller]
+fn runs_well(weather: Weather) {
+    for seed in 0..SEEDS {
+        let mut simulation = Simulation::new(seed, weather);
+        if let Err(what) = simulation.run() {
+            panic!("seed {seed} in {weather:?}: {what}");
+        }
+    }
+}
+
+#[test]
+fn nothing_goes_wrong_when_only_time_is_lost() {
+    runs_well(Weather::CALM);
+}
+
+#[test]
+fn nobody_overlaps_when_requests_and_answers_get_lost() {
+    runs_well(Weather::LOSSY);
+}
+
+/// Scenario 50: requests arrive long after their sender has given them up.
+#[test]
+fn nobody_overlaps_when_requests_arrive_late() {
+    runs_well(Weather::LATE);
+}
+
+/// Scenarios 11 and 45: processes stand still, and die.
+#[test]
+fn nobody_overlaps_when_processes_stop_and_die() {
+    runs_well(Weather::DEADLY);
+}
+
+#[test]
+fn the_same_seed_is_the_same_history() {
+    let history = || {
+        let mut simulation = Simulation::new(42, Weather::DEADLY);
+        simulation.run().expect("it runs well");
+        simulation.events()
+    };
+    assert_eq!(history(), history());
+}

@@ -1,0 +1,326 @@
+//! Clients, a storage and the way between them in virtual time. Everything that happens is decided by a seed.
+
+mod client;
+mod storage;
+
+use std::collections::{BTreeMap, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::backend::{Op, Queue, Reply, Wakeup};
+use fencepost_core::clock::Moment;
+use fencepost_core::waiting::{Asked, Verdict};
+use fencepost_core::{Attempt, Error, ErrorKind, LockName, Mode, Owner, Result, Rule, Want};
+use fencepost_testkit::dice::Dice;
+
+use client::{Client, Tag};
+use storage::Storage;
+
+const TTL: Duration = Duration::from_secs(10);
+const CLIENTS: usize = 4;
+const CALLERS: usize = 16;
+/// So long things go wrong; then they go well until everything is over.
+const TROUBLED: Duration = Duration::from_secs(120);
+/// After this it will never be over.
+const GIVE_UP: Duration = Duration::from_secs(3_600);
+
+/// How much goes wrong, in percent.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Weather {
+    lost: u64,
+    unreachable: u64,
+    late: u64,
+    stops: u64,
+    deaths: u64,
+}
+
+impl Weather {
+    pub(crate) const CALM: Self = Self { lost: 0, unreachable: 0, late: 0, stops: 0, deaths: 0 };
+    pub(crate) const LOSSY: Self = Self { lost: 15, unreachable: 10, ..Self::CALM };
+    pub(crate) const LATE: Self = Self { late: 20, ..Self::LOSSY };
+    pub(crate) const DEADLY: Self = Self { stops: 30, deaths: 30, ..Self::LATE };
+}
+
+enum Event {
+    Begin(usize),
+    Cancel(usize),
+    Release(usize),
+    Tick(usize),
+    Arrive { from: usize, op: Op, tag: Tag, sent: Moment, number: u64 },
+    Answer { to: usize, tag: Tag, sent: Moment, reply: Result<Reply>, number: u64 },
+    Push { to: usize, push: Wakeup },
+    Stop(usize, Duration),
+    Die(usize),
+}
+
+#[derive(Default)]
+struct Process {
+    client: Client,
+    stopped_until: Option<Moment>,
+    dead: bool,
+    /// Requests that were neither answered nor given up.
+    open: HashMap<u64, ()>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Fate {
+    Waits,
+    Told,
+    Gone,
+}
+
+pub(crate) struct Simulation {
+    weather: Weather,
+    dice: Dice,
+    now: Moment,
+    agenda: BTreeMap<(Moment, u64), Event>,
+    next_number: u64,
+    processes: Vec<Process>,
+    storage: Storage,
+    fates: Vec<Fate>,
+    events: Vec<u64>,
+}
+
+impl Simulation {
+    pub(crate) fn new(seed: u64, weather: Weather) -> Self {
+        let mut simulation = Self {
+            weather,
+            dice: Dice::new(seed),
+            now: start(),
+            agenda: BTreeMap::new(),
+            next_number: 0,
+            processes: (0..CLIENTS).map(|_| Process::default()).collect(),
+            storage: Storage::default(),
+            fates: vec![Fate::Waits; CALLERS],
+            events: Vec::new(),
+        };
+        for caller in 0..CALLERS {
+            let begin = simulation.now + simulation.dice.time(TROUBLED);
+            simulation.plan(begin, Event::Begin(caller));
+            if simulation.dice.percent(30) {
+                let cancel = begin + simulation.dice.time(TTL * 2);
+                simulation.plan(cancel, Event::Cancel(caller));
+            }
+        }
+        for process in 0..CLIENTS {
+            if simulation.dice.percent(weather.stops) {
+                let (at, time) = (simulation.dice.time(TROUBLED), simulation.dice.time(TTL * 3));
+                simulation.plan(start() + at, Event::Stop(process, time));
+            }
+            if process > 0 && simulation.dice.percent(weather.deaths) {
+                let at = simulation.dice.time(TROUBLED);
+                simulation.plan(start() + at, Event::Die(process));
+            }
+        }
+        simulation
+    }
+
+    /// When everything happened.
+    pub(crate) fn events(self) -> Vec<u64> {
+        self.events
+    }
+
+    /// Runs until everything is over; what went wrong otherwise.
+    pub(crate) fn run(&mut self) -> Result<(), String> {
+        while let Some(((at, _), event)) = self.agenda.pop_first() {
+            self.now = self.now.max(at);
+            if self.now > start() + GIVE_UP {
+                return Err(format!("it is never over: {:?}", self.fates));
+            }
+            self.events.push(self.now.as_nanos());
+            self.happen(event);
+            self.check_beliefs()?;
+        }
+        self.check_the_end()
+    }
+
+    fn happen(&mut self, event: Event) {
+        let process = match &event {
+            Event::Begin(caller) | Event::Cancel(caller) | Event::Release(caller) => caller % CLIENTS,
+            Event::Tick(process) | Event::Answer { to: process, .. } | Event::Push { to: process, .. } => *process,
+            Event::Stop(process, time) => {
+                self.processes[*process].stopped_until = Some(self.now + *time);
+                return;
+            }
+            Event::Die(process) => return self.die(*process),
+            Event::Arrive { .. } => return self.arrive(event),
+        };
+        if self.processes[process].dead {
+            return;
+        }
+        if let Some(until) = self.processes[process].stopped_until.filter(|until| *until > self.now) {
+            return self.plan(until, event);
+        }
+        self.act(process, event);
+        self.depart(process);
+    }
+
+    fn act(&mut self, process: usize, event: Event) {
+        let now = self.now;
+        let client = &mut self.processes[process].client;
+        match event {
+            Event::Begin(caller) => {
+                let (attempt, queue) = (attempt(&mut self.dice), queue(&mut self.dice));
+                let patience = if self.dice.percent(30) { Some(self.dice.time(TTL * 2)) } else { None };
+                let until = patience.map_or(Moment::NEVER, |patience| now + patience);
+                client.acquire(caller, attempt, queue, until, now);
+            }
+            Event::Cancel(caller) if self.fates[caller] == Fate::Waits => {
+                self.fates[caller] = Fate::Gone;
+                client.abandon(caller, now);
+            }
+            Event::Cancel(_) => {}
+            Event::Release(caller) => client.release(caller, now),
+            Event::Tick(_) => client.tick(now),
+            Event::Answer { tag, sent, reply, number, .. } => {
+                if self.processes[process].open.remove(&number).is_some() {
+                    self.processes[process].client.answered(tag, sent, reply, now);
+                }
+            }
+            Event::Push { push, .. } => client.woken(&push, now),
+            Event::Arrive { .. } | Event::Stop(..) | Event::Die(_) => {}
+        }
+    }
+
+    /// What the machines want sent leaves, who was told something goes on, and the next tick is planned.
+    fn depart(&mut self, process: usize) {
+        let client = &mut self.processes[process].client;
+        let (outbox, verdicts) = (std::mem::take(&mut client.outbox), std::mem::take(&mut client.verdicts));
+        for (op, tag) in outbox {
+            self.send(process, op, tag);
+        }
+        for (caller, verdict) in verdicts {
+            self.fates[caller] = Fate::Told;
+            if matches!(verdict, Verdict::Granted { .. }) {
+                let hold = if self.dice.percent(20) { TTL * 2 } else { TTL / 5 };
+                let hold = self.dice.time(hold);
+                self.plan(self.now + hold, Event::Release(caller));
+            }
+        }
+        let next = self.processes[process].client.next();
+        if next != Moment::NEVER {
+            self.plan(next.max(self.now), Event::Tick(process));
+        }
+    }
+
+    fn send(&mut self, from: usize, op: Op, tag: Tag) {
+        let (sent, number) = (self.now, self.next_number);
+        self.processes[from].open.insert(number, ());
+        if let Tag::Attempt(id, _, Asked::Ask) = tag {
+            self.processes[from].client.sent(id, sent);
+        }
+        let troubled = self.now < start() + TROUBLED;
+        let answer = |kind| Event::Answer { to: from, tag, sent, reply: Err(Error::new(kind, "so it goes")), number };
+        if troubled && self.dice.percent(self.weather.unreachable) {
+            let at = sent + self.dice.time(TTL / 50);
+            return self.plan(at, answer(ErrorKind::Unreachable));
+        }
+        // The client learns nothing, sooner (the connection broke) or later (it does not wait for ever).
+        let given_up = if troubled && self.dice.percent(self.weather.late) { self.dice.time(TTL) } else { TTL };
+        self.plan(sent + given_up, answer(ErrorKind::OutcomeUnknown));
+        if troubled && self.dice.percent(self.weather.lost) {
+            return;
+        }
+        let late = troubled && self.dice.percent(self.weather.late);
+        let way = self.dice.time(if late { TTL * 3 } else { TTL / 50 });
+        self.plan(sent + way, Event::Arrive { from, op, tag, sent, number });
+    }
+
+    fn arrive(&mut self, event: Event) {
+        let Event::Arrive { from, op, tag, sent, number } = event else { return };
+        let (reply, pushes) = self.storage.execute(from, &op, self.now);
+        let troubled = self.now < start() + TROUBLED;
+        if !(troubled && self.dice.percent(self.weather.lost)) {
+            let way = self.dice.time(TTL / 50);
+            self.plan(self.now + way, Event::Answer { to: from, tag, sent, reply, number });
+        }
+        for (to, push) in pushes {
+            if troubled && self.dice.percent(self.weather.lost) {
+                continue;
+            }
+            let late = troubled && self.dice.percent(self.weather.late);
+            for _ in 0..=u64::from(late) {
+                let way = self.dice.time(if late { TTL * 3 } else { TTL / 50 });
+                self.plan(self.now + way, Event::Push { to, push: push.clone() });
+            }
+        }
+    }
+
+    fn die(&mut self, process: usize) {
+        self.processes[process].dead = true;
+        if self.dice.percent(50) {
+            self.storage.lose_sight_of(process);
+        }
+        for caller in (0..CALLERS).filter(|caller| caller % CLIENTS == process) {
+            self.fates[caller] = Fate::Gone;
+        }
+    }
+
+    fn plan(&mut self, at: Moment, event: Event) {
+        self.agenda.insert((at, self.next_number), event);
+        self.next_number += 1;
+    }
+
+    /// At no time two callers believe that they hold the same lock.
+    fn check_beliefs(&self) -> Result<(), String> {
+        let mut holders: HashMap<&LockName, usize> = HashMap::new();
+        for process in self.processes.iter().filter(|process| !process.dead) {
+            for (name, hold) in process.client.beliefs(self.now) {
+                if let Some(other) = holders.insert(name, hold.caller) {
+                    let at = self.now.since(start());
+                    return Err(format!("at {at:?} callers {other} and {} both hold {name:?}", hold.caller));
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn check_the_end(&mut self) -> Result<(), String> {
+        if let Some(caller) = self.fates.iter().position(|fate| *fate == Fate::Waits) {
+            return Err(format!("caller {caller} was never told anything"));
+        }
+        let alive = |process: &&Process| !process.dead;
+        if let Some(at) = self.processes.iter().filter(alive).position(|process| !process.client.is_idle()) {
+            return Err(format!("client {at} still has something to do"));
+        }
+        if self.weather.late == 0 && self.weather.deaths == 0 {
+            self.check_nothing_left(self.now)?;
+        }
+        // What the dead and the late have left behind ends by itself, and costs nobody more than a lease.
+        self.check_nothing_left(self.now + TTL)?;
+        match self.storage.departures() {
+            0 => Ok(()),
+            left => Err(format!("{left} departures are remembered for ever")),
+        }
+    }
+
+    fn check_nothing_left(&mut self, now: Moment) -> Result<(), String> {
+        let left = self.storage.leftovers(now);
+        if left.is_empty() { Ok(()) } else { Err(format!("something is left: {left:?}")) }
+    }
+}
+
+fn start() -> Moment {
+    Moment::START + Duration::from_secs(1_000)
+}
+
+fn queue(dice: &mut Dice) -> Queue {
+    if dice.percent(25) { Queue::Never } else { Queue::Join }
+}
+
+fn attempt(dice: &mut Dice) -> Arc<Attempt> {
+    let names: &[&str] = match dice.below(4) {
+        0 => &["a", "b"],
+        1 => &["b"],
+        _ => &["a"],
+    };
+    let want = |name: &&str| Want { name: LockName::new(name).expect("it is a name"), mode: Mode::Exclusive };
+    Arc::new(Attempt {
+        owner: Owner::random(),
+        wants: names.iter().map(want).collect(),
+        rule: Rule::All,
+        ttl: TTL,
+        label: "simulated".into(),
+        meta: [].into(),
+    })
+}
