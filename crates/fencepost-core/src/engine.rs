@@ -1,17 +1,18 @@
 //! The client's one thread: it takes what callers want, gathers it into flights, and drives the keeper, the waiting
 //! line and the releases with what comes back. Nothing else in the client talks to the storage.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use futures_util::future::{AbortHandle, Abortable, BoxFuture};
+use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, Fuse, FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
-use crate::backend::{Backend, BackendInfo, Op, Reply, Wakeup};
+use crate::backend::{Backend, Op, Reply, Wakeup};
 use crate::clock::{Clock, Moment, Timer, valid_until};
 use crate::error::{Error, ErrorKind, Result};
+use crate::flights::{Flights, Landed};
 use crate::grant::{Award, Grant, LostReason};
 use crate::guard::{Guard, Hold};
 use crate::handle::{Answer, Caller, Command, Mailbox, closed};
@@ -20,8 +21,8 @@ use crate::releasing::{Releasing, Told};
 use crate::token::Owner;
 use crate::waiting::{self, Asked, AttemptId, GrantedBy, Verdict, Waiting};
 
-/// How long an operation without a lease of its own may take.
-const PATIENCE: Duration = Duration::from_secs(30);
+/// How long a storage may take to let go of its connections when the client ends.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// Whom an operation's answer belongs to.
 enum Tag {
@@ -31,57 +32,32 @@ enum Tag {
     Call(oneshot::Sender<Result<Reply>>),
 }
 
-struct Flight {
-    tags: Vec<Tag>,
-    sent: Moment,
-    /// After this it no longer keeps others from leaving.
-    overdue: Moment,
-    /// After this its answer is of no use.
-    give_up: Moment,
-    abort: AbortHandle,
-}
-
-type Landed = (u64, Option<Vec<Result<Reply>>>);
-
 /// What the client's thread owns.
 pub(crate) struct Engine {
     backend: Arc<dyn Backend>,
-    info: BackendInfo,
     clock: Clock,
     mailbox: Arc<Mailbox>,
     keeper: Keeper,
     waiting: Waiting<Caller>,
     releasing: Releasing<Answer>,
     held: HashMap<Owner, Arc<Hold>>,
-    outbox: VecDeque<(Op, Tag)>,
-    flights: HashMap<u64, Flight>,
-    next_flight: u64,
-    in_the_air: FuturesUnordered<BoxFuture<'static, Landed>>,
+    flights: Flights<Tag>,
     questions: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Set when the client is closing: who wants to know when it is done.
     closing: Option<Vec<oneshot::Sender<()>>>,
 }
 
 impl Engine {
-    pub(crate) fn new(
-        backend: Arc<dyn Backend>,
-        clock: Clock,
-        mailbox: Arc<Mailbox>,
-        info: BackendInfo,
-    ) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Clock, mailbox: Arc<Mailbox>) -> Self {
         Self {
+            flights: Flights::new(backend.clone()),
             backend,
-            info,
             clock,
             mailbox,
             keeper: Keeper::default(),
             waiting: Waiting::default(),
             releasing: Releasing::default(),
             held: HashMap::new(),
-            outbox: VecDeque::new(),
-            flights: HashMap::new(),
-            next_flight: 0,
-            in_the_air: FuturesUnordered::new(),
             questions: FuturesUnordered::new(),
             closing: None,
         }
@@ -100,12 +76,13 @@ impl Engine {
             }
             timer.arm(self.next_moment());
             tokio::select! {
+                // Letters come last: they are taken in every round anyway.
                 biased;
-                () = mailbox.arrived.notified() => {}
-                Some(landed) = self.in_the_air.next() => self.land(landed),
+                landed = self.flights.landed() => self.land(landed),
                 wakeup = next_wakeup(&mut wakeups) => self.woken(&wakeup),
                 () = timer.fired() => {}
                 Some(()) = self.questions.next() => {}
+                () = mailbox.arrived.notified() => {}
             }
         }
         self.end().await;
@@ -114,7 +91,12 @@ impl Engine {
     async fn end(&mut self) {
         self.mailbox.close();
         self.take_letters();
-        self.backend.close().await;
+        let patience = self.clock.now() + FAREWELL;
+        tokio::select! {
+            () = self.backend.close() => {}
+            // A storage that hangs would keep the caller of `close` for ever.
+            _ = self.clock.sleep_until(patience) => {}
+        }
         for done in self.closing.take().into_iter().flatten() {
             let _ = done.send(());
         }
@@ -123,19 +105,13 @@ impl Engine {
     fn is_idle(&self) -> bool {
         self.waiting.is_empty()
             && self.releasing.is_empty()
-            && self.outbox.is_empty()
-            && self.in_the_air.is_empty()
+            && self.flights.is_empty()
             && self.questions.is_empty()
     }
 
     fn next_moment(&self) -> Moment {
-        let flights = self.flights.values().map(|flight| {
-            if flight.overdue == Moment::NEVER { flight.give_up } else { flight.overdue.min(flight.give_up) }
-        });
-        flights
-            .chain([self.keeper.next(), self.waiting.next(), self.releasing.next()])
-            .min()
-            .unwrap_or(Moment::NEVER)
+        let machines = self.keeper.next().min(self.waiting.next()).min(self.releasing.next());
+        machines.min(self.flights.next())
     }
 
     fn take_letters(&mut self) {
@@ -163,7 +139,7 @@ impl Engine {
                 self.act(actions, now);
             }
             Command::Release { owner, told } => self.release(owner, told, now),
-            Command::Call { op, answer } => self.outbox.push_back((op, Tag::Call(answer))),
+            Command::Call { op, answer } => self.flights.push(op, Tag::Call(answer)),
             Command::Inspect { name, answer } => {
                 let backend = self.backend.clone();
                 self.questions.push(Box::pin(async move {
@@ -186,6 +162,7 @@ impl Engine {
     /// From here on nothing new is taken; what is held is given back.
     fn begin_closing(&mut self, now: Moment) {
         self.closing.get_or_insert_default();
+        self.questions.clear();
         for id in self.waiting.awaited() {
             let actions = self.waiting.refuse(id, Verdict::Failed(closed()), now);
             self.act(actions, now);
@@ -219,7 +196,7 @@ impl Engine {
     }
 
     fn give_back(&mut self, grant: Grant, told: Option<Answer>, now: Moment) {
-        self.outbox.push_back((Op::Release(grant.clone()), Tag::Release(grant.attempt.owner)));
+        self.flights.push(Op::Release(grant.clone()), Tag::Release(grant.attempt.owner));
         self.releasing.start(grant, told, now);
     }
 
@@ -239,35 +216,22 @@ impl Engine {
         self.act(actions, now);
         for owner in self.releasing.tick(now) {
             if let Some(grant) = self.releasing.grant(owner) {
-                self.outbox.push_back((Op::Release(grant.clone()), Tag::Release(owner)));
+                self.flights.push(Op::Release(grant.clone()), Tag::Release(owner));
             }
         }
-        self.look_after_flights(now);
-    }
-
-    fn look_after_flights(&mut self, now: Moment) {
-        for flight in self.flights.values_mut() {
-            if flight.overdue <= now {
-                flight.overdue = Moment::NEVER;
-            }
-            if flight.give_up <= now {
-                flight.give_up = Moment::NEVER;
-                flight.abort.abort();
-            }
-        }
+        self.flights.tend(now);
     }
 
     fn keep(&mut self, action: keeper::Action, now: Moment) {
         match action {
             keeper::Action::Renew(owner) => {
                 if let Some(hold) = self.held.get(&owner) {
-                    self.outbox.push_back((Op::Renew(hold.grant.clone()), Tag::Renew(owner)));
+                    self.flights.push(Op::Renew(hold.grant.clone()), Tag::Renew(owner));
                 }
             }
             keeper::Action::Check(owner) => {
                 if let Some((id, attempt)) = self.waiting.find(owner) {
-                    self.outbox
-                        .push_back((Op::Check(attempt.clone()), Tag::Attempt(id, owner, Asked::Check)));
+                    self.flights.push(Op::Check(attempt.clone()), Tag::Attempt(id, owner, Asked::Check));
                 }
             }
             keeper::Action::Lose(owner, reason) => {
@@ -286,11 +250,11 @@ impl Engine {
             match action {
                 waiting::Action::Ask(id, attempt, queue) => {
                     let tag = Tag::Attempt(id, attempt.owner, Asked::Ask);
-                    self.outbox.push_back((Op::Acquire { attempt, queue }, tag));
+                    self.flights.push(Op::Acquire { attempt, queue }, tag);
                 }
                 waiting::Action::Leave(id, attempt) => {
                     let tag = Tag::Attempt(id, attempt.owner, Asked::Leave);
-                    self.outbox.push_back((Op::Leave(attempt), tag));
+                    self.flights.push(Op::Leave(attempt), tag);
                 }
                 waiting::Action::GiveBack(grant) => self.give_back(grant, None, now),
                 waiting::Action::KeepTicket(attempt, sent, turn_in) => {
@@ -329,46 +293,19 @@ impl Engine {
     }
 
     fn depart(&mut self) {
-        while !self.outbox.is_empty() && self.active_flights() < self.info.flights {
-            let now = self.clock.now();
-            let count = self.outbox.len().min(self.info.batch);
-            let (ops, tags): (Vec<Op>, Vec<Tag>) = self.outbox.drain(..count).unzip();
-            for tag in &tags {
-                if let Tag::Attempt(id, _, Asked::Ask) = tag {
-                    self.waiting.sent(*id, now);
-                }
+        let Self { flights, waiting, clock, .. } = self;
+        let now = clock.now();
+        flights.depart(now, |tag| {
+            if let Tag::Attempt(id, _, Asked::Ask) = tag {
+                waiting.sent(*id, now);
             }
-            let (shortest, longest) = ops
-                .iter()
-                .map(patience)
-                .fold((PATIENCE, Duration::ZERO), |(low, high), ttl| (low.min(ttl), high.max(ttl)));
-            let (abort, registration) = AbortHandle::new_pair();
-            let number = self.next_flight;
-            self.next_flight += 1;
-            let flight =
-                Flight { tags, sent: now, overdue: now + shortest / 6, give_up: now + longest, abort };
-            self.flights.insert(number, flight);
-            let backend = self.backend.clone();
-            let journey = Abortable::new(async move { backend.execute(ops).await }, registration);
-            self.in_the_air.push(Box::pin(async move { (number, journey.await.ok()) }));
-        }
+        });
     }
 
-    fn active_flights(&self) -> usize {
-        self.flights.values().filter(|flight| flight.overdue != Moment::NEVER).count()
-    }
-
-    fn land(&mut self, (number, replies): Landed) {
-        let Some(flight) = self.flights.remove(&number) else {
-            return;
-        };
+    fn land(&mut self, landed: Landed<Tag>) {
         let now = self.clock.now();
-        let mut replies = replies.unwrap_or_default().into_iter();
-        for tag in flight.tags {
-            let reply = replies.next().unwrap_or_else(|| {
-                Err(Error::new(ErrorKind::OutcomeUnknown, "the storage did not answer in time"))
-            });
-            self.deliver(tag, flight.sent, reply, now);
+        for (tag, reply) in landed.replies {
+            self.deliver(tag, landed.sent, reply, now);
         }
     }
 
@@ -442,14 +379,6 @@ impl Drop for Engine {
         for hold in self.held.values() {
             hold.lose(LostReason::Closed);
         }
-    }
-}
-
-fn patience(op: &Op) -> Duration {
-    match op {
-        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => attempt.ttl,
-        Op::Renew(grant) | Op::Release(grant) => grant.award.ttl,
-        Op::ReadCell(_) | Op::WriteCell { .. } | Op::Break { .. } => PATIENCE,
     }
 }
 

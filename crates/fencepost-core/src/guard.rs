@@ -19,15 +19,15 @@ use crate::token::{FencingToken, StorageId};
 pub(crate) struct Hold {
     pub(crate) grant: Grant,
     valid_until: AtomicU64,
-    hold_until: Moment,
+    ends_by: Moment,
     lost: OnceLock<LostReason>,
     changed: Notify,
 }
 
 impl Hold {
-    pub(crate) fn new(grant: Grant, valid_until: Moment, hold_until: Moment) -> Self {
-        let valid_until = AtomicU64::new(valid_until.min(hold_until).as_nanos());
-        Self { grant, valid_until, hold_until, lost: OnceLock::new(), changed: Notify::new() }
+    pub(crate) fn new(grant: Grant, valid_until: Moment, ends_by: Moment) -> Self {
+        let valid_until = AtomicU64::new(valid_until.min(ends_by).as_nanos());
+        Self { grant, valid_until, ends_by, lost: OnceLock::new(), changed: Notify::new() }
     }
 
     /// Sets until when it is valid now; false if it is lost, which is for ever.
@@ -147,7 +147,7 @@ impl Guard {
             return true;
         }
         // Whatever the engine is doing, what has been seen as ended stays ended.
-        let held_too_long = self.stake.handle.clock.now() >= self.hold().hold_until;
+        let held_too_long = self.stake.handle.clock.now() >= self.hold().ends_by;
         self.hold().lose(if held_too_long { LostReason::MaxHold } else { LostReason::Expired });
         false
     }

@@ -193,8 +193,8 @@ impl Started {
                 Ok(backend) => {
                     let info = backend.info();
                     // Nobody waits for it if the backend was there before.
-                    let _ = tell.send(Ok(info.clone()));
-                    Engine::new(backend, clock, end.0.clone(), info).run(timer).await;
+                    let _ = tell.send(Ok(info));
+                    Engine::new(backend, clock, end.0.clone()).run(timer).await;
                 }
                 Err(error) => {
                     let _ = tell.send(Err(error));

@@ -46,7 +46,14 @@ pub(super) struct Client {
 }
 
 impl Client {
-    pub(super) fn acquire(&mut self, caller: usize, attempt: Arc<Attempt>, queue: Queue, until: Moment, now: Moment) {
+    pub(super) fn acquire(
+        &mut self,
+        caller: usize,
+        attempt: Arc<Attempt>,
+        queue: Queue,
+        until: Moment,
+        now: Moment,
+    ) {
         let ask = self.waiting.start(caller as u64, attempt, queue, until, caller, now);
         self.act(vec![ask], now);
     }
@@ -62,7 +69,8 @@ impl Client {
     }
 
     pub(super) fn release(&mut self, caller: usize, now: Moment) {
-        let Some(owner) = self.held.iter().find(|(_, hold)| hold.caller == caller).map(|(owner, _)| *owner) else {
+        let Some(owner) = self.held.iter().find(|(_, hold)| hold.caller == caller).map(|(owner, _)| *owner)
+        else {
             return;
         };
         self.keeper.forget(owner);
@@ -211,4 +219,3 @@ impl Client {
         self.verdicts.push((caller, verdict));
     }
 }
-

@@ -68,6 +68,9 @@ impl Storage {
 
     fn pushes(&mut self) -> Vec<(usize, Wakeup)> {
         let pushes = std::mem::take(&mut self.book.pushes);
-        pushes.into_iter().map(|(client, push)| (usize::try_from(client.0).expect("it is small"), push)).collect()
+        pushes
+            .into_iter()
+            .map(|(client, push)| (usize::try_from(client.0).expect("it is small"), push))
+            .collect()
     }
 }
