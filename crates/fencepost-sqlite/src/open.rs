@@ -32,6 +32,7 @@ pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
     let path = locate(path)?;
     let beside = beside(&path);
     make_private_folder(&beside)?;
+    check_owner(&beside)?;
     let turnstile = Turnstile::open(&beside)?;
     let sockets = Arc::new(Sockets::open(&beside)?);
     let client = new_client();
@@ -98,6 +99,19 @@ fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push("-peers");
     beside.into()
+}
+
+/// Whoever could write to the folder could stop everybody, or wake them with false news.
+fn check_owner(beside: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+
+    let found = beside.metadata().map_err(|error| io_error("could not look at", beside, error))?;
+    let ours = [rustix::process::geteuid().as_raw(), 0];
+    if found.mode() & 0o002 == 0 && (ours.contains(&found.uid()) || ours[0] == 0) {
+        return Ok(());
+    }
+    let text = format!("{} belongs to somebody else or can be written by everybody", beside.display());
+    Err(Error::new(ErrorKind::Denied, text).with_hint("put the database into a folder of your own"))
 }
 
 fn connect(path: &Path) -> Result<Connection> {

@@ -45,6 +45,17 @@ async fn closing_leaves_no_socket_behind() {
 }
 
 #[tokio::test]
+async fn a_folder_beside_it_that_everybody_can_write_is_refused() {
+    let bench = SqliteBench::new();
+    let beside = bench.folder().join("locks.db-peers");
+    std::fs::create_dir(&beside).unwrap();
+    std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o777)).unwrap();
+    let error = refused(&bench.path()).await;
+    assert_eq!(error.kind(), ErrorKind::Denied);
+    assert!(error.hint().is_some());
+}
+
+#[tokio::test]
 async fn a_folder_is_refused() {
     let bench = SqliteBench::new();
     let error = refused(bench.folder()).await;

@@ -18,11 +18,11 @@ use storage::Storage;
 
 const TTL: Duration = Duration::from_secs(10);
 const CLIENTS: usize = 4;
-const CALLERS: usize = 16;
+const CALLERS: usize = 32;
 /// So long things go wrong; then they go well until everything is over.
 const TROUBLED: Duration = Duration::from_secs(120);
 /// After this it will never be over.
-const GIVE_UP: Duration = Duration::from_secs(3_600);
+const GIVE_UP: Duration = Duration::from_secs(7_200);
 
 /// How much goes wrong, in percent.
 #[derive(Clone, Copy, Debug)]
@@ -30,15 +30,16 @@ pub(crate) struct Weather {
     lost: u64,
     unreachable: u64,
     late: u64,
+    cuts: u64,
     stops: u64,
     deaths: u64,
 }
 
 impl Weather {
-    pub(crate) const CALM: Self = Self { lost: 0, unreachable: 0, late: 0, stops: 0, deaths: 0 };
-    pub(crate) const LOSSY: Self = Self { lost: 15, unreachable: 10, ..Self::CALM };
-    pub(crate) const LATE: Self = Self { late: 20, ..Self::LOSSY };
-    pub(crate) const DEADLY: Self = Self { stops: 30, deaths: 30, ..Self::LATE };
+    pub(crate) const CALM: Self = Self { lost: 0, unreachable: 0, late: 0, cuts: 0, stops: 0, deaths: 0 };
+    pub(crate) const LOSSY: Self = Self { lost: 15, unreachable: 10, cuts: 10, ..Self::CALM };
+    pub(crate) const LATE: Self = Self { late: 25, ..Self::LOSSY };
+    pub(crate) const DEADLY: Self = Self { stops: 10, deaths: 3, ..Self::LATE };
 }
 
 enum Event {
@@ -49,6 +50,7 @@ enum Event {
     Arrive { from: usize, op: Op, tag: Tag, sent: Moment, number: u64 },
     Answer { to: usize, tag: Tag, sent: Moment, reply: Result<Reply>, number: u64 },
     Push { to: usize, push: Wakeup },
+    Cut(usize, Duration),
     Stop(usize, Duration),
     Die(usize),
 }
@@ -57,6 +59,8 @@ enum Event {
 struct Process {
     client: Client,
     clock: Clock,
+    /// What it sends until then gets lost.
+    cut_until: Option<Moment>,
     stopped_until: Option<Moment>,
     dead: bool,
     /// Requests that were neither answered nor given up.
@@ -128,16 +132,27 @@ impl Simulation {
         for process in 0..CLIENTS {
             let skew = i64::try_from(simulation.dice.below(9)).expect("it is small") - 4;
             simulation.processes.push(Process { clock: Clock { skew }, ..Process::default() });
-            if simulation.dice.percent(weather.stops) {
-                let (at, time) = (simulation.dice.time(TROUBLED), simulation.dice.time(TTL * 3));
-                simulation.plan(start() + at, Event::Stop(process, time));
-            }
-            if process > 0 && simulation.dice.percent(weather.deaths) {
-                let at = simulation.dice.time(TROUBLED);
-                simulation.plan(start() + at, Event::Die(process));
-            }
+            simulation.plan_troubles(process);
         }
         simulation
+    }
+
+    /// In every lease's time something may befall a process.
+    fn plan_troubles(&mut self, process: usize) {
+        for round in 0..TROUBLED.as_secs() / TTL.as_secs() {
+            let at = start() + TTL * u32::try_from(round).expect("it is small") + self.dice.time(TTL);
+            let time = self.dice.time(TTL * 2);
+            if self.dice.percent(self.weather.cuts) {
+                self.plan(at, Event::Cut(process, time));
+            }
+            if self.dice.percent(self.weather.stops) {
+                self.plan(at, Event::Stop(process, time));
+            }
+            // One stays alive.
+            if process > 0 && self.dice.percent(self.weather.deaths) {
+                self.plan(at, Event::Die(process));
+            }
+        }
     }
 
     /// When everything happened.
@@ -167,6 +182,10 @@ impl Simulation {
             }
             Event::Stop(process, time) => {
                 self.processes[*process].stopped_until = Some(self.now + *time);
+                return;
+            }
+            Event::Cut(process, time) => {
+                self.processes[*process].cut_until = Some(self.now + *time);
                 return;
             }
             Event::Die(process) => return self.die(*process),
@@ -205,7 +224,7 @@ impl Simulation {
                 }
             }
             Event::Push { push, .. } => client.woken(&push, now),
-            Event::Arrive { .. } | Event::Stop(..) | Event::Die(_) => {}
+            Event::Arrive { .. } | Event::Cut(..) | Event::Stop(..) | Event::Die(_) => {}
         }
     }
 
@@ -219,7 +238,7 @@ impl Simulation {
         for (caller, verdict) in verdicts {
             self.fates[caller] = Fate::Told;
             if matches!(verdict, Verdict::Granted { .. }) {
-                let hold = if self.dice.percent(20) { TTL * 2 } else { TTL / 5 };
+                let hold = if self.dice.percent(30) { TTL * 2 } else { TTL / 5 };
                 let hold = self.dice.time(hold);
                 self.plan(self.now + hold, Event::Release(caller));
             }
@@ -250,7 +269,8 @@ impl Simulation {
         let given_up =
             if troubled && self.dice.percent(self.weather.late) { self.dice.time(TTL) } else { TTL };
         self.plan(self.now + given_up, answer(ErrorKind::OutcomeUnknown));
-        if troubled && self.dice.percent(self.weather.lost) {
+        let cut = self.processes[from].cut_until.is_some_and(|until| until > self.now);
+        if cut || troubled && self.dice.percent(self.weather.lost) {
             return;
         }
         let late = troubled && self.dice.percent(self.weather.late);
