@@ -22,7 +22,7 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     test::add_tests(&mut stages, &options);
     stages.add("docs", docs);
     if shell::succeeds(&mut cargo(["deny", "--version"])) {
-        stages.add("deny", || shell::run(&mut cargo(["deny", "check"])));
+        stages.add("deny", || shell::run(&mut cargo(["deny", "check", "bans", "licenses", "sources"])));
     } else {
         stages.skip("deny", "cargo-deny is not installed (cargo install --locked cargo-deny)");
     }
