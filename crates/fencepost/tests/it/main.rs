@@ -51,3 +51,19 @@ async fn sqlite_takes_a_path() {
     client.lock("a").run(async |guard| assert!(guard.is_valid())).await.unwrap();
     client.close().await;
 }
+
+#[cfg(feature = "memory")]
+#[tokio::test]
+async fn work_under_a_lock_can_be_spawned() {
+    let client = connect("memory:spawned").await.unwrap();
+    let lock = client.lock("a");
+    let work = tokio::spawn(async move {
+        let add = |a: u64, b: u64| async move { a + b };
+        lock.run(async |guard| {
+            tokio::task::yield_now().await;
+            add(guard.token().get(), 1).await
+        })
+        .await
+    });
+    assert!(work.await.unwrap().unwrap() > 1);
+}
