@@ -1,7 +1,7 @@
 //! The client's one thread: it takes what callers want, gathers it into flights, and drives the keeper, the waiting
 //! line and the releases with what comes back. Nothing else in the client talks to the storage.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,10 +41,20 @@ pub(crate) struct Engine {
     waiting: Waiting<Caller>,
     releasing: Releasing<Answer>,
     held: HashMap<Owner, Arc<Hold>>,
+    /// Owners of which more than one acquire was sent, and the fate of one is unknown.
+    doubtful: HashSet<Owner>,
     flights: Flights<Tag>,
     questions: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Set when the client is closing: who wants to know when it is done.
     closing: Option<Vec<oneshot::Sender<()>>>,
+}
+
+/// What the engine waits for, the timer apart.
+enum News {
+    Landed(Landed<Tag>),
+    Pushed(Wakeup),
+    /// There is something in a place that is looked at anyway.
+    Other,
 }
 
 impl Engine {
@@ -58,6 +68,7 @@ impl Engine {
             waiting: Waiting::default(),
             releasing: Releasing::default(),
             held: HashMap::new(),
+            doubtful: HashSet::new(),
             questions: FuturesUnordered::new(),
             closing: None,
         }
@@ -75,14 +86,24 @@ impl Engine {
                 break;
             }
             timer.arm(self.next_moment());
+            let news = async {
+                // In no order: a storage that answers at once must not keep pushes and questions waiting.
+                tokio::select! {
+                    landed = self.flights.landed() => News::Landed(landed),
+                    wakeup = next_wakeup(&mut wakeups) => News::Pushed(wakeup),
+                    Some(()) = self.questions.next() => News::Other,
+                    () = mailbox.arrived.notified() => News::Other,
+                }
+            };
             tokio::select! {
-                // Letters come last: they are taken in every round anyway.
+                // The timer last: a test that moves its clock knows by it that there is nothing left to do.
                 biased;
-                landed = self.flights.landed() => self.land(landed),
-                wakeup = next_wakeup(&mut wakeups) => self.woken(&wakeup),
+                news = news => match news {
+                    News::Landed(landed) => self.land(landed),
+                    News::Pushed(wakeup) => self.woken(&wakeup),
+                    News::Other => {}
+                },
                 () = timer.fired() => {}
-                Some(()) = self.questions.next() => {}
-                () = mailbox.arrived.notified() => {}
             }
         }
         self.end().await;
@@ -139,6 +160,9 @@ impl Engine {
                 self.act(actions, now);
             }
             Command::Release { owner, told } => self.release(owner, told, now),
+            // Whoever asks is told that the client is closed when the answer is dropped.
+            Command::Call { .. } | Command::Inspect { .. } | Command::List { .. }
+                if self.closing.is_some() => {}
             Command::Call { op, answer } => self.flights.push(op, Tag::Call(answer)),
             Command::Inspect { name, answer } => {
                 let backend = self.backend.clone();
@@ -190,13 +214,20 @@ impl Engine {
             told.tell(Err(Error::lost(&hold.grant.attempt.describe(), lost)));
         }
         // Unless the storage has said that there is nothing to give back.
-        if !matches!(lost, LostReason::NotHeld | LostReason::Broken) {
+        if matches!(lost, LostReason::NotHeld | LostReason::Broken) {
+            self.doubtful.remove(&owner);
+        } else {
             self.give_back(hold.grant.clone(), None, now);
         }
     }
 
     fn give_back(&mut self, grant: Grant, told: Option<Answer>, now: Moment) {
         self.flights.push(Op::Release(grant.clone()), Tag::Release(grant.attempt.owner));
+        if self.doubtful.remove(&grant.attempt.owner) {
+            // A send of it that was thought lost may still arrive, and would find the lock free.
+            let (nobody, _) = oneshot::channel();
+            self.flights.push(Op::Leave(grant.attempt.clone()), Tag::Call(nobody));
+        }
         self.releasing.start(grant, told, now);
     }
 
@@ -280,7 +311,11 @@ impl Engine {
                 self.keeper.keep(owner, Kept::Grant, counted_from, ttl, first, hold_until);
                 let hold = Arc::new(Hold::new(grant, valid_until(counted_from, ttl), hold_until));
                 self.held.insert(owner, hold.clone());
-                Ok(Some(Guard::new(hold, caller.handle)))
+                let Some(handle) = caller.handle.upgrade() else {
+                    // The caller has gone, and so has everybody else.
+                    return self.release(owner, None, now);
+                };
+                Ok(Some(Guard::new(hold, handle)))
             }
             Verdict::Busy => Ok(None),
             Verdict::WaitedOut => {
@@ -312,6 +347,12 @@ impl Engine {
     fn deliver(&mut self, tag: Tag, sent: Moment, reply: Result<Reply>, now: Moment) {
         match tag {
             Tag::Attempt(id, owner, asked) => {
+                if asked == Asked::Ask && matches!(&reply, Err(e) if e.kind() == ErrorKind::OutcomeUnknown) {
+                    self.doubtful.insert(owner);
+                }
+                if asked == Asked::Leave {
+                    self.doubtful.remove(&owner);
+                }
                 if asked == Asked::Check {
                     self.ticket_checked(owner, sent, &reply, now);
                 }

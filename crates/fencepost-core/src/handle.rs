@@ -1,7 +1,7 @@
 //! The callers' end of a client: what they ask of its thread, and the mailbox between them.
 
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::thread::ThreadId;
 use std::time::Duration;
 
@@ -36,7 +36,8 @@ pub(crate) enum Command {
 /// Who waits for a lock.
 pub(crate) struct Caller {
     pub(crate) answer: oneshot::Sender<Result<Option<Guard>>>,
-    pub(crate) handle: Arc<Handle>,
+    /// Not the handle itself: the engine must not be the last to have it, or nobody would wait for it to end.
+    pub(crate) handle: Weak<Handle>,
     pub(crate) max_hold: Option<Duration>,
 }
 

@@ -172,7 +172,7 @@ impl Lock {
             let attempt = Arc::new(prepared?);
             let (answer, verdict) = oneshot::channel();
             let id = handle.next_id();
-            let caller = Caller { answer, handle: handle.clone(), max_hold };
+            let caller = Caller { answer, handle: Arc::downgrade(&handle), max_hold };
             handle.submit(Command::Acquire { id, attempt, queue, until, caller })?;
             let mut abandon = Abandon(Some((handle, id)));
             let verdict = verdict.await.unwrap_or_else(|_| Err(closed()));

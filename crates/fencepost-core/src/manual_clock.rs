@@ -40,9 +40,20 @@ struct ManualState {
 #[derive(Debug)]
 struct Slot {
     id: u64,
-    /// `None` while the timer's owner is acting on it.
-    armed: Option<Moment>,
+    armed: Moment,
+    /// Whether its owner waits for it and for nothing that could happen without it. To arm it is not enough: its owner
+    /// may have more to do before it waits.
+    resting: bool,
     waker: Option<Waker>,
+}
+
+impl Slot {
+    fn wake(&mut self) {
+        self.resting = false;
+        if let Some(waker) = self.waker.take() {
+            waker.wake();
+        }
+    }
 }
 
 impl Default for ManualClock {
@@ -59,28 +70,22 @@ impl ManualClock {
         Self(Arc::new(ManualShared { state: Mutex::new(state), changed: Condvar::new() }))
     }
 
-    /// Moves time on, timer by timer, and returns when everybody woken on the way has armed a timer again.
+    /// Moves time on, timer by timer, and returns when everybody woken on the way has come to rest.
     ///
     /// Call it from a thread of its own or from a test's thread, never from inside a client.
     pub fn advance(&self, by: Duration) {
         let mut state = self.state();
         let target = state.now + by;
         loop {
-            while state.timers.iter().any(|slot| slot.armed.is_none()) {
+            while state.timers.iter().any(|slot| !slot.resting) {
                 state = self.0.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
             }
-            let due = state
-                .timers
-                .iter_mut()
-                .filter(|slot| slot.armed <= Some(target))
-                .min_by_key(|slot| slot.armed);
+            let due =
+                state.timers.iter_mut().filter(|slot| slot.armed <= target).min_by_key(|slot| slot.armed);
             let Some(slot) = due else { break };
-            let at = slot.armed.take().unwrap_or(target);
-            let waker = slot.waker.take();
+            let at = slot.armed;
+            slot.wake();
             state.now = state.now.max(at);
-            if let Some(waker) = waker {
-                waker.wake();
-            }
         }
         state.now = target;
     }
@@ -90,12 +95,7 @@ impl ManualClock {
         let mut state = self.state();
         state.now = state.now + by;
         let now = state.now;
-        for slot in state.timers.iter_mut().filter(|slot| slot.armed.is_some_and(|at| at <= now)) {
-            slot.armed = None;
-            if let Some(waker) = slot.waker.take() {
-                waker.wake();
-            }
-        }
+        state.timers.iter_mut().filter(|slot| slot.armed <= now).for_each(Slot::wake);
     }
 
     pub(crate) fn now(&self) -> Moment {
@@ -118,7 +118,7 @@ impl ManualTimer {
         let mut state = clock.state();
         let id = state.next_id;
         state.next_id += 1;
-        state.timers.push(Slot { id, armed: None, waker: None });
+        state.timers.push(Slot { id, armed: Moment::NEVER, resting: false, waker: None });
         drop(state);
         Self { clock: clock.clone(), id }
     }
@@ -133,19 +133,20 @@ impl ManualTimer {
     }
 
     pub(crate) fn arm(&mut self, at: Moment) {
-        self.with_slot(|slot, _| slot.armed = Some(at));
+        self.with_slot(|slot, _| {
+            slot.armed = at;
+            slot.resting = false;
+        });
     }
 
     pub(crate) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<()> {
-        self.with_slot(|slot, now| match slot.armed {
-            Some(at) if at > now => {
-                slot.waker = Some(cx.waker().clone());
-                Poll::Pending
+        self.with_slot(|slot, now| {
+            slot.resting = slot.armed > now;
+            if !slot.resting {
+                return Poll::Ready(());
             }
-            _ => {
-                slot.armed = None;
-                Poll::Ready(())
-            }
+            slot.waker = Some(cx.waker().clone());
+            Poll::Pending
         })
         .unwrap_or(Poll::Ready(()))
     }
@@ -186,5 +187,31 @@ mod tests {
         ticker.join().unwrap();
         assert_eq!(*seen.lock().unwrap(), [10, 20, 30]);
         assert_eq!(clock.now().since(start), Duration::from_secs(35));
+    }
+    #[test]
+    fn advance_returns_when_what_it_caused_is_done() {
+        let manual = ManualClock::new();
+        let start = manual.now();
+        let done = Arc::new(Mutex::new(0));
+        let mut timer = Clock::from(manual.clone()).timer().unwrap();
+        let worker = std::thread::spawn({
+            let done = done.clone();
+            move || {
+                tokio::runtime::Builder::new_current_thread().build().unwrap().block_on(async {
+                    for round in 1..=100 {
+                        timer.arm(start + Duration::from_secs(round));
+                        (0..100).for_each(|_| std::thread::yield_now());
+                        *done.lock().unwrap() = round - 1;
+                        timer.fired().await;
+                    }
+                });
+            }
+        });
+        for round in 1..100 {
+            manual.advance(Duration::from_secs(1));
+            assert_eq!(*done.lock().unwrap(), round);
+        }
+        manual.advance(Duration::from_secs(1));
+        worker.join().unwrap();
     }
 }

@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::book::Book;
-use fencepost_core::clock::{Moment, wall_time};
+use fencepost_core::clock::{Clock, Moment, wall_time};
 use fencepost_core::line::ClientId;
 use fencepost_core::{Error, ErrorKind, Owner, Result};
 use rusqlite::config::DbConfig;
@@ -33,14 +33,14 @@ pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
     let beside = beside(&path);
     make_private_folder(&beside)?;
     check_owner(&beside)?;
-    let turnstile = Turnstile::open(&beside)?;
+    let mut turnstile = Turnstile::open(&beside)?;
     let sockets = Arc::new(Sockets::open(&beside)?);
     let client = new_client();
     let clock_id = clock_id();
 
     let statements = Statements::new(connect(&path)?, &path, clock_id);
     let storage_id = {
-        let _turn = turnstile.enter()?;
+        let _turn = turnstile.enter(&Clock::system())?;
         let first = i64::try_from(wall_time().as_micros()).unwrap_or(0);
         statements.prepare(first, RESERVE)?
     };

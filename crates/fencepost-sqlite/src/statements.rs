@@ -73,6 +73,10 @@ impl Statements {
     pub(crate) fn durably<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
         self.set("PRAGMA synchronous = FULL")?;
         let out = act();
+        if out.is_err() {
+            // Otherwise it could not be set back.
+            self.rollback();
+        }
         self.set("PRAGMA synchronous = NORMAL")?;
         out
     }
@@ -143,6 +147,17 @@ impl Statements {
     pub(crate) fn rollback(&self) {
         // Fails only if SQLite has rolled back by itself already.
         let _ = self.run("ROLLBACK", []);
+    }
+
+    /// SQLite takes a whole transaction back when a statement in it fails for lack of room or memory. What follows
+    /// would be written statement by statement, so nothing may follow.
+    pub(crate) fn check_in_transaction(&self) -> Result<()> {
+        if self.connection.is_autocommit() {
+            return Err(
+                self.refuse(ErrorKind::Storage, "took a transaction back: it is full or cannot be read")
+            );
+        }
+        Ok(())
     }
 
     /// A number that changes when another connection has written.
@@ -315,8 +330,8 @@ impl Statements {
         }
         for (name, seq, owner) in &touched.tickets {
             match book.tickets().get(owner) {
-                Some(ticket) => self.put_ticket(name, ticket)?,
-                None => self.run(
+                Some(ticket) if ticket.seq == *seq => self.put_ticket(name, ticket)?,
+                _ => self.run(
                     "DELETE FROM tickets WHERE name = ?1 AND seq = ?2",
                     params![name.as_str(), signed(*seq)],
                 )?,
@@ -335,7 +350,8 @@ impl Statements {
         self.run(
             "INSERT INTO holders (name, owner, token, mode, ttl_ns, until_ns, clock, since_ms, client, names, chosen, \
                 label, meta) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12, ?13) \
-             ON CONFLICT (name, owner) DO UPDATE SET until_ns = excluded.until_ns, clock = excluded.clock",
+             ON CONFLICT (name, owner) DO UPDATE SET until_ns = excluded.until_ns, clock = excluded.clock, \
+                token = excluded.token, since_ms = excluded.since_ms, client = excluded.client, chosen = excluded.chosen",
             params![
                 name.as_str(),
                 holder.owner.to_bytes(),
@@ -397,9 +413,16 @@ impl Statements {
 
     /// Names of lines in which something of our clock has ended, or that have something of another clock.
     pub(crate) fn overdue(&self, now: Moment, limit: i64) -> Result<Vec<LockName>> {
-        let sql = "SELECT name FROM holders WHERE clock <> ?1 OR until_ns <= ?2 \
-             UNION SELECT name FROM tickets WHERE clock <> ?1 OR until_ns <= ?2 \
-             UNION SELECT name FROM cells WHERE keep = 1 AND (clock <> ?1 OR until_ns <= ?2) LIMIT ?3";
+        // What was seen already and has time left would otherwise stand before everything else, sweep after sweep.
+        let sql = "SELECT name FROM holders AS t WHERE (clock = ?1 AND until_ns <= ?2) OR (clock <> ?1 AND NOT EXISTS \
+                (SELECT 1 FROM sightings AS s WHERE s.clock = ?1 AND s.thing = t.owner AND s.stamp_ns = t.until_ns \
+                    AND s.until_ns > ?2)) \
+             UNION SELECT name FROM tickets AS t WHERE (clock = ?1 AND until_ns <= ?2) OR (clock <> ?1 AND NOT EXISTS \
+                (SELECT 1 FROM sightings AS s WHERE s.clock = ?1 AND s.thing = t.owner AND s.stamp_ns = t.until_ns \
+                    AND s.until_ns > ?2)) \
+             UNION SELECT name FROM cells AS t WHERE keep = 1 AND ((clock = ?1 AND until_ns <= ?2) OR (clock <> ?1 \
+                AND NOT EXISTS (SELECT 1 FROM sightings AS s WHERE s.clock = ?1 AND s.thing = CAST(t.name AS BLOB) \
+                    AND s.stamp_ns = t.until_ns AND s.until_ns > ?2))) LIMIT ?3";
         self.names(sql, params![self.clock, signed(now.as_nanos()), limit])
     }
 
@@ -477,4 +500,39 @@ fn signed_millis(duration: Duration) -> i64 {
 
 fn unsigned(number: i64) -> u64 {
     u64::try_from(number).unwrap_or(0)
+}
+
+#[cfg(test)]
+mod review {
+    use super::*;
+
+    /// A full disk while a lease of another clock is noted: SQLite takes the transaction back, and what the other
+    /// operations of the flight decided would be written without one.
+    #[test]
+    fn a_transaction_that_was_taken_back_is_noticed() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("x.db");
+        let mut statements = Statements::new(Connection::open(&path).unwrap(), &path, 1);
+        statements.prepare(1, 1000).unwrap();
+        let long = "x".repeat(400);
+        for n in 0..200 {
+            let mut owner = [0u8; 16];
+            owner[0] = n;
+            statements
+                .run(
+                    "INSERT INTO holders VALUES (?1, ?2, 1, 0, 1000000000, 5, 2, 1, 1, NULL, 0, '', '')",
+                    params![format!("{n:03}{long}"), owner],
+                )
+                .unwrap();
+        }
+        let pages = statements.number("PRAGMA page_count").unwrap();
+        statements.set(&format!("PRAGMA max_page_count = {pages}")).unwrap();
+        statements.begin().unwrap();
+        let now = Moment::START + Duration::from_secs(1000);
+        let full = (0..200).find_map(|n| {
+            statements.load(&LockName::new(format!("{n:03}{long}")).unwrap(), now, Sight::Note).err()
+        });
+        assert!(full.is_some());
+        assert!(statements.check_in_transaction().is_err());
+    }
 }

@@ -8,7 +8,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
-use fencepost_core::book::{Book, Shelf};
+use fencepost_core::book::{Book, Shelf, Touched};
 use fencepost_core::clock::{Clock, Moment, wall_time};
 use fencepost_core::line::{ClientId, Line, Ticket};
 use fencepost_core::{Error, ErrorKind, LockName, Owner, Result};
@@ -36,6 +36,9 @@ const SWEPT: i64 = 256;
 /// How many empty lines are remembered.
 const REMEMBERED: usize = 16_384;
 
+/// When so many jobs have gathered, those that nobody waits for are forgotten.
+const GATHERED: usize = 16;
+
 /// One flight, and who waits for its answers.
 type Flight = (Vec<Op>, oneshot::Sender<Vec<Result<Reply>>>);
 
@@ -56,7 +59,13 @@ pub(crate) struct Inbox {
 
 impl Inbox {
     pub(crate) fn push(&self, job: Job) {
-        self.jobs().push(job);
+        let mut jobs = self.jobs();
+        if jobs.len() >= GATHERED {
+            // A writer that is kept from writing need not do afterwards what nobody waits for any more.
+            jobs.retain(|job| !matches!(job, Job::Execute { answer, .. } if answer.is_closed()));
+        }
+        jobs.push(job);
+        drop(jobs);
         self.arrived.notify_one();
     }
 
@@ -79,7 +88,7 @@ impl Inbox {
 pub(crate) struct Writer {
     pub(crate) client: ClientId,
     pub(crate) statements: Statements,
-    pub(crate) turnstile: Arc<Turnstile>,
+    pub(crate) turnstile: Turnstile,
     pub(crate) sockets: Arc<Sockets>,
     /// Pushes to this very client need no socket.
     pub(crate) own: mpsc::UnboundedSender<Wakeup>,
@@ -201,7 +210,7 @@ impl Writer {
         if outcome.is_err() {
             self.statements.rollback();
             self.version = None;
-            self.book.touched = fencepost_core::book::Touched::default();
+            self.book.touched = Touched::default();
             self.book.pushes.clear();
         }
         outcome
@@ -212,7 +221,7 @@ impl Writer {
         clock: &Clock,
         act: impl FnOnce(&mut Self, Moment) -> Result<T>,
     ) -> Result<T> {
-        let turn = self.turnstile.enter()?;
+        let turn = self.turnstile.enter(clock)?;
         self.file.look();
         self.statements.begin()?;
         self.read_up()?;
@@ -222,6 +231,7 @@ impl Writer {
         let now = clock.now();
         let before = self.counter;
         let out = act(self, now)?;
+        self.statements.check_in_transaction()?;
         if now >= self.counter.swept + SWEEP_EVERY {
             self.sweep(now)?;
         }
@@ -233,7 +243,7 @@ impl Writer {
         self.statements.commit()?;
         self.push();
         drop(turn);
-        self.look_after(touched.tickets);
+        self.look_after(touched);
         if self.book.len() > REMEMBERED {
             self.book.tidy(now);
         }
@@ -254,18 +264,21 @@ impl Writer {
     /// Raises the bound of the tokens on disk. After a power cut the last commits may be missing, so an unknown boot goes
     /// on above everything that can have been handed out.
     fn reserve(&mut self) -> Result<()> {
-        if self.counter.clock != self.clock_id {
-            let micros = i64::try_from(wall_time().as_micros()).unwrap_or(0);
-            self.counter.last = self.counter.reserved.max(micros);
-            self.counter.clock = self.clock_id;
-            self.counter.swept = Moment::START;
-        }
-        self.counter.reserved = self.counter.last + RESERVE;
-        self.statements.rollback();
-        self.statements.durably(|| {
-            self.statements.begin()?;
-            self.statements.set_counter(self.counter)?;
-            self.statements.commit()
+        let (statements, clock_id) = (&self.statements, self.clock_id);
+        // How durable a commit is cannot be changed inside a transaction. Whoever writes in between is heeded.
+        statements.rollback();
+        self.counter = statements.durably(|| {
+            statements.begin()?;
+            let mut counter = statements.counter()?;
+            if counter.clock != clock_id {
+                let micros = i64::try_from(wall_time().as_micros()).unwrap_or(0);
+                counter.last = counter.reserved.max(micros);
+                counter.clock = clock_id;
+                counter.swept = Moment::START;
+            }
+            counter.reserved = counter.last + RESERVE;
+            statements.set_counter(counter)?;
+            statements.commit().map(|()| counter)
         })?;
         self.statements.begin()?;
         self.read_up()
@@ -280,8 +293,12 @@ impl Writer {
         statements.forget_sightings().map(drop)
     }
 
-    fn look_after(&mut self, places: Vec<(LockName, u64, Owner)>) {
-        for (name, _, owner) in places {
+    fn look_after(&mut self, touched: Touched) {
+        // Handed over by another process and renewed by us: nobody waits there any more.
+        for (_, owner) in touched.holders {
+            self.waiting.remove(&owner);
+        }
+        for (name, _, owner) in touched.tickets {
             match self.book.tickets().get(&owner) {
                 Some(ticket) if ticket.client == self.client => {
                     self.waiting.insert(owner, name);
@@ -313,10 +330,16 @@ impl Writer {
             return;
         }
         let now = clock.now();
-        for (owner, name) in self.waiting.iter().take(LOOKED_AFTER) {
-            if self.statements.may_be_granted(name, *owner, now).unwrap_or(true) {
-                let _ = self.own.send(Wakeup::Turn { owner: *owner });
-            }
+        let Self { waiting, statements, own, .. } = self;
+        let news = |(owner, name): &(&Owner, &mut LockName)| {
+            statements.may_be_granted(name, **owner, now).unwrap_or(true)
+        };
+        let woken: Vec<Owner> =
+            waiting.iter_mut().take(LOOKED_AFTER).filter(news).map(|(owner, _)| *owner).collect();
+        for owner in woken {
+            // Whoever still waits is looked after again when it has checked.
+            waiting.remove(&owner);
+            let _ = own.send(Wakeup::Turn { owner });
         }
     }
 

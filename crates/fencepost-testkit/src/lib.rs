@@ -7,6 +7,7 @@ pub mod behaviors;
 pub mod bench;
 pub mod dice;
 pub mod history;
+mod op_kind;
 pub mod proxy;
 pub mod state_machine;
 pub mod suite;

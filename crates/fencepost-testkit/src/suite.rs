@@ -34,16 +34,15 @@ pub fn run<B: TestBench>(
 ///
 /// # Panics
 /// If the test does, or if it hangs.
-pub fn under_watchdog(name: &'static str, test: impl FnOnce() + Send + 'static) {
+pub fn under_watchdog(name: &str, test: impl FnOnce() + Send + 'static) {
     let (finished, wait) = sync_channel::<()>(1);
     let thread = std::thread::Builder::new().name(name.into()).spawn(move || {
         let _tells_when_dropped = finished;
         test();
     });
     let thread = thread.expect("a thread can be started");
-    if wait.recv_timeout(WATCHDOG) == Err(RecvTimeoutError::Timeout) {
-        panic!("{name} hangs: it was not over after {WATCHDOG:?}");
-    }
+    let hangs = wait.recv_timeout(WATCHDOG) == Err(RecvTimeoutError::Timeout);
+    assert!(!hangs, "{name} hangs: it was not over after {WATCHDOG:?}");
     if let Err(panic) = thread.join() {
         std::panic::resume_unwind(panic);
     }

@@ -45,8 +45,6 @@ pub fn block_thread_for(time: Duration) {
 /// # Panics
 /// If it is not within [`PATIENCE`], with `what` was waited for.
 pub async fn within_patience<T>(what: &str, future: impl Future<Output = T>) -> T {
-    match tokio::time::timeout(PATIENCE, future).await {
-        Ok(out) => out,
-        Err(_) => panic!("waited in vain for this: {what}"),
-    }
+    let in_time = tokio::time::timeout(PATIENCE, future).await;
+    in_time.unwrap_or_else(|_| panic!("waited in vain for this: {what}"))
 }

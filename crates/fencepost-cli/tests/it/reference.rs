@@ -30,5 +30,8 @@ fn the_reference_is_what_the_help_says() {
         std::fs::write(&path, &page).unwrap();
     }
     let written = std::fs::read_to_string(&path).unwrap_or_default();
-    assert!(written == page, "docs/reference/cli.md is out of date: set UPDATE_DOCS=1 and run this test again");
+    assert!(
+        written == page,
+        "docs/reference/cli.md is out of date: set UPDATE_DOCS=1 and run this test again"
+    );
 }

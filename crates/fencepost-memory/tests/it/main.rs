@@ -1,6 +1,8 @@
 //! Everything that the storage in memory promises.
 
 mod bench;
+mod faults;
+mod manual_clock;
 
 use bench::MemoryBench;
 use fencepost_testkit::{behavior_suite, state_machine};

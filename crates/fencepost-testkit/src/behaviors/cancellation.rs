@@ -4,10 +4,10 @@
 use std::future::{Future, poll_fn};
 use std::task::Poll;
 
-use fencepost_core::{Client, Keep, LostReason, Page};
+use fencepost_core::{Client, Guard, Keep, LostReason, Page};
 use futures_util::FutureExt;
 
-use super::{LONG, granted, hold, in_line, until_free, waiting};
+use super::{LONG, hold, in_line, until_free};
 use crate::bench::TestBench;
 use crate::wait;
 
@@ -136,11 +136,9 @@ pub async fn a_dropped_break_is_done_or_not<B: TestBench>(bench: &B) {
         for polls in 0..3 {
             let guard = hold(&client.lock("a").ttl(LONG)).await;
             abandon(client.break_lock("a", guard.token()), polls, linger).await;
-            match guard.release().await {
-                Ok(()) => {}
-                Err(error) => {
-                    assert!(matches!(error.lost_reason(), Some(LostReason::Broken | LostReason::NotHeld)))
-                }
+            if let Err(error) = guard.release().await {
+                let reason = error.lost_reason();
+                assert!(matches!(reason, Some(LostReason::Broken | LostReason::NotHeld)), "{error}");
             }
             until_free(&client, "a").await;
         }
@@ -163,14 +161,12 @@ pub async fn the_wait_for_a_loss_may_be_dropped<B: TestBench>(bench: &B) {
 pub async fn a_dropped_run_gives_the_lock_back<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG);
-    let run = async || {
-        lock.run(async |_| {
-            for _ in 0..5 {
-                tokio::task::yield_now().await;
-            }
-        })
+    let work = async |_: &Guard| {
+        for _ in 0..5 {
+            tokio::task::yield_now().await;
+        }
     };
-    at_every_point(run, async || until_free(&client, "a").await).await;
+    at_every_point(async || lock.run(work), async || until_free(&client, "a").await).await;
 }
 
 /// A closing that is dropped goes on.
@@ -195,16 +191,18 @@ pub async fn a_dropped_connect_leaves_nothing<B: TestBench>(bench: &B) {
 pub async fn whoever_stays_is_served<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let waiters: Vec<_> = (0..40).map(|_| waiting(client.lock("a").ttl(LONG))).collect();
+    let come = |_| {
+        let lock = client.lock("a").ttl(LONG);
+        tokio::spawn(async move { lock.acquire().await.unwrap().release().await })
+    };
+    let (leaving, staying): (Vec<_>, Vec<_>) = ((0..20).map(come).collect(), (0..20).map(come).collect());
     in_line(&client, "a", 40).await;
     let release = tokio::spawn(guard.release());
-    let (leaving, staying): (Vec<_>, Vec<_>) =
-        waiters.into_iter().enumerate().partition(|(at, _)| at % 2 == 0);
-    for (_, waiter) in &leaving {
+    for waiter in leaving {
         waiter.abort();
     }
-    for (_, waiter) in staying {
-        granted(waiter).await.release().await.unwrap();
+    for waiter in staying {
+        wait::within_patience("a turn comes", waiter).await.unwrap().unwrap();
     }
     release.await.unwrap().unwrap();
 }

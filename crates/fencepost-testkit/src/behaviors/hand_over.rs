@@ -40,8 +40,8 @@ pub async fn a_handed_over_lock_is_renewed_at_once<B: TestBench>(bench: &B) {
     wait::passes(bench.ttl()).await;
     guard.release().await.unwrap();
     let next = granted(waiter).await;
-    let waited = LONG.checked_sub(fencepost_core::clock::drift(LONG) + bench.ttl() / 2).unwrap();
-    wait::until("it is renewed", async || next.remaining() > waited).await;
+    let anew = LONG.checked_sub(fencepost_core::clock::drift(LONG) + bench.ttl() / 2).unwrap();
+    wait::until("it is renewed", async || next.remaining() > anew).await;
 }
 
 /// Scenario 45: a waiter stands still, the lock is handed to it, its lease ends, another enters; it goes on and reads

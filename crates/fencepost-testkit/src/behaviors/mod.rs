@@ -1,6 +1,11 @@
 //! What every storage must do, a group per module. The names are sentences; the list of all is in
 //! [`behavior_suite!`](crate::behavior_suite).
 
+#![allow(
+    clippy::missing_panics_doc,
+    reason = "to panic is how a behaviour says that a storage does not have it"
+)]
+
 pub mod admin;
 pub mod batching;
 pub mod cancellation;

@@ -106,11 +106,11 @@ pub async fn everybody_sees_a_loss_whatever_the_first_does<B: TestBench>(bench: 
     let guard = hold(&client.lock("a").ttl(LONG)).await;
     let (share, other) = (guard.share(), guard.share());
     let (told, heard) = std::sync::mpsc::channel();
-    let (go_on, blocked) = std::sync::mpsc::channel::<()>();
-    let blocker = tokio::task::spawn_blocking(move || {
+    let (go_on, block) = std::sync::mpsc::channel::<()>();
+    let first = tokio::task::spawn_blocking(move || {
         let reason = futures_executor::block_on(share.lost());
         told.send(()).unwrap();
-        blocked.recv().unwrap();
+        block.recv().unwrap();
         reason
     });
     bench.client().await.break_lock("a", guard.token()).await.unwrap();
@@ -118,7 +118,7 @@ pub async fn everybody_sees_a_loss_whatever_the_first_does<B: TestBench>(bench: 
     assert!(!guard.is_valid() && !other.is_valid());
     assert_eq!(other.lost().await, LostReason::Broken);
     go_on.send(()).unwrap();
-    assert_eq!(blocker.await.unwrap(), LostReason::Broken);
+    assert_eq!(first.await.unwrap(), LostReason::Broken);
 }
 
 /// Scenario 32: work that hangs is not renewed for ever; at the end of `max_hold` the lock goes to the next.

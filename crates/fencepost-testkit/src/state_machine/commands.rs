@@ -7,7 +7,7 @@ use fencepost_core::{Keep, Mode, Rule};
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
 
-use super::model::{Ask, NAMES};
+use super::step::{Ask, NAMES};
 
 /// One command. `of` chooses one of the attempts made so far.
 #[derive(Clone, Debug)]
@@ -63,7 +63,7 @@ pub(crate) enum WhichGrant {
 
 /// Commands for a storage whose clock moves on command, or for one whose leases do not end during the test.
 pub(crate) fn commands(time_passes: bool) -> impl Strategy<Value = Vec<Command>> {
-    prop::collection::vec(command(time_passes), 1..40)
+    prop::collection::vec(command(time_passes), 1..50)
 }
 
 fn command(time_passes: bool) -> BoxedStrategy<Command> {
@@ -90,7 +90,7 @@ fn command(time_passes: bool) -> BoxedStrategy<Command> {
 fn ask(time_passes: bool) -> impl Strategy<Value = Ask> {
     let ttl = if time_passes { 2..8u64 } else { 3000..3001 };
     let wants = prop_oneof![
-        3 => (0..NAMES.len()).prop_map(|name| vec![name]),
+        1 => (0..NAMES.len()).prop_map(|name| vec![name]),
         1 => subsequence((0..NAMES.len()).collect::<Vec<_>>(), 1..=NAMES.len()),
     ];
     (wants, mode(), rule(), ttl).prop_map(|(wants, mode, rule, seconds)| Ask {

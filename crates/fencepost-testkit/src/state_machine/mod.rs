@@ -1,24 +1,25 @@
 //! The state machine: random operations on a storage, compared with a model after every one of them.
 
 mod commands;
+mod explain;
 mod model;
+mod step;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{LockState, Op, Reply, Wakeup};
+use fencepost_core::backend::{LockState, Op, Wakeup};
 use fencepost_core::clock::ManualClock;
-use fencepost_core::{
-    Attempt, Award, Backend, Error, ErrorKind, FencingToken, Grant, LockName, Owner, Rule, Want,
-};
+use fencepost_core::{Attempt, Award, Backend, FencingToken, Grant, LockName, Owner, Rule, Want};
 use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
 use crate::bench::TestBench;
 use commands::{Command, WhichGrant};
-use model::{Answer, Ask, NAMES, Step, World};
+use model::World;
+use step::{Ask, NAMES, Step};
 
 const CLIENTS: usize = 3;
 
@@ -42,7 +43,8 @@ pub fn check<B: TestBench>(cases: u32, make: impl Fn() -> B) {
     let time_passes = make().manual_clock().is_some();
     let outcome = TestRunner::new(config).run(&commands::commands(time_passes), |commands| {
         runtime.block_on(async {
-            let mut machine = Machine::new(&make()).await;
+            let bench = make();
+            let mut machine = Machine::new(&bench).await;
             for (at, command) in commands.into_iter().enumerate() {
                 machine.run(at, command).await.map_err(TestCaseError::fail)?;
             }
@@ -96,7 +98,9 @@ impl Machine {
             clock.advance(*time);
         }
         let op = self.op(&step);
-        let reply = self.clients[at % CLIENTS].0.execute(vec![op]).await.remove(0);
+        // What concerns an attempt comes from the client that made it.
+        let client = step.who().unwrap_or(at) % CLIENTS;
+        let reply = self.clients[client].0.execute(vec![op]).await.remove(0);
         let seen = self.look().await?;
         let before = std::mem::take(&mut self.worlds);
         let possible = before.iter().flat_map(|world| world.after(&self.asks, &step));
@@ -186,101 +190,6 @@ impl Machine {
         Ok(seen)
     }
 
-    /// Whether this world explains what was seen. Tokens that are seen for the first time are noted in it.
-    fn explains(
-        &self,
-        world: &mut World,
-        answer: &Answer,
-        reply: &Result<Reply, Error>,
-        seen: &[LockState],
-    ) -> Result<(), String> {
-        let newest = world.newest;
-        for (name, state) in seen.iter().enumerate() {
-            self.explains_lock(world, name, state, &newest)
-                .map_err(|what| format!("on {}: {what}", NAMES[name]))?;
-        }
-        if self.agrees(world, answer, reply) { Ok(()) } else { Err(format!("it should be {answer:?}")) }
-    }
-
-    fn explains_lock(
-        &self,
-        world: &mut World,
-        name: usize,
-        state: &LockState,
-        newest: &[u64; NAMES.len()],
-    ) -> Result<(), String> {
-        let mut expected: Vec<_> = world.on(name).map(|grant| (grant.who, grant.nth, grant.until)).collect();
-        for holder in &state.holders {
-            let who = number(&holder.label);
-            let Some(at) = expected.iter().position(|(expected, ..)| *expected == who) else {
-                return Err(format!("{who} should not hold it"));
-            };
-            let (_, nth, until) = expected.swap_remove(at);
-            let left = until.checked_sub(world.now).unwrap_or_default();
-            if self.clock.is_some() && holder.expires_in != left {
-                return Err(format!("{who} should have {left:?} left, not {:?}", holder.expires_in));
-            }
-            if holder.mode != self.asks[who].mode || holder.ttl != self.asks[who].ttl {
-                return Err(format!("{who} holds it in another way than it wanted: {holder:?}"));
-            }
-            let token = holder.token.get();
-            match world.tokens.get(&(who, nth)) {
-                Some(known) if *known != token => {
-                    return Err(format!("the token of {who} changed to {token}"));
-                }
-                None if token <= newest[name] => {
-                    return Err(format!("the token of {who} does not rise: {token}"));
-                }
-                _ => {}
-            }
-            world.tokens.insert((who, nth), token);
-            world.newest[name] = world.newest[name].max(token);
-        }
-        if !expected.is_empty() {
-            return Err(format!("these should hold it too: {expected:?}"));
-        }
-        let line: Vec<usize> = state.line.iter().map(|waiter| number(&waiter.label)).collect();
-        let expected = world.line_of(&self.asks, name);
-        if line != expected || state.waiters != expected.len() {
-            return Err(format!("{expected:?} should be in line, not {line:?}"));
-        }
-        explains_cell(world, world.cells[name].as_ref(), state.cell.as_ref())
-    }
-
-    fn agrees(&self, world: &World, answer: &Answer, reply: &Result<Reply, Error>) -> bool {
-        let is = |award: &Award, grant: &model::Grant| *award == self.award(world, grant);
-        match (answer, reply) {
-            (Answer::Conflict, Err(error)) => error.kind() == ErrorKind::Conflict,
-            (_, Err(_)) => false,
-            (answer, Ok(reply)) => match (answer, reply) {
-                (Answer::Granted(grant), Reply::Granted(award)) => is(award, grant),
-                (Answer::HadBeenGranted(grant), Reply::HadBeenGranted(award)) => is(award, grant),
-                (Answer::Waiting, Reply::Waiting { turn_in }) => !turn_in.is_zero(),
-                (Answer::Renewed, Reply::Renewed { ttl }) => self.asks.iter().any(|ask| ask.ttl == *ttl),
-                (Answer::Cell(cell), Reply::Cell(seen)) => {
-                    explains_cell(world, cell.as_ref(), seen.as_ref()).is_ok()
-                }
-                (Answer::Busy, Reply::Busy)
-                | (Answer::NoTicket, Reply::NoTicket)
-                | (Answer::Left, Reply::Left)
-                | (Answer::Released, Reply::Released)
-                | (Answer::NotHeld, Reply::NotHeld)
-                | (Answer::Written, Reply::Written) => true,
-                _ => false,
-            },
-        }
-    }
-
-    fn award(&self, world: &World, grant: &model::Grant) -> Award {
-        let ask = &self.asks[grant.who];
-        let chosen = match ask.rule {
-            Rule::All => 0,
-            Rule::Any => ask.wants.iter().position(|name| *name == grant.names[0]).unwrap_or(usize::MAX),
-        };
-        let token = world.tokens.get(&(grant.who, grant.nth)).copied().unwrap_or_default();
-        Award { token: FencingToken::new(token), ttl: ask.ttl, chosen }
-    }
-
     fn remember_awards(&mut self) {
         for grant in &self.worlds[0].grants {
             let award = self.award(&self.worlds[0], grant);
@@ -307,23 +216,8 @@ impl Machine {
     }
 }
 
-fn explains_cell(
-    world: &World,
-    expected: Option<&model::Cell>,
-    seen: Option<&fencepost_core::Cell>,
-) -> Result<(), String> {
-    let seen = seen.map(|cell| (cell.token.get(), cell.bytes.to_vec()));
-    let expected =
-        expected.map(|cell| (world.tokens.get(&cell.by).copied().unwrap_or_default(), vec![cell.value]));
-    if seen == expected { Ok(()) } else { Err(format!("the cell should be {expected:?}, not {seen:?}")) }
-}
-
 fn lock_name(name: usize) -> LockName {
     LockName::new(NAMES[name]).expect("it is a name")
-}
-
-fn number(label: &str) -> usize {
-    label.parse().unwrap_or(usize::MAX)
 }
 
 fn attempt(number: usize, ask: &Ask) -> Arc<Attempt> {

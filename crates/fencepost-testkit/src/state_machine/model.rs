@@ -10,66 +10,7 @@ use std::time::Duration;
 use fencepost_core::backend::Queue;
 use fencepost_core::{Keep, Mode, Rule};
 
-/// The names that are locked.
-pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
-
-/// What one attempt asks for. Attempts are known by their number.
-#[derive(Clone, Debug)]
-pub(crate) struct Ask {
-    /// Numbers in [`NAMES`], in order.
-    pub(crate) wants: Vec<usize>,
-    pub(crate) mode: Mode,
-    pub(crate) rule: Rule,
-    pub(crate) ttl: Duration,
-}
-
-/// One operation, with tokens as they were seen.
-#[derive(Clone, Debug)]
-pub(crate) enum Step {
-    Acquire { who: usize, queue: Queue },
-    Check(usize),
-    Leave(usize),
-    Renew { who: usize, token: u64 },
-    Release { who: usize, token: u64 },
-    Break { name: usize, token: u64 },
-    Write { who: usize, token: u64, name: usize, value: u8, keep: Keep },
-    Read { name: usize },
-    Pass(Duration),
-}
-
-/// What the storage should say.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
-    Granted(Grant),
-    HadBeenGranted(Grant),
-    Waiting,
-    Busy,
-    NoTicket,
-    Left,
-    Renewed,
-    Released,
-    NotHeld,
-    Written,
-    Cell(Option<Cell>),
-    Conflict,
-}
-
-/// The `nth` grant of an attempt.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Grant {
-    pub(crate) who: usize,
-    pub(crate) nth: usize,
-    pub(crate) names: Vec<usize>,
-    pub(crate) until: Duration,
-}
-
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Cell {
-    pub(crate) by: (usize, usize),
-    pub(crate) value: u8,
-    keep: Keep,
-    until: Duration,
-}
+use super::step::{Answer, Ask, Cell, Grant, NAMES, Step};
 
 #[derive(Clone, Debug)]
 struct Ticket {

@@ -1,10 +1,11 @@
 //! The client's state machines, driven together by a virtual clock against a storage that loses, delays and repeats.
 
+mod shelf;
 mod simulation;
 
 use simulation::{Simulation, Weather};
 
-const SEEDS: u64 = 1_000;
+const SEEDS: u64 = 500;
 
 #[track_caller]
 fn runs_well(weather: Weather) {
@@ -36,6 +37,12 @@ fn nobody_overlaps_when_requests_arrive_late() {
 #[test]
 fn nobody_overlaps_when_processes_stop_and_die() {
     runs_well(Weather::DEADLY);
+}
+
+/// Scenario 18: the clocks of two processes do not run at the same speed.
+#[test]
+fn nobody_overlaps_when_clocks_drift() {
+    runs_well(Weather::CUT_OFF);
 }
 
 #[test]

@@ -18,6 +18,14 @@ pub(super) enum Tag {
     Release(Owner),
 }
 
+impl Tag {
+    pub(super) fn owner(&self) -> Owner {
+        match self {
+            Self::Attempt(_, owner, _) | Self::Renew(owner) | Self::Release(owner) => *owner,
+        }
+    }
+}
+
 /// Nobody wants to know how a release went.
 pub(super) struct Nobody;
 
@@ -83,6 +91,13 @@ impl Client {
     pub(super) fn beliefs(&self, now: Moment) -> impl Iterator<Item = (&LockName, &Hold)> {
         let held = self.held.values().filter(move |hold| !hold.lost && hold.valid_until > now);
         held.flat_map(|hold| hold.grant.held().iter().map(move |want| (&want.name, hold)))
+    }
+
+    /// Whether this owner is waited for, held or on its way back.
+    pub(super) fn knows(&self, owner: Owner) -> bool {
+        self.held.contains_key(&owner)
+            || self.waiting.find(owner).is_some()
+            || self.releasing.grant(owner).is_some()
     }
 
     pub(super) fn is_idle(&self) -> bool {

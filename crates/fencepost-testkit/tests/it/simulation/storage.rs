@@ -6,7 +6,15 @@ use fencepost_core::backend::{Op, Reply, Wakeup};
 use fencepost_core::book::{Book, Shelf};
 use fencepost_core::clock::Moment;
 use fencepost_core::line::{ClientId, Line, Ticket};
-use fencepost_core::{LockName, Result};
+use fencepost_core::{LockName, Owner, Result};
+
+/// A holder or a ticket.
+#[derive(Debug)]
+pub(super) struct Lease {
+    pub(super) owner: Owner,
+    pub(super) client: usize,
+    pub(super) until: Moment,
+}
 
 #[derive(Default)]
 pub(super) struct Storage {
@@ -51,6 +59,15 @@ impl Storage {
         self.desk.out_of_reach.insert(ClientId(client as u64));
     }
 
+    /// All holders and tickets, ended or not.
+    pub(super) fn leases(&self) -> impl Iterator<Item = Lease> {
+        let lease = |owner, client, until| Lease { owner, client: number(client), until };
+        let holders = self.book.lines().flat_map(|(_, line)| &line.holders);
+        let holders = holders.map(move |holder| lease(holder.owner, holder.client, holder.until));
+        let tickets = self.book.tickets().values();
+        holders.chain(tickets.map(move |ticket| lease(ticket.attempt.owner, ticket.client, ticket.until)))
+    }
+
     /// What is left after everything that has ended by now was swept.
     pub(super) fn leftovers(&mut self, now: Moment) -> Vec<String> {
         let names: Vec<LockName> = self.book.lines().map(|(name, _)| name.clone()).collect();
@@ -68,9 +85,10 @@ impl Storage {
 
     fn pushes(&mut self) -> Vec<(usize, Wakeup)> {
         let pushes = std::mem::take(&mut self.book.pushes);
-        pushes
-            .into_iter()
-            .map(|(client, push)| (usize::try_from(client.0).expect("it is small"), push))
-            .collect()
+        pushes.into_iter().map(|(client, push)| (number(client), push)).collect()
     }
+}
+
+fn number(client: ClientId) -> usize {
+    usize::try_from(client.0).expect("it is small")
 }

@@ -1,0 +1,120 @@
+//! Whether a world of the model explains what was seen of the storage.
+
+use fencepost_core::backend::{LockState, Reply};
+use fencepost_core::{Award, Error, ErrorKind, FencingToken, Rule};
+
+use super::Machine;
+use super::model::World;
+use super::step::{self, Answer, NAMES};
+
+impl Machine {
+    /// Whether this world explains what was seen. Tokens that are seen for the first time are noted in it.
+    pub(super) fn explains(
+        &self,
+        world: &mut World,
+        answer: &Answer,
+        reply: &Result<Reply, Error>,
+        seen: &[LockState],
+    ) -> Result<(), String> {
+        let newest = world.newest;
+        for (name, state) in seen.iter().enumerate() {
+            self.explains_lock(world, name, state, &newest)
+                .map_err(|what| format!("on {}: {what}", NAMES[name]))?;
+        }
+        if self.agrees(world, answer, reply) { Ok(()) } else { Err(format!("it should be {answer:?}")) }
+    }
+
+    fn explains_lock(
+        &self,
+        world: &mut World,
+        name: usize,
+        state: &LockState,
+        newest: &[u64; NAMES.len()],
+    ) -> Result<(), String> {
+        let mut expected: Vec<_> = world.on(name).map(|grant| (grant.who, grant.nth, grant.until)).collect();
+        for holder in &state.holders {
+            let who = number(&holder.label);
+            let Some(at) = expected.iter().position(|(expected, ..)| *expected == who) else {
+                return Err(format!("{who} should not hold it"));
+            };
+            let (_, nth, until) = expected.swap_remove(at);
+            let left = until.checked_sub(world.now).unwrap_or_default();
+            if self.clock.is_some() && holder.expires_in != left {
+                return Err(format!("{who} should have {left:?} left, not {:?}", holder.expires_in));
+            }
+            if holder.mode != self.asks[who].mode || holder.ttl != self.asks[who].ttl {
+                return Err(format!("{who} holds it in another way than it wanted: {holder:?}"));
+            }
+            let token = holder.token.get();
+            match world.tokens.get(&(who, nth)) {
+                Some(known) if *known != token => {
+                    return Err(format!("the token of {who} changed to {token}"));
+                }
+                None if token <= newest[name] => {
+                    return Err(format!("the token of {who} does not rise: {token}"));
+                }
+                _ => {}
+            }
+            world.tokens.insert((who, nth), token);
+            world.newest[name] = world.newest[name].max(token);
+        }
+        if !expected.is_empty() {
+            return Err(format!("these should hold it too: {expected:?}"));
+        }
+        let line: Vec<usize> = state.line.iter().map(|waiter| number(&waiter.label)).collect();
+        let expected = world.line_of(&self.asks, name);
+        if line != expected || state.waiters != expected.len() {
+            return Err(format!("{expected:?} should be in line, not {line:?}"));
+        }
+        explains_cell(world, world.cells[name].as_ref(), state.cell.as_ref())
+    }
+
+    fn agrees(&self, world: &World, answer: &Answer, reply: &Result<Reply, Error>) -> bool {
+        let is = |award: &Award, grant: &step::Grant| *award == self.award(world, grant);
+        match (answer, reply) {
+            (Answer::Conflict, Err(error)) => error.kind() == ErrorKind::Conflict,
+            (_, Err(_)) => false,
+            (answer, Ok(reply)) => match (answer, reply) {
+                (Answer::Granted(grant), Reply::Granted(award))
+                | (Answer::HadBeenGranted(grant), Reply::HadBeenGranted(award)) => is(award, grant),
+                (Answer::Waiting, Reply::Waiting { turn_in }) => !turn_in.is_zero(),
+                (Answer::Renewed, Reply::Renewed { ttl }) => self.asks.iter().any(|ask| ask.ttl == *ttl),
+                (Answer::Cell(cell), Reply::Cell(seen)) => {
+                    explains_cell(world, cell.as_ref(), seen.as_ref()).is_ok()
+                }
+                (Answer::Busy, Reply::Busy)
+                | (Answer::NoTicket, Reply::NoTicket)
+                | (Answer::Left, Reply::Left)
+                | (Answer::Released, Reply::Released)
+                | (Answer::NotHeld, Reply::NotHeld)
+                | (Answer::Written, Reply::Written) => true,
+                _ => false,
+            },
+        }
+    }
+
+    pub(super) fn award(&self, world: &World, grant: &step::Grant) -> Award {
+        let ask = &self.asks[grant.who];
+        let chosen = match ask.rule {
+            Rule::All => 0,
+            Rule::Any => ask.wants.iter().position(|name| *name == grant.names[0]).unwrap_or(usize::MAX),
+        };
+        let token = world.tokens.get(&(grant.who, grant.nth)).copied().unwrap_or_default();
+        Award { token: FencingToken::new(token), ttl: ask.ttl, chosen }
+    }
+}
+
+fn explains_cell(
+    world: &World,
+    expected: Option<&step::Cell>,
+    seen: Option<&fencepost_core::Cell>,
+) -> Result<(), String> {
+    let seen = seen.map(|cell| (cell.token.get(), cell.bytes.to_vec()));
+    let expected =
+        expected.map(|cell| (world.tokens.get(&cell.by).copied().unwrap_or_default(), vec![cell.value]));
+    if seen == expected { Ok(()) } else { Err(format!("the cell should be {expected:?}, not {seen:?}")) }
+}
+
+fn number(label: &str) -> usize {
+    label.parse().unwrap_or(usize::MAX)
+}
