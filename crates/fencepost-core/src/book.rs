@@ -6,6 +6,7 @@
 //! in all lines of an attempt, so several names are granted without a deadlock, and nobody overtakes.
 
 use std::collections::HashMap;
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use crate::line::{ClientId, Holder, Line, StoredCell, Ticket};
 use crate::name::LockName;
 use crate::token::{FencingToken, Owner};
 
-/// How many waiters a hand-over looks at who cannot be reached, and how many of those ahead a waiter asks about.
+/// How many of those ahead a waiter asks about.
 const LOOK_AHEAD: usize = 16;
 /// Never answer "look again now".
 const SHORTEST_TURN: Duration = Duration::from_millis(1);
@@ -146,7 +147,7 @@ impl Book {
         op: &Op,
         now: Moment,
     ) -> Result<Reply> {
-        Step { book: self, shelf: source, client, now }.execute(op)
+        Step { book: self, shelf: source, client, now, probed: HashMap::new() }.execute(op)
     }
 
     /// Ends what has ended in this line, and hands on what became free.
@@ -154,7 +155,8 @@ impl Book {
     /// # Errors
     /// What the shelf says.
     pub fn sweep(&mut self, source: &mut impl Shelf, name: &LockName, now: Moment) -> Result<()> {
-        Step { book: self, shelf: source, client: ClientId(0), now }.settle(vec![name.clone()])
+        let mut step = Step { book: self, shelf: source, client: ClientId(0), now, probed: HashMap::new() };
+        step.settle(vec![name.clone()])
     }
 }
 
@@ -164,6 +166,8 @@ struct Step<'a, S> {
     shelf: &'a mut S,
     client: ClientId,
     now: Moment,
+    /// Who was found to be reachable or not: a process that died with many waiters is asked about once.
+    probed: HashMap<ClientId, bool>,
 }
 
 impl<S: Shelf> Step<'_, S> {
@@ -217,6 +221,9 @@ impl<S: Shelf> Step<'_, S> {
         if let Some(award) = self.award_of(attempt) {
             return Ok(Reply::HadBeenGranted(award));
         }
+        for want in &attempt.wants {
+            self.remove_holder(&want.name, attempt.owner);
+        }
         if !self.remove_ticket(attempt.owner)? {
             self.book.departed.insert(attempt.owner, self.now + attempt.ttl);
             self.book.touched.departed.push(attempt.owner);
@@ -229,6 +236,8 @@ impl<S: Shelf> Step<'_, S> {
         let wants = grant.held();
         self.open_all(wants)?;
         if !wants.iter().all(|want| self.holds(&want.name, grant)) {
+            // Of several names some may be left, if others were taken away behind our back.
+            self.release(grant)?;
             return Ok(Reply::NotHeld);
         }
         Ok(Reply::Renewed { ttl: self.extend(wants, grant.attempt.owner) })
@@ -339,12 +348,7 @@ impl<S: Shelf> Step<'_, S> {
     }
 
     fn is_free(&mut self, want: &Want) -> bool {
-        let line = self.line(&want.name);
-        if !line.admits(want.mode) {
-            return false;
-        }
-        let ahead: Vec<Owner> = line.queue.values().take(LOOK_AHEAD).copied().collect();
-        !ahead.iter().any(|owner| self.is_present(*owner))
+        self.line(&want.name).admits(want.mode) && self.is_first(&want.name, u64::MAX)
     }
 
     fn is_present(&mut self, owner: Owner) -> bool {
@@ -356,7 +360,8 @@ impl<S: Shelf> Step<'_, S> {
     }
 
     fn reachable(&mut self, client: ClientId) -> bool {
-        client == self.client || self.shelf.reachable(client)
+        let Self { shelf, probed, .. } = self;
+        client == self.client || *probed.entry(client).or_insert_with(|| shelf.reachable(client))
     }
 
     /// Refuses a mode that contradicts those who are there.
@@ -384,10 +389,10 @@ impl<S: Shelf> Step<'_, S> {
         while let Some(name) = names.pop() {
             self.load(&name)?;
             self.expire(&name);
-            let mut passed_over = 0;
-            while let Some(owner) = self.line(&name).queue.values().nth(passed_over).copied() {
+            let mut from = 0;
+            while let Some((seq, owner)) = self.next_place(&name, from..u64::MAX) {
                 let Some(ticket) = self.book.tickets.get(&owner).cloned() else {
-                    self.line(&name).queue.retain(|_, there| *there != owner);
+                    self.line(&name).queue.remove(&seq);
                     continue;
                 };
                 if ticket.until <= self.now {
@@ -395,16 +400,14 @@ impl<S: Shelf> Step<'_, S> {
                     names.extend(others(&ticket.attempt.wants, &name));
                     continue;
                 }
+                if !self.reachable(ticket.client) {
+                    // Passed over, whether or not it is its turn: it keeps its place and stands in nobody's way.
+                    from = seq + 1;
+                    continue;
+                }
                 let Some(chosen) = self.turn_of(&ticket, &name)? else {
                     break;
                 };
-                if !self.reachable(ticket.client) {
-                    passed_over += 1;
-                    if passed_over == LOOK_AHEAD {
-                        break;
-                    }
-                    continue;
-                }
                 self.remove_ticket(owner)?;
                 let award = self.grant(&ticket.attempt, ticket.client, chosen)?;
                 self.book.pushes.push((ticket.client, Wakeup::Granted { owner, award }));
@@ -424,16 +427,27 @@ impl<S: Shelf> Step<'_, S> {
         for want in wants {
             self.load(&want.name)?;
             self.expire(&want.name);
-            if !self.line(&want.name).admits(want.mode) || !self.is_first(ticket, &want.name) {
+            if !self.line(&want.name).admits(want.mode) || !self.is_first(&want.name, ticket.seq) {
                 return Ok(None);
             }
         }
         Ok(Some(0))
     }
 
-    fn is_first(&mut self, ticket: &Ticket, name: &LockName) -> bool {
-        let ahead: Vec<Owner> = self.line(name).queue.range(..ticket.seq).map(|(_, owner)| *owner).collect();
-        !ahead.into_iter().any(|owner| self.is_present(owner))
+    /// Whether nobody who is present stands before this place.
+    fn is_first(&mut self, name: &LockName, place: u64) -> bool {
+        let mut from = 0;
+        while let Some((seq, owner)) = self.next_place(name, from..place) {
+            if self.is_present(owner) {
+                return false;
+            }
+            from = seq + 1;
+        }
+        true
+    }
+
+    fn next_place(&mut self, name: &LockName, places: Range<u64>) -> Option<(u64, Owner)> {
+        self.line(name).queue.range(places).next().map(|(seq, owner)| (*seq, *owner))
     }
 
     fn grant(&mut self, attempt: &Arc<Attempt>, client: ClientId, chosen: usize) -> Result<Award> {
@@ -482,7 +496,11 @@ impl<S: Shelf> Step<'_, S> {
         let now = self.now;
         let in_line =
             |want: &Want| self.book.lines.get(&want.name)?.holder(attempt.owner).filter(|h| h.until > now);
-        attempt.wants.iter().find_map(in_line).map(Holder::award)
+        let mut held = attempt.wants.iter().filter_map(in_line);
+        let first = held.next()?.award();
+        // Of several names all must be held: one may have been taken away behind our back.
+        let whole = attempt.rule == Rule::Any || held.count() + 1 == attempt.wants.len();
+        whole.then_some(first)
     }
 
     fn holds(&mut self, name: &LockName, grant: &Grant) -> bool {

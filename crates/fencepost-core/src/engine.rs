@@ -1,7 +1,7 @@
 //! The client's one thread: it takes what callers want, gathers it into flights, and drives the keeper, the waiting
 //! line and the releases with what comes back. Nothing else in the client talks to the storage.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -41,8 +41,6 @@ pub(crate) struct Engine {
     waiting: Waiting<Caller>,
     releasing: Releasing<Answer>,
     held: HashMap<Owner, Arc<Hold>>,
-    /// Owners of which more than one acquire was sent, and the fate of one is unknown.
-    doubtful: HashSet<Owner>,
     flights: Flights<Tag>,
     questions: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Set when the client is closing: who wants to know when it is done.
@@ -68,7 +66,6 @@ impl Engine {
             waiting: Waiting::default(),
             releasing: Releasing::default(),
             held: HashMap::new(),
-            doubtful: HashSet::new(),
             questions: FuturesUnordered::new(),
             closing: None,
         }
@@ -153,7 +150,7 @@ impl Engine {
             }
             Command::Acquire { id, attempt, queue, until, caller } => {
                 let ask = self.waiting.start(id, attempt, queue, until, caller, now);
-                self.act(vec![ask], now);
+                self.act([ask], now);
             }
             Command::Abandon(id) => {
                 let actions = self.waiting.abandon(id, now);
@@ -215,7 +212,7 @@ impl Engine {
         }
         // Unless the storage has said that there is nothing to give back.
         if matches!(lost, LostReason::NotHeld | LostReason::Broken) {
-            self.doubtful.remove(&owner);
+            self.grant_is_over(&hold.grant, now);
         } else {
             self.give_back(hold.grant.clone(), None, now);
         }
@@ -223,12 +220,12 @@ impl Engine {
 
     fn give_back(&mut self, grant: Grant, told: Option<Answer>, now: Moment) {
         self.flights.push(Op::Release(grant.clone()), Tag::Release(grant.attempt.owner));
-        if self.doubtful.remove(&grant.attempt.owner) {
-            // A send of it that was thought lost may still arrive, and would find the lock free.
-            let (nobody, _) = oneshot::channel();
-            self.flights.push(Op::Leave(grant.attempt.clone()), Tag::Call(nobody));
-        }
         self.releasing.start(grant, told, now);
+    }
+
+    fn grant_is_over(&mut self, grant: &Grant, now: Moment) {
+        let undo = self.waiting.over(grant, now);
+        self.act(undo, now);
     }
 
     fn lose(&mut self, owner: Owner, reason: LostReason) {
@@ -276,7 +273,7 @@ impl Engine {
         }
     }
 
-    fn act(&mut self, actions: Vec<waiting::Action<Caller>>, now: Moment) {
+    fn act(&mut self, actions: impl IntoIterator<Item = waiting::Action<Caller>>, now: Moment) {
         for action in actions {
             match action {
                 waiting::Action::Ask(id, attempt, queue) => {
@@ -347,12 +344,6 @@ impl Engine {
     fn deliver(&mut self, tag: Tag, sent: Moment, reply: Result<Reply>, now: Moment) {
         match tag {
             Tag::Attempt(id, owner, asked) => {
-                if asked == Asked::Ask && matches!(&reply, Err(e) if e.kind() == ErrorKind::OutcomeUnknown) {
-                    self.doubtful.insert(owner);
-                }
-                if asked == Asked::Leave {
-                    self.doubtful.remove(&owner);
-                }
                 if asked == Asked::Check {
                     self.ticket_checked(owner, sent, &reply, now);
                 }
@@ -360,7 +351,11 @@ impl Engine {
                 self.act(actions, now);
             }
             Tag::Renew(owner) => self.renewed(owner, sent, &reply, now),
-            Tag::Release(owner) => self.releasing.replied(owner, reply, now),
+            Tag::Release(owner) => {
+                if let Some(grant) = self.releasing.replied(owner, reply, now) {
+                    self.grant_is_over(&grant, now);
+                }
+            }
             Tag::Call(answer) => {
                 let _ = answer.send(reply);
             }

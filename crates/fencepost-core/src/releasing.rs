@@ -50,11 +50,9 @@ impl<T: Told> Releasing<T> {
         self.releases.get(&owner).map(|release| &release.grant)
     }
 
-    /// The answer of the storage.
-    pub fn replied(&mut self, owner: Owner, reply: Result<Reply>, now: Moment) {
-        let Some(release) = self.releases.get_mut(&owner) else {
-            return;
-        };
+    /// The answer of the storage. Returns the grant if that is the end of it.
+    pub fn replied(&mut self, owner: Owner, reply: Result<Reply>, now: Moment) -> Option<Grant> {
+        let release = self.releases.get_mut(&owner)?;
         let outcome = match reply {
             Ok(Reply::NotHeld) if release.unknown => Err(Error::new(
                 ErrorKind::OutcomeUnknown,
@@ -71,16 +69,16 @@ impl<T: Told> Releasing<T> {
                 if retryable && again < release.give_up {
                     release.unknown |= error.kind() == ErrorKind::OutcomeUnknown;
                     self.agenda.insert((again, owner));
-                    return;
+                    return None;
                 }
                 Err(error.while_doing(format_args!("could not release {}", release.grant.attempt.describe())))
             }
         };
-        if let Some(release) = self.releases.remove(&owner)
-            && let Some(told) = release.told
-        {
+        let release = self.releases.remove(&owner)?;
+        if let Some(told) = release.told {
             told.tell(outcome);
         }
+        Some(release.grant)
     }
 
     /// When to call [`Releasing::tick`] next.

@@ -3,7 +3,7 @@
 //!
 //! `C` is whoever waits for the verdict; the machine hands it back with [`Action::Finish`] and never looks inside.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,6 +19,9 @@ const SENDS: u32 = 3;
 /// For how many ttls an undo is tried: a ticket that cannot be given up may be granted at the end of its lease, and that
 /// grant has a lease too.
 const UNDO_FOR: u32 = 2;
+
+/// The ids of callers' attempts are smaller.
+const FIRST_UNDO: AttemptId = 1 << 63;
 
 /// Names one attempt of this client, whatever owner it has just now.
 pub type AttemptId = u64;
@@ -129,11 +132,21 @@ pub struct Waiting<C> {
     entries: HashMap<AttemptId, Entry<C>>,
     by_owner: HashMap<Owner, AttemptId>,
     agenda: BTreeSet<(Moment, AttemptId)>,
+    /// Owners that hold a grant, and of which a send may still arrive.
+    doubtful: HashSet<Owner>,
+    /// Undos of attempts that go on under another owner have ids of their own.
+    next_undo: AttemptId,
 }
 
 impl<C> Default for Waiting<C> {
     fn default() -> Self {
-        Self { entries: HashMap::new(), by_owner: HashMap::new(), agenda: BTreeSet::new() }
+        Self {
+            entries: HashMap::new(),
+            by_owner: HashMap::new(),
+            agenda: BTreeSet::new(),
+            doubtful: HashSet::new(),
+            next_undo: FIRST_UNDO,
+        }
     }
 }
 
@@ -237,6 +250,11 @@ impl<C> Waiting<C> {
             }
             Phase::AskAgain | Phase::Leaving | Phase::LeaveAgain => Vec::new(),
         }
+    }
+
+    /// A grant is over. If a send of its attempt may still arrive, it would find the lock free: that is undone.
+    pub fn over(&mut self, grant: &Grant, now: Moment) -> Option<Action<C>> {
+        self.doubtful.remove(&grant.attempt.owner).then(|| self.undo_late_arrival(grant.attempt.clone(), now))
     }
 
     /// The caller has gone.
@@ -374,6 +392,9 @@ impl<C> Waiting<C> {
         let attempt = entry.attempt.clone();
         let queued = matches!(entry.phase, Phase::Queued { .. });
         let grant = Grant { attempt: attempt.clone(), award };
+        if entry.unknown {
+            self.doubtful.insert(attempt.owner);
+        }
         let mut actions = Vec::new();
         if queued {
             actions.push(Action::DropTicket(attempt.owner));
@@ -445,15 +466,40 @@ impl<C> Waiting<C> {
             self.remove(id);
             return vec![Action::DropTicket(old)];
         }
+        let (was, doubtful) = (entry.attempt.clone(), entry.unknown && !self.doubtful.contains(&old));
         self.by_owner.remove(&old);
-        let anew = Arc::new(entry.attempt.renewed());
+        let anew = Arc::new(was.renewed());
         self.by_owner.insert(anew.owner, id);
         self.change(id, |entry| {
             entry.attempt = anew;
             entry.sends = 0;
             entry.unknown = false;
         });
-        vec![Action::DropTicket(old), self.ask(id, now)]
+        let mut actions = vec![Action::DropTicket(old), self.ask(id, now)];
+        if doubtful {
+            actions.push(self.undo_late_arrival(was, now));
+        }
+        actions
+    }
+
+    /// Makes sure that a send of this attempt, which is over, does nothing when it arrives.
+    fn undo_late_arrival(&mut self, attempt: Arc<Attempt>, now: Moment) -> Action<C> {
+        let id = self.next_undo;
+        self.next_undo += 1;
+        let give_up = now + attempt.ttl;
+        let entry = Entry {
+            attempt,
+            queue: Queue::Never,
+            until: Moment::NEVER,
+            caller: None,
+            phase: Phase::Leaving,
+            sends: 0,
+            unknown: true,
+            again: Moment::NEVER,
+            give_up,
+        };
+        self.insert(id, entry);
+        self.leave(id)
     }
 
     fn ask(&mut self, id: AttemptId, now: Moment) -> Action<C> {

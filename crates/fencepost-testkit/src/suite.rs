@@ -227,6 +227,8 @@ macro_rules! behavior_suite {
                     a_try_while_away_fails_and_leaves_nothing,
                     a_stolen_lock_is_lost,
                     closing_releases_everything,
+                    closing_ends_although_the_storage_is_away,
+                    closing_does_not_wait_for_a_question,
                     a_closed_client_refuses_everything,
                     a_lost_answer_to_an_acquire_is_one_grant,
                     a_lost_answer_to_a_waiter_is_one_place,

@@ -126,6 +126,31 @@ pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
     theirs.release().await.unwrap();
 }
 
+/// A storage that is away does not keep a client from closing; what it held ends by itself.
+pub async fn closing_ends_although_the_storage_is_away<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
+    bench.cut().await;
+    wait::within_patience("the client is closed", client.close()).await;
+    assert!(!guard.is_valid());
+    bench.heal().await;
+    let other = bench.client().await;
+    until_free(&other, "a").await;
+}
+
+/// A question that is not answered does not keep a client from closing.
+pub async fn closing_does_not_wait_for_a_question<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
+    proxy.stop();
+    let asking = client.clone();
+    let question = tokio::spawn(async move { asking.inspect("a").await });
+    tokio::task::yield_now().await;
+    wait::within_patience("the client is closed", client.close()).await;
+    let answer = wait::within_patience("the question is over", question).await.unwrap();
+    assert_eq!(refused(answer).kind(), ErrorKind::Closed);
+    proxy.resume();
+}
+
 /// Scenario 36: whatever is asked of a closed client fails at once.
 pub async fn a_closed_client_refuses_everything<B: TestBench>(bench: &B) {
     let client = bench.client().await;

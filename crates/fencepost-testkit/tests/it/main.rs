@@ -1,5 +1,6 @@
 //! The client's state machines, driven together by a virtual clock against a storage that loses, delays and repeats.
 
+mod list;
 mod shelf;
 mod simulation;
 

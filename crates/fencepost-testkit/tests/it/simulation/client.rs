@@ -143,7 +143,12 @@ impl Client {
                 self.act(actions, now);
             }
             Tag::Renew(owner) => self.renewed(owner, sent, &reply, now),
-            Tag::Release(owner) => self.releasing.replied(owner, reply, now),
+            Tag::Release(owner) => {
+                if let Some(grant) = self.releasing.replied(owner, reply, now) {
+                    let undo = self.waiting.over(&grant, now);
+                    self.act(undo.into_iter().collect(), now);
+                }
+            }
         }
     }
 
