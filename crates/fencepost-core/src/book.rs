@@ -43,17 +43,12 @@ pub struct Touched {
     pub tickets: Vec<(LockName, u64, Owner)>,
     /// Cells that came, changed or went.
     pub cells: Vec<LockName>,
-    /// Owners that have left before they came.
-    pub departed: Vec<Owner>,
 }
 
 impl Touched {
     /// Whether nothing was.
     pub fn is_empty(&self) -> bool {
-        self.holders.is_empty()
-            && self.tickets.is_empty()
-            && self.cells.is_empty()
-            && self.departed.is_empty()
+        self.holders.is_empty() && self.tickets.is_empty() && self.cells.is_empty()
     }
 }
 
@@ -83,16 +78,6 @@ impl Book {
     /// The tickets in those lines.
     pub fn tickets(&self) -> &HashMap<Owner, Ticket> {
         &self.tickets
-    }
-
-    /// Until when an acquire of this owner is defeated.
-    pub fn departed(&self, owner: Owner) -> Option<Moment> {
-        self.departed.get(&owner).copied()
-    }
-
-    /// Remembers an owner that has left, as read back from a storage.
-    pub fn remember_departed(&mut self, owner: Owner, until: Moment) {
-        self.departed.insert(owner, until);
     }
 
     /// How many owners are remembered that have left before they came.
@@ -226,7 +211,6 @@ impl<S: Shelf> Step<'_, S> {
         }
         if !self.remove_ticket(attempt.owner)? {
             self.book.departed.insert(attempt.owner, self.now + attempt.ttl);
-            self.book.touched.departed.push(attempt.owner);
         }
         self.settle(names(&attempt.wants))?;
         Ok(Reply::Left)
@@ -611,10 +595,7 @@ impl<S: Shelf> Step<'_, S> {
     }
 
     fn line(&mut self, name: &LockName) -> &mut Line {
-        if !self.book.lines.contains_key(name) {
-            self.book.lines.insert(name.clone(), Line::default());
-        }
-        self.book.lines.get_mut(name).expect("it was just put there")
+        self.book.lines.get_mut(name).expect("a line is loaded before anybody looks at it")
     }
 }
 

@@ -132,7 +132,11 @@ impl Grant {
     pub fn held(&self) -> &[Want] {
         match self.attempt.rule {
             Rule::All => &self.attempt.wants,
-            Rule::Any => std::slice::from_ref(&self.attempt.wants[self.award.chosen]),
+            Rule::Any => {
+                // The number comes from a storage or a push, which may be damaged; there is at least one want.
+                let chosen = self.award.chosen.min(self.attempt.wants.len() - 1);
+                std::slice::from_ref(&self.attempt.wants[chosen])
+            }
         }
     }
 }

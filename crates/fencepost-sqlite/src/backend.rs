@@ -13,8 +13,8 @@ use futures_util::stream::{self, BoxStream};
 use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot};
 
+use crate::inbox::{Inbox, Job};
 use crate::wake::{Sockets, decode};
-use crate::writer::{Inbox, Job};
 
 pub(crate) struct SqliteBackend {
     pub(crate) path: PathBuf,
@@ -71,7 +71,7 @@ impl Backend for SqliteBackend {
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
         let count = ops.len();
-        match self.ask(|answer| Job::Execute { ops, answer }).await {
+        match self.ask(|answer| Job::Execute((ops, answer))).await {
             Ok(replies) => replies,
             Err(error) => (0..count).map(|_| Err(error.duplicate())).collect(),
         }

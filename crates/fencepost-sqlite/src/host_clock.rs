@@ -1,16 +1,19 @@
-//! Which clock this process reads: moments of the same boot and time namespace can be compared, others cannot.
+//! Which boot of which machine this is, and which clock this process reads: moments of the same boot and time namespace
+//! can be compared, others cannot.
 
-/// The clock of this process as a number that no other boot or time namespace has, for practical purposes.
-pub(crate) fn clock_id() -> i64 {
-    let boot = std::fs::read_to_string("/proc/sys/kernel/random/boot_id");
-    let namespace = std::fs::read_link("/proc/self/ns/time").map(|link| link.display().to_string());
-    match boot {
-        Ok(boot) => fingerprint(&[boot.trim(), &namespace.unwrap_or_default()]),
-        // Without a boot id every process times the leases of all others by its own clock: slower, never too early.
-        Err(_) => {
-            i64::from_be_bytes(fencepost_core::Owner::random().to_bytes()[..8].try_into().unwrap_or([1; 8]))
-        }
+/// This boot as a number that no other has, for practical purposes.
+pub(crate) fn boot_id() -> i64 {
+    match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+        Ok(boot) => fingerprint(&[boot.trim()]),
+        // Without a boot id every process is taken for one of another boot: slower, never too early.
+        Err(_) => fingerprint(&[&format!("{:?}", fencepost_core::StorageId::random())]),
     }
+}
+
+/// The clock of this process: a time namespace may have moved it.
+pub(crate) fn clock_id(boot_id: i64) -> i64 {
+    let namespace = std::fs::read_link("/proc/self/ns/time").map(|link| link.display().to_string());
+    fingerprint(&[&boot_id.to_string(), &namespace.unwrap_or_default()])
 }
 
 /// FNV-1a, which is the same in every version of this program.
@@ -28,7 +31,8 @@ mod tests {
 
     #[test]
     fn the_same_process_reads_the_same_clock() {
-        assert_eq!(clock_id(), clock_id());
+        assert_eq!(clock_id(boot_id()), clock_id(boot_id()));
+        assert_ne!(clock_id(1), clock_id(2));
         assert_ne!(fingerprint(&["a", "b"]), fingerprint(&["ab", ""]));
     }
 }

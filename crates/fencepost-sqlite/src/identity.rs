@@ -32,12 +32,20 @@ impl FileIdentity {
         match op {
             Op::Renew(_) | Op::Release(_) | Op::WriteCell { .. } => Ok(Reply::NotHeld),
             Op::Leave(_) => Ok(Reply::Left),
-            _ => Err(Error::new(
-                ErrorKind::Storage,
-                format!("the database was removed or replaced: sqlite:{}", self.path.display()),
-            )
-            .with_hint("connect again; never remove a database that is in use")),
+            _ => Err(self.replaced()),
         }
+    }
+
+    /// Looks once more, for those who only want to read.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.look();
+        if self.is_in_place { Ok(()) } else { Err(self.replaced()) }
+    }
+
+    fn replaced(&self) -> Error {
+        let text = format!("the database was removed or replaced: sqlite:{}", self.path.display());
+        Error::new(ErrorKind::Storage, text)
+            .with_hint("connect again; never remove a database that is in use")
     }
 }
 

@@ -10,6 +10,7 @@ mod config;
 mod error;
 mod host_clock;
 mod identity;
+mod inbox;
 mod open;
 mod rows;
 mod statements;

@@ -17,12 +17,13 @@ use tokio::sync::mpsc;
 use crate::backend::{Ears, SqliteBackend};
 use crate::config::{check_file_system, make_private_folder};
 use crate::error::{io_error, sqlite_error};
-use crate::host_clock::clock_id;
+use crate::host_clock::{boot_id, clock_id};
 use crate::identity::FileIdentity;
+use crate::inbox::Inbox;
 use crate::statements::{Counter, Statements};
 use crate::turnstile::Turnstile;
 use crate::wake::Sockets;
-use crate::writer::{Inbox, RESERVE, Writer};
+use crate::writer::{RESERVE, Writer};
 
 /// Another program may hold SQLite's write lock: it is waited for, however long it takes.
 const FOREIGN_WRITERS: Duration = Duration::from_secs(24 * 3600);
@@ -36,13 +37,14 @@ pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
     let mut turnstile = Turnstile::open(&beside)?;
     let sockets = Arc::new(Sockets::open(&beside)?);
     let client = new_client();
-    let clock_id = clock_id();
+    let boot_id = boot_id();
+    let clock_id = clock_id(boot_id);
 
     let statements = Statements::new(connect(&path)?, &path, clock_id);
     let storage_id = {
         let _turn = turnstile.enter(&Clock::system())?;
         let first = i64::try_from(wall_time().as_micros()).unwrap_or(0);
-        statements.prepare(first, RESERVE)?
+        statements.prepare(first, RESERVE, boot_id)?
     };
 
     let socket = sockets.bind(client)?;
@@ -55,9 +57,9 @@ pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
         turnstile,
         sockets: sockets.clone(),
         own,
-        clock_id,
+        boot_id,
         book: Book::default(),
-        counter: Counter { last: 0, reserved: 0, clock: 0, swept: Moment::START },
+        counter: Counter { last: 0, reserved: 0, boot: 0, swept: Moment::START },
         version: None,
         looked_at: None,
         waiting: HashMap::new(),

@@ -6,7 +6,7 @@ CREATE TABLE storage (
     storage_id  BLOB    NOT NULL,
     last        INTEGER NOT NULL,  -- the last token or place that was handed out
     reserved    INTEGER NOT NULL,  -- none above this is handed out before this is raised on disk
-    clock       INTEGER NOT NULL,  -- the clock under which `last` is known to be right
+    boot        INTEGER NOT NULL,  -- the boot in which `last` is known to be right
     swept_ns    INTEGER NOT NULL   -- when somebody last swept what has ended
 );
 
@@ -46,11 +46,11 @@ CREATE TABLE tickets (
 CREATE TABLE cells (
     name      TEXT    PRIMARY KEY,
     token     INTEGER NOT NULL,
-    bytes     BLOB    NOT NULL,
     keep      INTEGER NOT NULL,    -- 0: while held, 1: for keep_ns, 2: always
     keep_ns   INTEGER NOT NULL,
     until_ns  INTEGER NOT NULL,
-    clock     INTEGER NOT NULL
+    clock     INTEGER NOT NULL,
+    bytes     BLOB    NOT NULL     -- last, so that a sweep need not read through it
 ) WITHOUT ROWID;
 
 -- When a lease of another clock was first seen in its present state, and until when it is waited for on ours.

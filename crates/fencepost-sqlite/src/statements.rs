@@ -23,7 +23,7 @@ const SCHEMA_VERSION: i64 = 1;
 pub(crate) struct Counter {
     pub(crate) last: i64,
     pub(crate) reserved: i64,
-    pub(crate) clock: i64,
+    pub(crate) boot: i64,
     pub(crate) swept: Moment,
 }
 
@@ -82,7 +82,7 @@ impl Statements {
     }
 
     /// Checks that the file is ours and of a version we know; makes the tables if it is new.
-    pub(crate) fn prepare(&self, first: i64, reserve: i64) -> Result<StorageId> {
+    pub(crate) fn prepare(&self, first: i64, reserve: i64, boot: i64) -> Result<StorageId> {
         let journal: String = self
             .connection
             .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
@@ -95,7 +95,7 @@ impl Statements {
         let version = self.number("PRAGMA user_version")?;
         let tables = self.number("SELECT count(*) FROM sqlite_schema")?;
         match (application, version) {
-            (0, 0) if tables == 0 => self.create(first, reserve)?,
+            (0, 0) if tables == 0 => self.create(first, reserve, boot)?,
             (APPLICATION_ID, SCHEMA_VERSION) => {}
             (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => {
                 let text = format!("has schema {newer}, and this program knows {SCHEMA_VERSION} only");
@@ -114,14 +114,14 @@ impl Statements {
         Ok(StorageId::from_bytes(id))
     }
 
-    fn create(&self, first: i64, reserve: i64) -> Result<()> {
+    fn create(&self, first: i64, reserve: i64, boot: i64) -> Result<()> {
         self.durably(|| {
             self.begin()?;
             self.set(include_str!("schema.sql"))?;
             self.set(&format!("PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {SCHEMA_VERSION}"))?;
             self.run(
-                "INSERT INTO storage (id, storage_id, last, reserved, clock, swept_ns) VALUES (1, ?1, ?2, ?3, ?4, 0)",
-                params![StorageId::random().to_bytes(), first, first + reserve, self.clock],
+                "INSERT INTO storage (id, storage_id, last, reserved, boot, swept_ns) VALUES (1, ?1, ?2, ?3, ?4, 0)",
+                params![StorageId::random().to_bytes(), first, first + reserve, boot],
             )?;
             self.commit()
         })
@@ -167,11 +167,11 @@ impl Statements {
 
     pub(crate) fn counter(&self) -> Result<Counter> {
         let read = || {
-            self.connection.prepare_cached("SELECT last, reserved, clock, swept_ns FROM storage")?.query_row(
+            self.connection.prepare_cached("SELECT last, reserved, boot, swept_ns FROM storage")?.query_row(
                 [],
                 |row| {
                     let swept = Moment::from_nanos(unsigned(row.get(3)?));
-                    Ok(Counter { last: row.get(0)?, reserved: row.get(1)?, clock: row.get(2)?, swept })
+                    Ok(Counter { last: row.get(0)?, reserved: row.get(1)?, boot: row.get(2)?, swept })
                 },
             )
         };
@@ -179,9 +179,9 @@ impl Statements {
     }
 
     pub(crate) fn set_counter(&self, counter: Counter) -> Result<()> {
-        let Counter { last, reserved, clock, swept } = counter;
-        let params = params![last, reserved, clock, signed(swept.as_nanos())];
-        self.run("UPDATE storage SET last = ?1, reserved = ?2, clock = ?3, swept_ns = ?4", params).map(drop)
+        let Counter { last, reserved, boot, swept } = counter;
+        let params = params![last, reserved, boot, signed(swept.as_nanos())];
+        self.run("UPDATE storage SET last = ?1, reserved = ?2, boot = ?3, swept_ns = ?4", params).map(drop)
     }
 
     /// The line of this name, its leases timed on our clock.
@@ -503,7 +503,7 @@ fn unsigned(number: i64) -> u64 {
 }
 
 #[cfg(test)]
-mod review {
+mod tests {
     use super::*;
 
     /// A full disk while a lease of another clock is noted: SQLite takes the transaction back, and what the other
@@ -513,7 +513,7 @@ mod review {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.db");
         let mut statements = Statements::new(Connection::open(&path).unwrap(), &path, 1);
-        statements.prepare(1, 1000).unwrap();
+        statements.prepare(1, 1000, 1).unwrap();
         let long = "x".repeat(400);
         for n in 0..200 {
             let mut owner = [0u8; 16];

@@ -4,17 +4,18 @@
 //! what the file says, and an operation costs one row to write and none to read.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
 use fencepost_core::book::{Book, Shelf, Touched};
 use fencepost_core::clock::{Clock, Moment, wall_time};
 use fencepost_core::line::{ClientId, Line, Ticket};
-use fencepost_core::{Error, ErrorKind, LockName, Owner, Result};
+use fencepost_core::{Attempt, Error, ErrorKind, LockName, Owner, Result, Want};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::identity::FileIdentity;
+use crate::inbox::{CloseOnDrop, Flight, Inbox, Job};
 use crate::statements::{Counter, Sight, Statements};
 use crate::turnstile::Turnstile;
 use crate::wake::Sockets;
@@ -36,54 +37,6 @@ const SWEPT: i64 = 256;
 /// How many empty lines are remembered.
 const REMEMBERED: usize = 16_384;
 
-/// When so many jobs have gathered, those that nobody waits for are forgotten.
-const GATHERED: usize = 16;
-
-/// One flight, and who waits for its answers.
-type Flight = (Vec<Op>, oneshot::Sender<Vec<Result<Reply>>>);
-
-/// What the writer is asked to do.
-pub(crate) enum Job {
-    Execute { ops: Vec<Op>, answer: oneshot::Sender<Vec<Result<Reply>>> },
-    Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
-    List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
-    Stop { answer: oneshot::Sender<()> },
-}
-
-/// Where jobs wait for the writer.
-#[derive(Default)]
-pub(crate) struct Inbox {
-    jobs: Mutex<Vec<Job>>,
-    arrived: Condvar,
-}
-
-impl Inbox {
-    pub(crate) fn push(&self, job: Job) {
-        let mut jobs = self.jobs();
-        if jobs.len() >= GATHERED {
-            // A writer that is kept from writing need not do afterwards what nobody waits for any more.
-            jobs.retain(|job| !matches!(job, Job::Execute { answer, .. } if answer.is_closed()));
-        }
-        jobs.push(job);
-        drop(jobs);
-        self.arrived.notify_one();
-    }
-
-    /// Waits for jobs, but not longer than `patience`.
-    fn take(&self, patience: Duration) -> Vec<Job> {
-        let jobs = self.jobs();
-        let (mut jobs, _) = self
-            .arrived
-            .wait_timeout_while(jobs, patience, |jobs| jobs.is_empty())
-            .unwrap_or_else(PoisonError::into_inner);
-        std::mem::take(&mut *jobs)
-    }
-
-    fn jobs(&self) -> MutexGuard<'_, Vec<Job>> {
-        self.jobs.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-}
-
 /// What the writer's thread owns.
 pub(crate) struct Writer {
     pub(crate) client: ClientId,
@@ -92,7 +45,7 @@ pub(crate) struct Writer {
     pub(crate) sockets: Arc<Sockets>,
     /// Pushes to this very client need no socket.
     pub(crate) own: mpsc::UnboundedSender<Wakeup>,
-    pub(crate) clock_id: i64,
+    pub(crate) boot_id: i64,
     pub(crate) book: Book,
     pub(crate) counter: Counter,
     /// The version of the file that the book is true for.
@@ -100,7 +53,7 @@ pub(crate) struct Writer {
     /// The version at the last look for lost wake-ups.
     pub(crate) looked_at: Option<i64>,
     /// The tickets of this client.
-    pub(crate) waiting: HashMap<Owner, LockName>,
+    pub(crate) waiting: HashMap<Owner, Arc<Attempt>>,
     /// The file that is open, to tell whether it is still the one at its path.
     pub(crate) file: FileIdentity,
 }
@@ -135,6 +88,7 @@ impl Writer {
     /// Works until it is stopped.
     pub(crate) fn run(mut self, inbox: &Inbox) {
         let clock = Clock::system();
+        let _closed = CloseOnDrop(inbox);
         loop {
             let patience = if self.waiting.is_empty() { IDLE } else { SAFETY_NET };
             let jobs = inbox.take(patience);
@@ -155,7 +109,7 @@ impl Writer {
         let mut stop = None;
         for job in jobs {
             match job {
-                Job::Execute { ops, answer } => flights.push((ops, answer)),
+                Job::Execute(flight) => flights.push(flight),
                 Job::Inspect { name, answer } => {
                     let _ = answer.send(self.inspect(&name, clock));
                 }
@@ -179,7 +133,8 @@ impl Writer {
         });
         match outcome {
             Ok(replies) => {
-                for ((_, answer), replies) in flights.into_iter().zip(replies) {
+                for ((ops, answer), replies) in flights.into_iter().zip(replies) {
+                    self.note_waiters(&ops, &replies);
                     // An engine that gave up on the flight does not want to know.
                     let _ = answer.send(replies);
                 }
@@ -225,14 +180,15 @@ impl Writer {
         self.file.look();
         self.statements.begin()?;
         self.read_up()?;
-        if self.counter.reserved - self.counter.last < HEADROOM || self.counter.clock != self.clock_id {
+        if self.counter.reserved - self.counter.last < HEADROOM || self.counter.boot != self.boot_id {
             self.reserve()?;
         }
         let now = clock.now();
         let before = self.counter;
         let out = act(self, now)?;
         self.statements.check_in_transaction()?;
-        if now >= self.counter.swept + SWEEP_EVERY {
+        let swept = self.counter.swept;
+        if now >= swept + SWEEP_EVERY || swept > now {
             self.sweep(now)?;
         }
         let touched = std::mem::take(&mut self.book.touched);
@@ -243,7 +199,6 @@ impl Writer {
         self.statements.commit()?;
         self.push();
         drop(turn);
-        self.look_after(touched);
         if self.book.len() > REMEMBERED {
             self.book.tidy(now);
         }
@@ -264,17 +219,16 @@ impl Writer {
     /// Raises the bound of the tokens on disk. After a power cut the last commits may be missing, so an unknown boot goes
     /// on above everything that can have been handed out.
     fn reserve(&mut self) -> Result<()> {
-        let (statements, clock_id) = (&self.statements, self.clock_id);
+        let (statements, boot_id) = (&self.statements, self.boot_id);
         // How durable a commit is cannot be changed inside a transaction. Whoever writes in between is heeded.
         statements.rollback();
         self.counter = statements.durably(|| {
             statements.begin()?;
             let mut counter = statements.counter()?;
-            if counter.clock != clock_id {
+            if counter.boot != boot_id {
                 let micros = i64::try_from(wall_time().as_micros()).unwrap_or(0);
                 counter.last = counter.reserved.max(micros);
-                counter.clock = clock_id;
-                counter.swept = Moment::START;
+                counter.boot = boot_id;
             }
             counter.reserved = counter.last + RESERVE;
             statements.set_counter(counter)?;
@@ -289,23 +243,25 @@ impl Writer {
         for name in statements.overdue(now, SWEPT)? {
             book.sweep(&mut Desk { statements, counter, sockets, now }, &name, now)?;
         }
+        book.tidy(now);
         counter.swept = now;
         statements.forget_sightings().map(drop)
     }
 
-    fn look_after(&mut self, touched: Touched) {
-        // Handed over by another process and renewed by us: nobody waits there any more.
-        for (_, owner) in touched.holders {
-            self.waiting.remove(&owner);
-        }
-        for (name, _, owner) in touched.tickets {
-            match self.book.tickets().get(&owner) {
-                Some(ticket) if ticket.client == self.client => {
-                    self.waiting.insert(owner, name);
+    /// Who waits in line is looked after until it does something else.
+    fn note_waiters(&mut self, ops: &[Op], replies: &[Result<Reply>]) {
+        for (op, reply) in ops.iter().zip(replies) {
+            match (op, reply) {
+                (Op::Acquire { attempt, .. } | Op::Check(attempt), Ok(Reply::Waiting { .. })) => {
+                    self.waiting.insert(attempt.owner, attempt.clone());
                 }
-                _ => {
-                    self.waiting.remove(&owner);
+                (Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt), _) => {
+                    self.waiting.remove(&attempt.owner);
                 }
+                (Op::Renew(grant) | Op::Release(grant), _) => {
+                    self.waiting.remove(&grant.attempt.owner);
+                }
+                _ => {}
             }
         }
     }
@@ -331,19 +287,17 @@ impl Writer {
         }
         let now = clock.now();
         let Self { waiting, statements, own, .. } = self;
-        let news = |(owner, name): &(&Owner, &mut LockName)| {
-            statements.may_be_granted(name, **owner, now).unwrap_or(true)
-        };
-        let woken: Vec<Owner> =
-            waiting.iter_mut().take(LOOKED_AFTER).filter(news).map(|(owner, _)| *owner).collect();
-        for owner in woken {
-            // Whoever still waits is looked after again when it has checked.
-            waiting.remove(&owner);
-            let _ = own.send(Wakeup::Turn { owner });
+        for (owner, attempt) in waiting.iter().take(LOOKED_AFTER) {
+            let its_turn = |want: &Want| statements.may_be_granted(&want.name, *owner, now).unwrap_or(true);
+            if attempt.wants.iter().any(its_turn) {
+                // The engine has gone if nobody listens.
+                let _ = own.send(Wakeup::Turn { owner: *owner });
+            }
         }
     }
 
     fn inspect(&mut self, name: &LockName, clock: &Clock) -> Result<LockState> {
+        self.file.check()?;
         self.statements.begin_read()?;
         let state = self.state(name, clock);
         self.statements.rollback();
@@ -351,6 +305,7 @@ impl Writer {
     }
 
     fn list(&mut self, prefix: &str, page: &Page, clock: &Clock) -> Result<ListPage> {
+        self.file.check()?;
         self.statements.begin_read()?;
         let listed = self.page(prefix, page, clock);
         self.statements.rollback();

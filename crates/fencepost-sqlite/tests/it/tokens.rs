@@ -33,7 +33,7 @@ async fn tokens_grow_from_client_to_client() {
 async fn a_power_cut_does_not_repeat_a_token() {
     let bench = SqliteBench::new();
     let before = next_token(&bench).await;
-    let lost_commits = "UPDATE storage SET last = last - 1000, clock = clock + 1";
+    let lost_commits = "UPDATE storage SET last = last - 1000, boot = boot + 1";
     bench.driver().execute(lost_commits, []).unwrap();
     assert!(next_token(&bench).await > before);
 }
