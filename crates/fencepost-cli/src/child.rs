@@ -65,11 +65,10 @@ impl Group {
             }
             return Ok(if exited { Seen::LeaderExited } else { Seen::Running });
         }
+        let gone = test_kill_process_group(self.id) == Err(Errno::SRCH) || only_zombies(self.id);
+        // Those that are ours are cleared away, before the group is taken for gone too.
         while let Ok(Some(_)) = waitpgid(self.id, WaitOptions::NOHANG) {}
-        Ok(match test_kill_process_group(self.id) {
-            Err(Errno::SRCH) => Seen::Gone,
-            _ => Seen::Stragglers,
-        })
+        Ok(if gone { Seen::Gone } else { Seen::Stragglers })
     }
 
     /// Reaps the leader, after what is left of its group has been told to stop.
@@ -113,6 +112,26 @@ fn ended(status: &WaitIdStatus) -> Ended {
         (Some(code), _) => Ended::Exited(code),
         (None, signal) => Ended::Killed(signal.unwrap_or(0)),
     }
+}
+
+/// Whether all that is left of a group are zombies, whose parents live outside of it and do not wait for them. They can
+/// do nothing any more, and nobody but their parents can clear them away.
+fn only_zombies(group: Pid) -> bool {
+    let Ok(processes) = std::fs::read_dir("/proc") else { return false };
+    let mut found = false;
+    for process in processes.flatten() {
+        let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
+        // The name stands in brackets and may contain anything; state, parent and group follow it.
+        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+        let (state, id) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok()));
+        if id == Some(group.as_raw_pid()) {
+            found = true;
+            if !matches!(state, Some("Z" | "X")) {
+                return false;
+            }
+        }
+    }
+    found
 }
 
 /// Makes fencepost the parent of what its descendants leave behind.

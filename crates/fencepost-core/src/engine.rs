@@ -247,7 +247,9 @@ impl Engine {
                 self.flights.push(Op::Release(grant.clone()), Tag::Release(owner));
             }
         }
-        self.flights.tend(now);
+        for landed in self.flights.tend(now) {
+            self.land(landed);
+        }
     }
 
     fn keep(&mut self, action: keeper::Action, now: Moment) {

@@ -16,13 +16,20 @@ use crate::error::{Error, ErrorKind, Result};
 const PATIENCE: Duration = Duration::from_secs(30);
 
 struct Flight<T> {
-    tags: Vec<T>,
+    passengers: Vec<Passenger<T>>,
     sent: Moment,
     /// After this it no longer keeps others from leaving.
     overdue: Moment,
-    /// After this its answers are of no use.
-    give_up: Moment,
+    /// When the next of its passengers is given up.
+    next_give_up: Moment,
     abort: AbortHandle,
+}
+
+struct Passenger<T> {
+    /// Taken when it is given up.
+    tag: Option<T>,
+    /// After this its answer is of no use.
+    give_up: Moment,
 }
 
 /// The number of a flight, and its answers unless it was given up.
@@ -73,15 +80,20 @@ impl<T> Flights<T> {
     pub(crate) fn depart(&mut self, now: Moment, mut leaving: impl FnMut(&T)) {
         while !self.outbox.is_empty() && self.on_time() < self.at_once {
             let count = self.outbox.len().min(self.batch);
-            let (ops, tags): (Vec<Op>, Vec<T>) = self.outbox.drain(..count).unzip();
-            tags.iter().for_each(&mut leaving);
-            let shortest = ops.iter().map(patience).min().unwrap_or(PATIENCE);
-            let longest = ops.iter().map(patience).max().unwrap_or(PATIENCE);
+            let mut ops = Vec::with_capacity(count);
+            let mut passengers = Vec::with_capacity(count);
+            let mut shortest = PATIENCE;
+            for (op, tag) in self.outbox.drain(..count) {
+                leaving(&tag);
+                shortest = shortest.min(patience(&op));
+                passengers.push(Passenger { tag: Some(tag), give_up: now + patience(&op) });
+                ops.push(op);
+            }
             let (abort, registration) = AbortHandle::new_pair();
             let number = self.next_number;
             self.next_number += 1;
-            let flight =
-                Flight { tags, sent: now, overdue: now + shortest / 6, give_up: now + longest, abort };
+            let (overdue, next_give_up) = (now + shortest / 6, now + shortest);
+            let flight = Flight { passengers, sent: now, overdue, next_give_up, abort };
             self.in_the_air.insert(number, flight);
             let backend = self.backend.clone();
             let journey = Abortable::new(async move { backend.execute(ops).await }, registration);
@@ -100,35 +112,50 @@ impl<T> Flights<T> {
             };
             if let Some(flight) = self.in_the_air.remove(&number) {
                 let mut replies = replies.unwrap_or_default().into_iter();
-                let unknown = || Error::new(ErrorKind::OutcomeUnknown, "the storage did not answer in time");
-                let answer = |tag| (tag, replies.next().unwrap_or_else(|| Err(unknown())));
-                return Landed { sent: flight.sent, replies: flight.tags.into_iter().map(answer).collect() };
+                let answer = |passenger: Passenger<T>| {
+                    let reply = replies.next().unwrap_or_else(|| Err(no_answer()));
+                    Some((passenger.tag?, reply))
+                };
+                let replies = flight.passengers.into_iter().filter_map(answer).collect();
+                return Landed { sent: flight.sent, replies };
             }
         }
     }
 
     /// When to call [`Flights::tend`] next.
     pub(crate) fn next(&self) -> Moment {
-        let next = self.in_the_air.values().map(|flight| flight.overdue.min(flight.give_up)).min();
+        let next = self.in_the_air.values().map(|flight| flight.overdue.min(flight.next_give_up)).min();
         next.unwrap_or(Moment::NEVER)
     }
 
-    /// Lets others leave although a flight is late, and ends those that are of no use any more.
-    pub(crate) fn tend(&mut self, now: Moment) {
+    /// Lets others leave although a flight is late, and answers those for whom it is too late.
+    pub(crate) fn tend(&mut self, now: Moment) -> Vec<Landed<T>> {
+        let mut given_up = Vec::new();
         for flight in self.in_the_air.values_mut() {
             if flight.overdue <= now {
                 flight.overdue = Moment::NEVER;
             }
-            if flight.give_up <= now {
-                flight.give_up = Moment::NEVER;
-                flight.abort.abort();
+            if flight.next_give_up <= now {
+                let late = flight.passengers.iter_mut().filter(|passenger| passenger.give_up <= now);
+                let replies = late.filter_map(|late| Some((late.tag.take()?, Err(no_answer())))).collect();
+                given_up.push(Landed { sent: flight.sent, replies });
+                let left = flight.passengers.iter().filter(|passenger| passenger.tag.is_some());
+                flight.next_give_up = left.map(|passenger| passenger.give_up).min().unwrap_or(Moment::NEVER);
+                if flight.next_give_up == Moment::NEVER {
+                    flight.abort.abort();
+                }
             }
         }
+        given_up
     }
 
     fn on_time(&self) -> usize {
         self.in_the_air.values().filter(|flight| flight.overdue != Moment::NEVER).count()
     }
+}
+
+fn no_answer() -> Error {
+    Error::new(ErrorKind::OutcomeUnknown, "the storage did not answer in time")
 }
 
 fn patience(op: &Op) -> Duration {

@@ -5,7 +5,7 @@ use rustix::process::Signal;
 use crate::sandbox::{Sandbox, is_alive, until};
 
 /// Takes the lock next, and tells whether the process whose id stands in `worker` was alive then.
-const WITNESS: &str = "if grep -q '^State:[[:space:]]*[^ZX]' /proc/$(cat worker)/status 2>/dev/null; \
+const WITNESS: &str = "if grep -q '^State:[[:space:]][^ZX]' /proc/$(cat worker)/status 2>/dev/null; \
                        then echo alive; else echo gone; fi";
 
 fn witness(sandbox: &Sandbox) {
@@ -71,4 +71,24 @@ fn orphans_of_a_running_command_do_not_stay_zombies() {
     assert!(!running.has_ended());
     sandbox.let_go();
     running.expect(0);
+}
+
+/// The parent of a straggler has left the group and does not wait for its child: the zombie stays, and counts for
+/// nobody.
+#[test]
+fn a_zombie_that_nobody_clears_away_holds_no_lock() {
+    let sandbox = Sandbox::new();
+    // Its output goes nowhere: otherwise whoever reads the command's would wait for it.
+    let keeper = "exec >/dev/null 2>&1; sleep 60 & echo $! > worker; \
+                  exec setsid sh -c 'echo $$ > keeper; while [ -e go-on ]; do sleep 0.05; done'";
+    sandbox.write("keeper.sh", keeper);
+    sandbox.write("go-on", "");
+    let script = "sh keeper.sh & until [ -s keeper ]; do sleep 0.01; done; exit 0";
+    sandbox.run(&["run", "--ttl", "60s", "--kill-after", "200ms", "a", "-c", script]).expect(0);
+    assert!(is_alive(&sandbox.line("keeper")), "it has left the group, and goes on");
+    assert!(!is_alive(&sandbox.line("worker")));
+    sandbox.assert_free("a");
+    std::fs::remove_file(sandbox.path("go-on")).unwrap();
+    let keeper = sandbox.line("keeper");
+    until("the keeper ends", || !is_alive(&keeper));
 }

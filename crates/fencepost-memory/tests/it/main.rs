@@ -1,6 +1,7 @@
 //! Everything that the storage in memory promises.
 
 mod bench;
+mod client_thread;
 mod faults;
 mod manual_clock;
 

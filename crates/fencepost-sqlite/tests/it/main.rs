@@ -3,6 +3,7 @@
 mod bench;
 mod clocks;
 mod files;
+mod lines;
 mod processes;
 mod puppet;
 mod tokens;
@@ -10,3 +11,8 @@ mod tokens;
 use bench::SqliteBench;
 
 fencepost_testkit::behavior_suite!(sqlite, SqliteBench::new);
+
+#[test]
+fn agrees_with_the_model() {
+    fencepost_testkit::state_machine::check(40, SqliteBench::new);
+}

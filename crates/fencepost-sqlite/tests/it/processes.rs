@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fencepost_core::Client;
 use fencepost_testkit::wait;
+use rustix::fs::{FlockOperation, flock};
 
 use crate::bench::SqliteBench;
 use crate::puppet::Puppet;
@@ -136,4 +137,56 @@ async fn eight_processes_count_together() {
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "400");
     assert_eq!((bench.count("holders"), bench.count("tickets")), (0, 0));
+}
+
+/// Whoever waits for the turn holds the gate. A process that is stopped there must not keep everybody out.
+#[tokio::test]
+async fn a_process_that_is_stopped_at_the_gate_stops_nobody() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let mut stopped = Puppet::new(&bench);
+    stopped.say("acquire warm 60000");
+    stopped.hear("granted");
+    let beside = |name: &str| {
+        let path = bench.folder().join("locks.db-peers").join(name);
+        std::fs::File::options().write(true).open(path).unwrap()
+    };
+    let (gate, turn) = (beside("gate"), beside("turn"));
+    flock(&turn, FlockOperation::LockExclusive).unwrap();
+    stopped.say("acquire b 60000");
+    wait::until("it to hold the gate", async || {
+        let free = flock(&gate, FlockOperation::NonBlockingLockExclusive).is_ok();
+        if free {
+            flock(&gate, FlockOperation::Unlock).unwrap();
+        }
+        !free
+    })
+    .await;
+    stopped.stop().await;
+    flock(&turn, FlockOperation::Unlock).unwrap();
+    let guard = wait::within_patience("the lock", client.lock("c").acquire()).await.unwrap();
+    guard.release().await.unwrap();
+    stopped.go_on();
+    stopped.hear("granted");
+}
+
+#[tokio::test]
+async fn nobody_wakes_when_nobody_waits() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let mut next = Puppet::new(&bench);
+    next.say(&format!("acquire a {AN_HOUR}"));
+    waiters(&client, 1).await;
+    guard.release().await.unwrap();
+    next.hear("granted");
+    next.say("release");
+    next.hear("released");
+    next.say("switches");
+    let before: u64 = next.hear("switches").parse().unwrap();
+    // Ten looks for lost wake-ups would fall into this.
+    wait::passes(Duration::from_secs(1)).await;
+    next.say("switches");
+    let after: u64 = next.hear("switches").parse().unwrap();
+    assert!(after - before <= 2, "the idle writer woke {} times", after - before);
 }

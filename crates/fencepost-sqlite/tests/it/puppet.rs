@@ -147,6 +147,7 @@ async fn dance(client: &Client, guards: &mut Vec<Guard>, words: &[&str]) {
             let state = client.inspect(name).await.unwrap();
             tell(&format!("holder {}", state.holders[0].token));
         }
+        ["switches"] => tell(&format!("switches {}", writer_switches())),
         ["fill"] => {
             let error = fill(client).await;
             tell(&format!("full {:?} {error}", error.kind()));
@@ -162,6 +163,20 @@ async fn dance(client: &Client, guards: &mut Vec<Guard>, words: &[&str]) {
         }
         _ => panic!("what is {words:?}?"),
     }
+}
+
+/// How often the thread that writes has gone to sleep so far.
+fn writer_switches() -> u64 {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
+    let read =
+        |thread: &std::path::Path, file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
+    let writers = threads.filter(|thread| read(&thread.path(), "comm").starts_with("fencepost-sqlit"));
+    let count = |status: String| {
+        let line =
+            status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().to_owned();
+        line.parse::<u64>().ok()
+    };
+    writers.filter_map(|thread| count(read(&thread.path(), "status"))).sum()
 }
 
 /// Cells of 64 KiB until there is no room.

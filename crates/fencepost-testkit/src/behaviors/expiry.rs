@@ -1,10 +1,14 @@
 //! Leases that end: by the storage's time, never before it, and without a way back.
 
-use fencepost_core::ErrorKind;
-use fencepost_core::backend::{Op, Queue, Reply};
 use std::time::Duration;
 
-use super::{Bare, LONG, attempt, award, granted, hold, in_line, is_held, refused, until_free, waiting};
+use fencepost_core::ErrorKind;
+use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::clock::Clock;
+
+use super::{
+    Bare, LONG, attempt, award, granted, hold, in_line, is_held, line_up, refused, until_free, waiting,
+};
 use crate::bench::TestBench;
 use crate::proxy::OpKind;
 use crate::wait;
@@ -90,20 +94,22 @@ pub async fn a_grant_that_is_read_too_late_is_not_shown<B: TestBench>(bench: &B)
     assert_eq!(client.inspect("a").await.unwrap().holders[0].token, next.token());
 }
 
-/// Scenario 51: holder and first waiter die together; the second waiter enters after the holder's lease, and does not
-/// wait for the ticket of the first, which is far longer.
+/// Scenario 51: holder and first waiter die together; the second waiter enters after one lease, not after two.
 pub async fn holder_and_first_waiter_die_together<B: TestBench>(bench: &B) {
+    let clock = Clock::system();
+    let ttl = bench.ttl() * 4;
     let (holder, holders_proxy) = bench.proxied().await;
     let (first, firsts_proxy) = bench.proxied().await;
     let second = bench.client().await;
-    let dead = hold(&holder.lock("a").ttl(bench.ttl())).await;
-    let first_waiter = waiting(first.lock("a").ttl(bench.ttl() * 2));
-    in_line(&second, "a", 1).await;
-    let second_waiter = waiting(second.lock("a").ttl(LONG));
-    in_line(&second, "a", 2).await;
+    let dead = hold(&holder.lock("a").ttl(ttl)).await;
+    let locks = [first.lock("a").ttl(ttl), second.lock("a").ttl(ttl)];
+    let mut waiters = line_up(&second, "a", locks).await.into_iter();
+    let (first_waiter, second_waiter) = (waiters.next().unwrap(), waiters.next().unwrap());
     holders_proxy.crash();
     firsts_proxy.crash();
+    let two_leases = clock.now() + ttl * 2;
     let next = granted(second_waiter).await;
+    assert!(clock.now() < two_leases, "it waited for a second lease");
     assert!(!dead.is_valid());
     next.release().await.unwrap();
     first_waiter.abort();

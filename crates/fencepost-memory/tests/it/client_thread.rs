@@ -1,0 +1,111 @@
+//! The client's thread: it hears everything, waits for nobody, and ends when it should.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Waker};
+use std::time::Duration;
+
+use fencepost_core::ErrorKind;
+use fencepost_memory::Memory;
+use fencepost_testkit::proxy::OpKind;
+use fencepost_testkit::{TestBench, wait};
+
+use crate::bench::MemoryBench;
+
+const LONG: Duration = Duration::from_secs(120);
+
+/// Of two sends the second was granted and released; the first arrives only now.
+#[tokio::test]
+async fn a_stuck_acquire_does_nothing_after_its_resend_was_granted_and_released() {
+    let bench = MemoryBench::new();
+    let (client, proxy) = bench.proxied().await;
+    proxy.strand(OpKind::Acquire);
+    let guard = client.lock("a").ttl(Duration::from_secs(2)).acquire().await.unwrap();
+    guard.release().await.unwrap();
+    wait::until("the late arrival to be undone", async || proxy.count(OpKind::Leave) == 1).await;
+    assert!(client.read_cell("a").await.unwrap().is_none());
+    let late = proxy.deliver_stranded().await;
+    assert!(client.inspect("a").await.unwrap().is_idle(), "a ghost holds the lock: {late:?}");
+}
+
+/// A program that gives up a wait, drops its guard and ends.
+#[test]
+fn the_last_handle_waits_although_an_attempt_was_just_dropped() {
+    for _ in 0..100 {
+        let memory = Memory::new();
+        let client = memory.client().unwrap();
+        let guard = futures_executor::block_on(client.lock("a").ttl(LONG).acquire()).unwrap();
+        let lock = client.lock("b").ttl(LONG);
+        let mut waiting = Box::pin(lock.acquire());
+        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop(waiting);
+        drop((lock, guard, client));
+        let count = memory.count();
+        assert_eq!((count.holders, count.tickets), (0, 0), "the program ended and left its locks behind");
+    }
+}
+
+/// A storage that answers at once keeps the thread busy; it hears a hand-over and a question all the same.
+#[test]
+fn pushes_and_questions_are_heard_under_load() {
+    let memory = Memory::new();
+    let (busy, other) = (memory.client().unwrap(), memory.client().unwrap());
+    let stop = Arc::new(AtomicBool::new(false));
+    let load = |number: usize| {
+        let (client, stop) = (busy.clone(), stop.clone());
+        std::thread::spawn(move || {
+            let mut round = 0;
+            while !stop.load(Ordering::Relaxed) {
+                round += 1;
+                let lock = client.lock(format!("busy/{number}/{}", round % 16));
+                drop(futures_executor::block_on(lock.acquire()).unwrap());
+            }
+        })
+    };
+    let threads: Vec<_> = (0..8).map(load).collect();
+    futures_executor::block_on(async {
+        for _ in 0..20 {
+            let guard = other.lock("a").ttl(LONG).acquire().await.unwrap();
+            let lock = busy.lock("a").ttl(LONG);
+            let waiter =
+                std::thread::spawn(move || drop(futures_executor::block_on(lock.acquire()).unwrap()));
+            while other.inspect("a").await.unwrap().waiters == 0 {}
+            guard.release().await.unwrap();
+            waiter.join().unwrap();
+            busy.inspect("a").await.unwrap();
+        }
+    });
+    stop.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().unwrap();
+    }
+}
+
+#[tokio::test]
+async fn a_closing_client_takes_no_more_questions() {
+    let bench = MemoryBench::new();
+    let (client, proxy) = bench.proxied().await;
+    let guard = client.lock("a").ttl(Duration::from_secs(6)).acquire().await.unwrap();
+    proxy.lose_request(OpKind::Release);
+    let closing = tokio::spawn({
+        let client = client.clone();
+        async move { client.close().await }
+    });
+    wait::until("the client to be closing", async || guard.lost_reason().is_some()).await;
+    assert_eq!(client.read_cell("a").await.unwrap_err().kind(), ErrorKind::Closed);
+    wait::within_patience("the client to be closed", closing).await.unwrap();
+}
+
+/// An operation that nobody answers is over after its own ttl, whatever else is on the same flight.
+#[tokio::test]
+async fn an_unanswered_try_ends_after_its_own_ttl() {
+    let bench = MemoryBench::new();
+    let (client, proxy) = bench.proxied().await;
+    let long = client.lock("long").ttl(Duration::from_secs(24 * 3600));
+    proxy.stop();
+    let mut slow = Box::pin(long.acquire());
+    assert!(slow.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+    let short = client.lock("short").ttl(Duration::from_millis(200));
+    let error = wait::within_patience("the try to be over", short.try_acquire()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+}

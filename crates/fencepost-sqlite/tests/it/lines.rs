@@ -1,0 +1,166 @@
+//! What the book knows and what stands in the file are the same, whoever reads it next.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::backend::{Backend, Op, Queue, Reply};
+use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
+use fencepost_testkit::{TestBench, wait};
+
+use crate::bench::SqliteBench;
+
+const LONG: Duration = Duration::from_secs(120);
+const SHORT: Duration = Duration::from_millis(100);
+
+fn attempt(name: &str, mode: Mode, ttl: Duration) -> Arc<Attempt> {
+    Arc::new(Attempt {
+        owner: Owner::random(),
+        wants: vec![Want { name: LockName::new(name).unwrap(), mode }],
+        rule: Rule::All,
+        ttl,
+        label: "bare".into(),
+        meta: [].into(),
+    })
+}
+
+async fn execute(backend: &Arc<dyn Backend>, op: Op) -> Reply {
+    backend.execute(vec![op]).await.remove(0).unwrap()
+}
+
+async fn join(backend: &Arc<dyn Backend>, attempt: &Arc<Attempt>) -> Reply {
+    execute(backend, Op::Acquire { attempt: attempt.clone(), queue: Queue::Join }).await
+}
+
+async fn hold(backend: &Arc<dyn Backend>, attempt: &Arc<Attempt>) -> Grant {
+    match join(backend, attempt).await {
+        Reply::Granted(award) => Grant { attempt: attempt.clone(), award },
+        other => panic!("{other:?}"),
+    }
+}
+
+/// Waiters whose client is dead, and whose tickets live on.
+async fn dead_waiters(bench: &SqliteBench, count: usize, mode: Mode) {
+    let dead = bench.connect().await.unwrap();
+    for _ in 0..count {
+        let waiter = attempt("a", mode, LONG);
+        assert!(matches!(join(&dead, &waiter).await, Reply::Waiting { .. }));
+    }
+    drop(dead);
+}
+
+async fn tickets(bench: &SqliteBench, count: usize) {
+    wait::until(&format!("{count} tickets"), async || bench.count("tickets") == count).await;
+}
+
+#[tokio::test]
+async fn a_waiter_for_any_of_two_leaves_both_lines() {
+    let bench = SqliteBench::new();
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let a = ours.lock("a").ttl(LONG).acquire().await.unwrap();
+    let b = ours.lock("b").ttl(LONG).acquire().await.unwrap();
+    let lock = theirs.lock_any(["a", "b"]).ttl(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tickets(&bench, 2).await;
+    a.release().await.unwrap();
+    let got = wait::within_patience("the lock", waiter).await.unwrap().unwrap();
+    assert_eq!(got.name().as_str(), "a");
+    assert_eq!(bench.count("tickets"), 0);
+    got.release().await.unwrap();
+    b.release().await.unwrap();
+    assert_eq!(bench.count("holders"), 0);
+}
+
+#[tokio::test]
+async fn an_owner_that_is_granted_again_has_its_new_token_in_the_file() {
+    let bench = SqliteBench::new();
+    let (ours, theirs) = (bench.connect().await.unwrap(), bench.connect().await.unwrap());
+    let me = attempt("a", Mode::Exclusive, SHORT);
+    let first = hold(&ours, &me).await;
+    wait::passes(SHORT).await;
+    let second = hold(&ours, &me).await;
+    assert!(second.award.token > first.award.token);
+    // Another process writes, so that the file is read anew.
+    hold(&theirs, &attempt("z", Mode::Exclusive, LONG)).await;
+    let token: u32 = bench
+        .driver()
+        .query_row(
+            "SELECT token = ?1 FROM holders WHERE name = 'a'",
+            [second.award.token.get().cast_signed()],
+            |row| row.get(0),
+        )
+        .unwrap();
+    assert_eq!(token, 1);
+}
+
+#[tokio::test]
+async fn an_owner_that_joins_again_has_one_place() {
+    let bench = SqliteBench::new();
+    let (ours, theirs) = (bench.connect().await.unwrap(), bench.connect().await.unwrap());
+    hold(&theirs, &attempt("a", Mode::Exclusive, LONG)).await;
+    let me = attempt("a", Mode::Exclusive, SHORT);
+    join(&ours, &me).await;
+    wait::passes(SHORT).await;
+    assert!(matches!(join(&ours, &me).await, Reply::Waiting { .. }));
+    assert_eq!(bench.count("tickets"), 1);
+}
+
+#[tokio::test]
+async fn many_dead_waiters_cost_nobody_a_ttl() {
+    let bench = SqliteBench::new();
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let guard = ours.lock("a").ttl(LONG).acquire().await.unwrap();
+    dead_waiters(&bench, 40, Mode::Exclusive).await;
+    let lock = theirs.lock("a").ttl(LONG);
+    let waiter = tokio::spawn(async move { lock.acquire().await });
+    tickets(&bench, 41).await;
+    guard.release().await.unwrap();
+    let got = wait::within_patience("the lock", waiter).await.unwrap().unwrap();
+    assert!(ours.lock("a").try_acquire().await.unwrap().is_none());
+    drop(got);
+}
+
+#[tokio::test]
+async fn a_dead_writer_in_line_does_not_keep_a_reader_out() {
+    let bench = SqliteBench::new();
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let reading = ours.lock("a").mode(Mode::Shared).ttl(LONG).acquire().await.unwrap();
+    dead_waiters(&bench, 1, Mode::Exclusive).await;
+    let lock = theirs.lock("a").mode(Mode::Shared).ttl(LONG);
+    drop(wait::within_patience("the lock", lock.acquire()).await.unwrap());
+    drop(reading);
+}
+
+/// Rows of another boot are looked at again and again; they must not stand before the others.
+#[tokio::test]
+async fn the_sweep_reaches_everything() {
+    let bench = SqliteBench::new();
+    let client = bench.client().await;
+    let driver = bench.driver();
+    for number in 0..600 {
+        let week = 7i64 * 86_400_000_000_000;
+        driver
+            .execute(
+                "INSERT INTO cells (name, token, keep, keep_ns, until_ns, clock, bytes) VALUES (?1, 1, 1, ?2, 5, 77, x'00')",
+                rusqlite::params![format!("cell/{number:03}"), week],
+            )
+            .unwrap();
+    }
+    let clock: i64 = {
+        let guard = client.lock("b").acquire().await.unwrap();
+        let clock = driver.query_row("SELECT clock FROM holders", [], |row| row.get(0)).unwrap();
+        guard.release().await.unwrap();
+        clock
+    };
+    driver
+        .execute(
+            "INSERT INTO holders VALUES ('z', x'00112233445566778899aabbccddeeff', 1, 0, 1, 1, ?1, 1, 1, NULL, 0, '', '')",
+            [clock],
+        )
+        .unwrap();
+    wait::until("the ended holder to be swept", async || {
+        driver.execute("UPDATE storage SET swept_ns = 0", []).unwrap();
+        client.lock("passer-by").acquire().await.unwrap().release().await.unwrap();
+        bench.count("holders") == 0
+    })
+    .await;
+}
