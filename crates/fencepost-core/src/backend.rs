@@ -84,7 +84,7 @@ pub enum Scope {
     Fleet,
 }
 
-/// One operation.
+/// One operation. All operations of an attempt come from the client that made it.
 #[derive(Clone, Debug)]
 pub enum Op {
     /// Takes the locks if they are free and nobody waits for them; joins the line otherwise, if told to.

@@ -225,8 +225,8 @@ impl Guard {
     /// Gives the lock back and waits until the storage has it. If the grant is shared, only this share is given up.
     ///
     /// # Errors
-    /// [`ErrorKind::Lost`] if it was no longer held; [`ErrorKind::OutcomeUnknown`] if the storage could not be asked
-    /// before the lease ended by itself.
+    /// [`ErrorKind::Lost`] if it was no longer held; [`ErrorKind::OutcomeUnknown`] or [`ErrorKind::Unreachable`] if the
+    /// storage could not be asked before the lease ended by itself.
     ///
     /// # Cancel safety
     /// Dropping the future does not undo the release, which goes on in the background.

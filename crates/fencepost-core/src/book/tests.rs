@@ -1,0 +1,285 @@
+//! The rules, one situation each.
+
+use std::collections::HashSet;
+
+use super::*;
+
+const TTL: Duration = Duration::from_secs(10);
+const LONGER: Duration = Duration::from_secs(30);
+const OURS: ClientId = ClientId(1);
+const THEIRS: ClientId = ClientId(2);
+
+#[derive(Default)]
+struct Desk {
+    last: u64,
+    gone: HashSet<ClientId>,
+    /// What was put on the shelf.
+    lines: HashMap<LockName, (Line, Vec<Ticket>)>,
+}
+
+impl Shelf for Desk {
+    fn load(&mut self, name: &LockName) -> Result<Option<(Line, Vec<Ticket>)>> {
+        Ok(self.lines.get(name).cloned())
+    }
+
+    fn mint(&mut self) -> Result<u64> {
+        self.last += 1;
+        Ok(self.last)
+    }
+
+    fn reachable(&mut self, client: ClientId) -> bool {
+        !self.gone.contains(&client)
+    }
+}
+
+/// A book, its desk, and what time it is.
+struct Scene {
+    book: Book,
+    desk: Desk,
+    now: Moment,
+}
+
+impl Scene {
+    fn new() -> Self {
+        Self { book: Book::default(), desk: Desk::default(), now: Moment::START + LONGER }
+    }
+
+    fn execute(&mut self, client: ClientId, op: &Op) -> Result<Reply> {
+        self.book.execute(&mut self.desk, client, op, self.now)
+    }
+
+    fn acquire(&mut self, client: ClientId, attempt: &Arc<Attempt>, queue: Queue) -> Reply {
+        self.execute(client, &Op::Acquire { attempt: attempt.clone(), queue }).unwrap()
+    }
+
+    fn hold(&mut self, client: ClientId, attempt: &Arc<Attempt>) -> Grant {
+        match self.acquire(client, attempt, Queue::Never) {
+            Reply::Granted(award) => Grant { attempt: attempt.clone(), award },
+            other => panic!("not granted: {other:?}"),
+        }
+    }
+
+    fn join(&mut self, client: ClientId, attempt: &Arc<Attempt>) -> Duration {
+        match self.acquire(client, attempt, Queue::Join) {
+            Reply::Waiting { turn_in } => turn_in,
+            other => panic!("not in line: {other:?}"),
+        }
+    }
+
+    /// Puts every line on the shelf and forgets it, as when another process has written.
+    fn put_on_the_shelf(&mut self) {
+        let ticket = |owner: &Owner| self.book.tickets()[owner].clone();
+        let put = |(name, line): (&LockName, &Line)| {
+            (name.clone(), (line.clone(), line.queue.values().map(ticket).collect()))
+        };
+        self.desk.lines = self.book.lines().map(put).collect();
+        self.book.forget_lines();
+    }
+
+    fn holders(&self, text: &str) -> Vec<Owner> {
+        let line = self.book.line(&name(text));
+        line.map(|line| line.holders.iter().map(|holder| holder.owner).collect()).unwrap_or_default()
+    }
+}
+
+fn name(text: &str) -> LockName {
+    LockName::new(text).unwrap()
+}
+
+fn attempt(names: &[&str], mode: Mode, ttl: Duration) -> Arc<Attempt> {
+    Arc::new(Attempt {
+        owner: Owner::random(),
+        wants: names.iter().map(|text| Want { name: name(text), mode }).collect(),
+        rule: Rule::All,
+        ttl,
+        label: "test".into(),
+        meta: [].into(),
+    })
+}
+
+fn exclusive(names: &[&str]) -> Arc<Attempt> {
+    attempt(names, Mode::Exclusive, TTL)
+}
+
+#[test]
+fn a_hand_over_tells_the_next_in_line_and_nobody_else() {
+    let mut scene = Scene::new();
+    let (first, second) = (exclusive(&["a"]), exclusive(&["a"]));
+    let grant = scene.hold(OURS, &exclusive(&["a"]));
+    scene.join(THEIRS, &first);
+    scene.join(OURS, &second);
+    assert!(scene.book.pushes.is_empty());
+    assert_eq!(scene.execute(OURS, &Op::Release(grant)).unwrap(), Reply::Released);
+    let pushes = std::mem::take(&mut scene.book.pushes);
+    assert!(
+        matches!(pushes[..], [(THEIRS, Wakeup::Granted { owner, .. })] if owner == first.owner),
+        "{pushes:?}"
+    );
+}
+
+#[test]
+fn whoever_asks_is_answered_and_not_pushed_to() {
+    let mut scene = Scene::new();
+    let waiter = exclusive(&["a"]);
+    scene.hold(OURS, &exclusive(&["a"]));
+    scene.join(THEIRS, &waiter);
+    scene.now = scene.now + TTL;
+    let reply = scene.execute(THEIRS, &Op::Check(waiter)).unwrap();
+    assert!(matches!(reply, Reply::Granted(_)));
+    assert!(scene.book.pushes.is_empty());
+}
+
+#[test]
+fn a_waiter_that_cannot_be_reached_is_passed_over_and_keeps_its_place() {
+    let mut scene = Scene::new();
+    let (lost, next) = (exclusive(&["a"]), exclusive(&["a"]));
+    let grant = scene.hold(OURS, &exclusive(&["a"]));
+    scene.join(THEIRS, &lost);
+    scene.join(OURS, &next);
+    scene.desk.gone.insert(THEIRS);
+    scene.execute(OURS, &Op::Release(grant)).unwrap();
+    assert_eq!(scene.holders("a"), [next.owner]);
+    // It is heard of again, and is the first in line as before.
+    scene.join(OURS, &exclusive(&["a"]));
+    scene.desk.gone.clear();
+    assert!(matches!(scene.execute(THEIRS, &Op::Check(lost.clone())), Ok(Reply::Waiting { .. })));
+    let Ok(Reply::Granted(award)) = scene.execute(OURS, &Op::Check(next.clone())) else { panic!("it holds") };
+    scene.execute(OURS, &Op::Release(Grant { attempt: next, award })).unwrap();
+    assert_eq!(scene.holders("a"), [lost.owner]);
+}
+
+#[test]
+fn a_release_with_the_token_of_an_earlier_grant_touches_nothing() {
+    let mut scene = Scene::new();
+    let twice = exclusive(&["a"]);
+    let old = scene.hold(OURS, &twice);
+    scene.now = scene.now + TTL;
+    let new = scene.hold(OURS, &twice);
+    assert_eq!(scene.execute(OURS, &Op::Release(old)).unwrap(), Reply::NotHeld);
+    assert_eq!(scene.holders("a"), [twice.owner]);
+    assert_eq!(scene.execute(OURS, &Op::Release(new)).unwrap(), Reply::Released);
+}
+
+#[test]
+fn a_waiter_looks_again_when_the_lease_ahead_can_have_ended() {
+    let mut scene = Scene::new();
+    scene.hold(OURS, &attempt(&["a"], Mode::Exclusive, LONGER));
+    assert_eq!(scene.join(OURS, &exclusive(&["a"])), LONGER);
+    scene.now = scene.now + TTL / 2;
+    // The ticket ahead ends before the holder's lease.
+    assert_eq!(scene.join(OURS, &exclusive(&["a"])), LONGER.checked_sub(TTL / 2).unwrap());
+}
+
+#[test]
+fn a_semaphore_is_worth_a_look_when_its_first_slot_can_be_free() {
+    let mut scene = Scene::new();
+    let two = Mode::Slots { of: 2 };
+    scene.hold(OURS, &attempt(&["a"], two, LONGER));
+    scene.hold(OURS, &attempt(&["a"], two, TTL));
+    assert_eq!(scene.join(OURS, &attempt(&["a"], two, LONGER)), TTL);
+    // Behind somebody else it is that one's ticket that counts.
+    assert_eq!(scene.join(OURS, &attempt(&["a"], two, LONGER)), LONGER);
+}
+
+#[test]
+fn readers_need_every_reader_gone_before_a_writer_looks_again() {
+    let mut scene = Scene::new();
+    scene.hold(OURS, &attempt(&["a"], Mode::Shared, LONGER));
+    scene.hold(OURS, &attempt(&["a"], Mode::Shared, TTL));
+    assert_eq!(scene.join(OURS, &exclusive(&["a"])), LONGER);
+}
+
+#[test]
+fn several_names_are_granted_when_the_last_of_them_is_free() {
+    let mut scene = Scene::new();
+    let (a, b) = (scene.hold(OURS, &exclusive(&["a"])), scene.hold(OURS, &exclusive(&["b"])));
+    let both = exclusive(&["a", "b"]);
+    scene.join(THEIRS, &both);
+    scene.execute(OURS, &Op::Release(a)).unwrap();
+    assert!(scene.holders("a").is_empty());
+    assert_eq!(scene.acquire(OURS, &exclusive(&["a"]), Queue::Never), Reply::Busy);
+    scene.execute(OURS, &Op::Release(b)).unwrap();
+    assert_eq!((scene.holders("a"), scene.holders("b")), (vec![both.owner], vec![both.owner]));
+}
+
+#[test]
+fn whoever_waits_for_any_leaves_the_lines_that_are_still_on_the_shelf() {
+    let mut scene = Scene::new();
+    let a = scene.hold(OURS, &exclusive(&["a"]));
+    let b = scene.hold(OURS, &exclusive(&["b"]));
+    let mut any = Arc::into_inner(exclusive(&["a", "b"])).unwrap();
+    any.rule = Rule::Any;
+    let any = Arc::new(any);
+    scene.join(THEIRS, &any);
+    scene.put_on_the_shelf();
+    scene.execute(OURS, &Op::Release(a)).unwrap();
+    assert_eq!(scene.holders("a"), [any.owner]);
+    assert!(scene.book.tickets().is_empty(), "it waits although it was granted");
+    scene.execute(OURS, &Op::Release(b)).unwrap();
+    assert!(scene.holders("b").is_empty());
+}
+
+#[test]
+fn what_changed_is_told() {
+    let mut scene = Scene::new();
+    let (holder, waiter) = (exclusive(&["a"]), exclusive(&["a"]));
+    let grant = scene.hold(OURS, &holder);
+    assert_eq!(std::mem::take(&mut scene.book.touched).holders, [(name("a"), holder.owner)]);
+    scene.join(OURS, &waiter);
+    let touched = std::mem::take(&mut scene.book.touched);
+    assert!(touched.holders.is_empty());
+    assert!(
+        touched.tickets.iter().all(|(_, _, owner)| *owner == waiter.owner) && !touched.tickets.is_empty()
+    );
+    scene.execute(OURS, &Op::Release(grant)).unwrap();
+    let touched = std::mem::take(&mut scene.book.touched);
+    assert!(touched.holders.contains(&(name("a"), holder.owner)));
+    assert!(touched.holders.contains(&(name("a"), waiter.owner)));
+    assert!(touched.tickets.iter().any(|(_, _, owner)| *owner == waiter.owner));
+    scene.execute(OURS, &Op::ReadCell(name("a"))).unwrap();
+    assert!(scene.book.touched.is_empty());
+}
+
+#[test]
+fn a_line_that_was_swept_is_empty() {
+    let mut scene = Scene::new();
+    let grant = scene.hold(OURS, &exclusive(&["a"]));
+    let keep = Keep::For(LONGER);
+    let cell = Op::WriteCell { grant, name: name("a"), bytes: [1].into(), keep };
+    assert_eq!(scene.execute(OURS, &cell).unwrap(), Reply::Written);
+    scene.execute(OURS, &Op::Leave(exclusive(&["b"]))).unwrap();
+    scene.now = scene.now + TTL;
+    scene.book.sweep(&mut scene.desk, &name("a"), scene.now).unwrap();
+    assert!(scene.holders("a").is_empty());
+    scene.book.tidy(scene.now);
+    assert_eq!((scene.book.len(), scene.book.departures()), (1, 0));
+    scene.now = scene.now + LONGER;
+    scene.book.sweep(&mut scene.desk, &name("a"), scene.now).unwrap();
+    scene.book.tidy(scene.now);
+    assert!(scene.book.is_empty());
+}
+
+#[test]
+fn a_refused_mode_changes_nothing() {
+    let mut scene = Scene::new();
+    scene.hold(OURS, &attempt(&["b"], Mode::Slots { of: 2 }, TTL));
+    let _ = std::mem::take(&mut scene.book.touched);
+    let op = Op::Acquire { attempt: exclusive(&["a", "b"]), queue: Queue::Join };
+    let error = scene.execute(OURS, &op).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Conflict);
+    assert!(error.to_string().contains("slots of 2"));
+    assert!(scene.book.touched.is_empty() && scene.book.tickets().is_empty());
+}
+
+#[test]
+fn a_sweep_ends_what_has_ended_behind_a_living_head() {
+    let mut scene = Scene::new();
+    scene.hold(OURS, &attempt(&["a"], Mode::Exclusive, LONGER));
+    let (head, dead) = (attempt(&["a"], Mode::Exclusive, LONGER), attempt(&["a"], Mode::Exclusive, TTL));
+    for waiter in [&head, &dead] {
+        assert!(matches!(scene.acquire(OURS, waiter, Queue::Join), Reply::Waiting { .. }));
+    }
+    scene.now = scene.now + TTL;
+    scene.book.sweep(&mut scene.desk, &LockName::new("a").unwrap(), scene.now).unwrap();
+    assert_eq!(scene.book.tickets().keys().collect::<Vec<_>>(), [&head.owner]);
+}
