@@ -1,8 +1,13 @@
 //! The rules, one situation each.
 
 use std::collections::HashSet;
+use std::sync::Arc;
+use std::time::Duration;
 
 use super::*;
+use crate::backend::{Keep, Queue};
+use crate::error::ErrorKind;
+use crate::grant::{Attempt, Grant, Mode, Rule, Want};
 
 const TTL: Duration = Duration::from_secs(10);
 const LONGER: Duration = Duration::from_secs(30);
