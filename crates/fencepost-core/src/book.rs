@@ -120,7 +120,7 @@ impl Book {
     /// Executes one operation for `client`.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`], or what the shelf says. Nothing has changed then, unless it was the shelf.
+    /// [`crate::ErrorKind::Conflict`], or what the shelf says. Nothing has changed then, unless it was the shelf.
     pub fn execute(
         &mut self,
         source: &mut impl Shelf,
