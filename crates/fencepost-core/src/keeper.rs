@@ -4,10 +4,10 @@
 //! A lease is renewed at a third of its ttl; a renewal without an answer is repeated after a sixth, a failed one after
 //! a twelfth. Whatever is due within a twelfth leaves together, so that ten thousand leases are a handful of calls.
 
-use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use crate::clock::{Moment, valid_until};
+use crate::diary::{Diary, Due};
 use crate::grant::LostReason;
 use crate::token::Owner;
 
@@ -50,8 +50,10 @@ impl Lease {
             Kept::Ticket => Moment::NEVER,
         }
     }
+}
 
-    fn next(&self) -> Moment {
+impl Due for Lease {
+    fn due(&self) -> Moment {
         self.due.min(self.ends())
     }
 }
@@ -59,8 +61,7 @@ impl Lease {
 /// The renewal machine.
 #[derive(Debug, Default)]
 pub struct Keeper {
-    leases: HashMap<Owner, Lease>,
-    agenda: BTreeSet<(Moment, Owner)>,
+    leases: Diary<Owner, Lease>,
 }
 
 impl Keeper {
@@ -74,9 +75,7 @@ impl Keeper {
         first: Moment,
         hold_until: Moment,
     ) {
-        self.forget(owner);
         let lease = Lease { kept, ttl, counted_from, due: first, hold_until };
-        self.agenda.insert((lease.next(), owner));
         self.leases.insert(owner, lease);
     }
 
@@ -87,14 +86,12 @@ impl Keeper {
 
     /// Stops keeping: the lease is being released, or the ticket has come to its end.
     pub fn forget(&mut self, owner: Owner) {
-        if let Some(lease) = self.leases.remove(&owner) {
-            self.agenda.remove(&(lease.next(), owner));
-        }
+        self.leases.remove(owner);
     }
 
     /// Whether this owner is kept as a grant.
     pub fn holds(&self, owner: Owner) -> bool {
-        self.leases.get(&owner).is_some_and(|lease| lease.kept == Kept::Grant)
+        self.leases.get(owner).is_some_and(|lease| lease.kept == Kept::Grant)
     }
 
     /// Whether anything is kept.
@@ -104,13 +101,13 @@ impl Keeper {
 
     /// The owners of all grants.
     pub fn grants(&self) -> Vec<Owner> {
-        self.leases.iter().filter(|(_, lease)| lease.kept == Kept::Grant).map(|(owner, _)| *owner).collect()
+        self.leases.iter().filter(|(_, lease)| lease.kept == Kept::Grant).map(|(owner, _)| owner).collect()
     }
 
     /// A renewal that was sent at `sent` has succeeded with this ttl. Returns until when the lease is now valid, or
     /// `None` if the keeper does not keep it any more.
     pub fn renewed(&mut self, owner: Owner, sent: Moment, ttl: Duration) -> Option<Moment> {
-        self.change(owner, |lease| {
+        self.leases.change(owner, |lease| {
             // Of two answers the one that was sent later counts, whichever arrives first.
             if sent >= lease.counted_from {
                 lease.counted_from = sent;
@@ -123,17 +120,17 @@ impl Keeper {
 
     /// A renewal has failed without a verdict.
     pub fn failed(&mut self, owner: Owner, now: Moment) {
-        self.change(owner, |lease| lease.due = now + lease.ttl / 12);
+        self.leases.change(owner, |lease| lease.due = now + lease.ttl / 12);
     }
 
     /// Something is to be found out at `at` the latest.
     pub fn no_later_than(&mut self, owner: Owner, at: Moment) {
-        self.change(owner, |lease| lease.due = lease.due.min(at));
+        self.leases.change(owner, |lease| lease.due = lease.due.min(at));
     }
 
     /// Everything is to be renewed at once: the storage was away and is back.
     pub fn hurry(&mut self, now: Moment) {
-        let owners: Vec<Owner> = self.leases.keys().copied().collect();
+        let owners: Vec<Owner> = self.leases.iter().map(|(owner, _)| owner).collect();
         for owner in owners {
             self.no_later_than(owner, now);
         }
@@ -141,7 +138,7 @@ impl Keeper {
 
     /// When to call [`Keeper::tick`] next.
     pub fn next(&self) -> Moment {
-        self.agenda.first().map_or(Moment::NEVER, |(at, _)| *at)
+        self.leases.next()
     }
 
     /// What is to be done now. Deadlines are looked at before anything is renewed.
@@ -150,16 +147,11 @@ impl Keeper {
         if self.next() > now {
             return actions;
         }
-        let near: Vec<Owner> = self
-            .agenda
-            .iter()
-            .take_while(|(at, owner)| {
-                *at <= now + self.leases.get(owner).map_or(Duration::ZERO, |lease| lease.ttl / 12)
-            })
-            .map(|(_, owner)| *owner)
-            .collect();
+        let soon = |owner| now + self.leases.get(owner).map_or(Duration::ZERO, |lease| lease.ttl / 12);
+        let near = self.leases.in_order().take_while(|(at, owner)| *at <= soon(*owner));
+        let near: Vec<Owner> = near.map(|(_, owner)| owner).collect();
         for owner in near {
-            let Some(lease) = self.leases.get(&owner) else {
+            let Some(lease) = self.leases.get(owner) else {
                 continue;
             };
             if now >= lease.ends() {
@@ -171,22 +163,10 @@ impl Keeper {
                     Kept::Grant => Action::Renew(owner),
                     Kept::Ticket => Action::Check(owner),
                 });
-                self.change(owner, |lease| lease.due = now + lease.ttl / 6);
+                self.leases.change(owner, |lease| lease.due = now + lease.ttl / 6);
             }
         }
         actions
-    }
-
-    fn change<T>(&mut self, owner: Owner, act: impl FnOnce(&mut Lease) -> T) -> Option<T> {
-        let lease = self.leases.get_mut(&owner)?;
-        let before = lease.next();
-        let out = act(lease);
-        let after = lease.next();
-        if before != after {
-            self.agenda.remove(&(before, owner));
-            self.agenda.insert((after, owner));
-        }
-        Some(out)
     }
 }
 

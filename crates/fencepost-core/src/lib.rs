@@ -8,6 +8,7 @@ pub mod backend;
 pub mod book;
 mod client;
 pub mod clock;
+mod diary;
 mod engine;
 mod error;
 mod flights;

@@ -1,10 +1,9 @@
 //! Releases on their way: a state machine without I/O. A release without a verdict is sent again until the lease has
 //! ended by itself.
 
-use std::collections::{BTreeSet, HashMap};
-
 use crate::backend::Reply;
 use crate::clock::Moment;
+use crate::diary::{Diary, Due};
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, LostReason};
 use crate::token::Owner;
@@ -23,18 +22,25 @@ struct Release<T> {
     give_up: Moment,
     /// A send of it may have had its effect without our knowing.
     unknown: bool,
+    /// When to send it again; never while it is under way.
+    again: Moment,
+}
+
+impl<T> Due for Release<T> {
+    fn due(&self) -> Moment {
+        self.again
+    }
 }
 
 /// The releases that are not over.
 #[derive(Debug)]
 pub struct Releasing<T> {
-    releases: HashMap<Owner, Release<T>>,
-    agenda: BTreeSet<(Moment, Owner)>,
+    releases: Diary<Owner, Release<T>>,
 }
 
 impl<T> Default for Releasing<T> {
     fn default() -> Self {
-        Self { releases: HashMap::new(), agenda: BTreeSet::new() }
+        Self { releases: Diary::default() }
     }
 }
 
@@ -42,17 +48,18 @@ impl<T: Told> Releasing<T> {
     /// Begins a release, which is to be sent now.
     pub fn start(&mut self, grant: Grant, told: Option<T>, now: Moment) {
         let give_up = now + grant.award.ttl;
-        self.releases.insert(grant.attempt.owner, Release { grant, told, give_up, unknown: false });
+        let release = Release { grant, told, give_up, unknown: false, again: Moment::NEVER };
+        self.releases.insert(release.grant.attempt.owner, release);
     }
 
     /// The grant of a release that is not over.
     pub fn grant(&self, owner: Owner) -> Option<&Grant> {
-        self.releases.get(&owner).map(|release| &release.grant)
+        self.releases.get(owner).map(|release| &release.grant)
     }
 
     /// The answer of the storage. Returns the grant if that is the end of it.
     pub fn replied(&mut self, owner: Owner, reply: Result<Reply>, now: Moment) -> Option<Grant> {
-        let release = self.releases.get_mut(&owner)?;
+        let release = self.releases.get(owner)?;
         let outcome = match reply {
             Ok(Reply::NotHeld) if release.unknown => Err(Error::new(
                 ErrorKind::OutcomeUnknown,
@@ -67,14 +74,17 @@ impl<T: Told> Releasing<T> {
                 let again = now + release.grant.award.ttl / 12;
                 let retryable = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown);
                 if retryable && again < release.give_up {
-                    release.unknown |= error.kind() == ErrorKind::OutcomeUnknown;
-                    self.agenda.insert((again, owner));
+                    let unknown = error.kind() == ErrorKind::OutcomeUnknown;
+                    self.releases.change(owner, |release| {
+                        release.unknown |= unknown;
+                        release.again = again;
+                    });
                     return None;
                 }
                 Err(error.while_doing(format_args!("could not release {}", release.grant.attempt.describe())))
             }
         };
-        let release = self.releases.remove(&owner)?;
+        let release = self.releases.remove(owner)?;
         if let Some(told) = release.told {
             told.tell(outcome);
         }
@@ -83,17 +93,15 @@ impl<T: Told> Releasing<T> {
 
     /// When to call [`Releasing::tick`] next.
     pub fn next(&self) -> Moment {
-        self.agenda.first().map_or(Moment::NEVER, |(at, _)| *at)
+        self.releases.next()
     }
 
     /// The releases that are to be sent again.
     pub fn tick(&mut self, now: Moment) -> Vec<Owner> {
         let mut due = Vec::new();
-        while let Some((at, owner)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
-            self.agenda.remove(&(at, owner));
-            if self.releases.contains_key(&owner) {
-                due.push(owner);
-            }
+        while let Some(owner) = self.releases.first_due(now) {
+            self.releases.change(owner, |release| release.again = Moment::NEVER);
+            due.push(owner);
         }
         due
     }

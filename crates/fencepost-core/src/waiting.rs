@@ -3,12 +3,13 @@
 //!
 //! `C` is whoever waits for the verdict; the machine hands it back with [`Action::Finish`] and never looks inside.
 
-use std::collections::{BTreeSet, HashMap, HashSet};
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Queue, Reply};
 use crate::clock::{Moment, valid_until};
+use crate::diary::{Diary, Due};
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Attempt, Award, Grant, LostReason};
 use crate::token::Owner;
@@ -114,8 +115,8 @@ struct Entry<C> {
     give_up: Moment,
 }
 
-impl<C> Entry<C> {
-    fn next(&self) -> Moment {
+impl<C> Due for Entry<C> {
+    fn due(&self) -> Moment {
         let until = if self.caller.is_some() { self.until } else { Moment::NEVER };
         match self.phase {
             Phase::AskAgain => self.again.min(until),
@@ -129,9 +130,8 @@ impl<C> Entry<C> {
 /// The attempts of a client that are not over.
 #[derive(Debug)]
 pub struct Waiting<C> {
-    entries: HashMap<AttemptId, Entry<C>>,
+    entries: Diary<AttemptId, Entry<C>>,
     by_owner: HashMap<Owner, AttemptId>,
-    agenda: BTreeSet<(Moment, AttemptId)>,
     /// Owners that hold a grant, and of which a send may still arrive.
     doubtful: HashSet<Owner>,
     /// Undos of attempts that go on under another owner have ids of their own.
@@ -141,9 +141,8 @@ pub struct Waiting<C> {
 impl<C> Default for Waiting<C> {
     fn default() -> Self {
         Self {
-            entries: HashMap::new(),
+            entries: Diary::default(),
             by_owner: HashMap::new(),
-            agenda: BTreeSet::new(),
             doubtful: HashSet::new(),
             next_undo: FIRST_UNDO,
         }
@@ -181,17 +180,17 @@ impl<C> Waiting<C> {
 
     /// The request that was to be sent by [`Action::Ask`] has left just now.
     pub fn sent(&mut self, id: AttemptId, now: Moment) {
-        if let Some(entry) = self.entries.get_mut(&id)
-            && let Phase::Asking { sent } = &mut entry.phase
-        {
-            *sent = now;
-        }
+        self.entries.change(id, |entry| {
+            if let Phase::Asking { sent } = &mut entry.phase {
+                *sent = now;
+            }
+        });
     }
 
     /// The attempt that waits under this owner.
     pub fn find(&self, owner: Owner) -> Option<(AttemptId, &Arc<Attempt>)> {
         let id = *self.by_owner.get(&owner)?;
-        Some((id, &self.entries.get(&id)?.attempt))
+        Some((id, &self.entries.get(id)?.attempt))
     }
 
     /// Whether every attempt is over and undone.
@@ -201,7 +200,7 @@ impl<C> Waiting<C> {
 
     /// The attempts that somebody still waits for.
     pub fn awaited(&self) -> Vec<AttemptId> {
-        self.entries.iter().filter(|(_, entry)| entry.caller.is_some()).map(|(id, _)| *id).collect()
+        self.entries.iter().filter(|(_, entry)| entry.caller.is_some()).map(|(id, _)| id).collect()
     }
 
     /// The storage has answered a request that was sent at `sent`.
@@ -214,7 +213,7 @@ impl<C> Waiting<C> {
         reply: Result<Reply>,
         now: Moment,
     ) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get(&id) else {
+        let Some(entry) = self.entries.get(id) else {
             return Vec::new();
         };
         if entry.attempt.owner != owner {
@@ -234,7 +233,7 @@ impl<C> Waiting<C> {
         let Some(id) = self.by_owner.get(&owner).copied() else {
             return Vec::new();
         };
-        let Some(entry) = self.entries.get(&id) else {
+        let Some(entry) = self.entries.get(id) else {
             return Vec::new();
         };
         match entry.phase {
@@ -254,7 +253,8 @@ impl<C> Waiting<C> {
 
     /// A grant is over. If a send of its attempt may still arrive, it would find the lock free: that is undone.
     pub fn over(&mut self, grant: &Grant, now: Moment) -> Option<Action<C>> {
-        self.doubtful.remove(&grant.attempt.owner).then(|| self.undo_late_arrival(grant.attempt.clone(), now))
+        let doubtful = self.doubtful.remove(&grant.attempt.owner);
+        doubtful.then(|| self.undo_late_arrival(grant.attempt.clone(), now)).flatten()
     }
 
     /// The caller has gone.
@@ -271,20 +271,20 @@ impl<C> Waiting<C> {
 
     /// When to call [`Waiting::tick`] next.
     pub fn next(&self) -> Moment {
-        self.agenda.first().map_or(Moment::NEVER, |(at, _)| *at)
+        self.entries.next()
     }
 
     /// What is to be done now.
     pub fn tick(&mut self, now: Moment) -> Vec<Action<C>> {
         let mut actions = Vec::new();
-        while let Some((_, id)) = self.agenda.first().copied().filter(|(at, _)| *at <= now) {
-            let Some(entry) = self.entries.get(&id) else { break };
+        while let Some(id) = self.entries.first_due(now) {
+            let Some(entry) = self.entries.get(id) else { break };
             match entry.phase {
-                Phase::LeaveAgain => actions.push(self.leave(id)),
+                Phase::LeaveAgain => actions.extend(self.leave(id)),
                 _ if entry.caller.is_some() && entry.until <= now => {
                     actions.extend(self.refuse(id, Verdict::WaitedOut, now));
                 }
-                _ => actions.push(self.ask(id, now)),
+                _ => actions.extend(self.ask(id, now)),
             }
         }
         actions
@@ -297,7 +297,7 @@ impl<C> Waiting<C> {
         reply: Result<Reply>,
         now: Moment,
     ) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get_mut(&id) else {
+        let Some(entry) = self.entries.get(id) else {
             return Vec::new();
         };
         match reply {
@@ -311,10 +311,10 @@ impl<C> Waiting<C> {
             Ok(_) if entry.unknown => self.undo(id, Verdict::Busy, now),
             Ok(_) => self.finish(id, Verdict::Busy),
             Err(error) => {
-                entry.unknown |= error.kind() == ErrorKind::OutcomeUnknown;
-                if entry.caller.is_some() && error.kind() == ErrorKind::OutcomeUnknown && entry.sends < SENDS
-                {
+                let unknown = error.kind() == ErrorKind::OutcomeUnknown;
+                if unknown && entry.caller.is_some() && entry.sends < SENDS {
                     self.change(id, |entry| {
+                        entry.unknown = true;
                         entry.again = now + entry.attempt.ttl / 12;
                         entry.phase = Phase::AskAgain;
                     });
@@ -323,7 +323,7 @@ impl<C> Waiting<C> {
                 let verdict = Verdict::Failed(
                     error.while_doing(format_args!("could not acquire {}", entry.attempt.describe())),
                 );
-                if entry.unknown { self.undo(id, verdict, now) } else { self.finish(id, verdict) }
+                if unknown || entry.unknown { self.undo(id, verdict, now) } else { self.finish(id, verdict) }
             }
         }
     }
@@ -355,7 +355,7 @@ impl<C> Waiting<C> {
     }
 
     fn leave_answered(&mut self, id: AttemptId, reply: Result<Reply>, now: Moment) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get(&id) else {
+        let Some(entry) = self.entries.get(id) else {
             return Vec::new();
         };
         match reply {
@@ -386,7 +386,7 @@ impl<C> Waiting<C> {
         by: GrantedBy,
         now: Moment,
     ) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get(&id) else {
+        let Some(entry) = self.entries.get(id) else {
             return Vec::new();
         };
         let attempt = entry.attempt.clone();
@@ -419,7 +419,7 @@ impl<C> Waiting<C> {
 
     /// The caller goes; what was asked for is undone if need be.
     fn dismiss(&mut self, id: AttemptId, now: Moment) -> (Option<C>, Vec<Action<C>>) {
-        let Some(entry) = self.entries.get(&id) else {
+        let Some(entry) = self.entries.get(id) else {
             return (None, Vec::new());
         };
         let phase = entry.phase;
@@ -428,7 +428,7 @@ impl<C> Waiting<C> {
             Phase::Queued { .. } => self.leave_line(id, now),
             Phase::AskAgain => {
                 self.change(id, |entry| entry.give_up = now + entry.attempt.ttl * UNDO_FOR);
-                vec![self.leave(id)]
+                self.leave(id).into_iter().collect()
             }
             // The answer to the request that is under way decides what there is to undo.
             Phase::Asking { .. } | Phase::Leaving | Phase::LeaveAgain => Vec::new(),
@@ -437,11 +437,11 @@ impl<C> Waiting<C> {
     }
 
     fn leave_line(&mut self, id: AttemptId, now: Moment) -> Vec<Action<C>> {
-        let Some(owner) = self.entries.get(&id).map(|entry| entry.attempt.owner) else {
+        let Some(owner) = self.entries.get(id).map(|entry| entry.attempt.owner) else {
             return Vec::new();
         };
         self.change(id, |entry| entry.give_up = now + entry.attempt.ttl * UNDO_FOR);
-        vec![Action::DropTicket(owner), self.leave(id)]
+        [Some(Action::DropTicket(owner)), self.leave(id)].into_iter().flatten().collect()
     }
 
     fn undo(&mut self, id: AttemptId, verdict: Verdict, now: Moment) -> Vec<Action<C>> {
@@ -451,14 +451,14 @@ impl<C> Waiting<C> {
                 entry.caller.take()
             })
             .flatten();
-        let mut actions = vec![self.leave(id)];
+        let mut actions: Vec<_> = self.leave(id).into_iter().collect();
         actions.extend(caller.map(|caller| Action::Finish(caller, verdict)));
         actions
     }
 
     /// Asks again under a new owner, after a verdict on the old one.
     fn ask_anew(&mut self, id: AttemptId, now: Moment) -> Vec<Action<C>> {
-        let Some(entry) = self.entries.get(&id) else {
+        let Some(entry) = self.entries.get(id) else {
             return Vec::new();
         };
         let old = entry.attempt.owner;
@@ -475,18 +475,19 @@ impl<C> Waiting<C> {
             entry.sends = 0;
             entry.unknown = false;
         });
-        let mut actions = vec![Action::DropTicket(old), self.ask(id, now)];
+        let mut actions = vec![Action::DropTicket(old)];
+        actions.extend(self.ask(id, now));
         if doubtful {
-            actions.push(self.undo_late_arrival(was, now));
+            actions.extend(self.undo_late_arrival(was, now));
         }
         actions
     }
 
     /// Makes sure that a send of this attempt, which is over, does nothing when it arrives.
-    fn undo_late_arrival(&mut self, attempt: Arc<Attempt>, now: Moment) -> Action<C> {
+    fn undo_late_arrival(&mut self, attempt: Arc<Attempt>, now: Moment) -> Option<Action<C>> {
         let id = self.next_undo;
         self.next_undo += 1;
-        let give_up = now + attempt.ttl;
+        let give_up = now + attempt.ttl * UNDO_FOR;
         let entry = Entry {
             attempt,
             queue: Queue::Never,
@@ -502,18 +503,19 @@ impl<C> Waiting<C> {
         self.leave(id)
     }
 
-    fn ask(&mut self, id: AttemptId, now: Moment) -> Action<C> {
+    fn ask(&mut self, id: AttemptId, now: Moment) -> Option<Action<C>> {
         self.change(id, |entry| {
             entry.phase = Phase::Asking { sent: now };
             entry.sends += 1;
-        });
-        let entry = &self.entries[&id];
-        Action::Ask(id, entry.attempt.clone(), entry.queue)
+            Action::Ask(id, entry.attempt.clone(), entry.queue)
+        })
     }
 
-    fn leave(&mut self, id: AttemptId) -> Action<C> {
-        self.change(id, |entry| entry.phase = Phase::Leaving);
-        Action::Leave(id, self.entries[&id].attempt.clone())
+    fn leave(&mut self, id: AttemptId) -> Option<Action<C>> {
+        self.change(id, |entry| {
+            entry.phase = Phase::Leaving;
+            Action::Leave(id, entry.attempt.clone())
+        })
     }
 
     fn finish(&mut self, id: AttemptId, verdict: Verdict) -> Vec<Action<C>> {
@@ -522,32 +524,22 @@ impl<C> Waiting<C> {
     }
 
     fn is_awaited(&self, id: AttemptId) -> bool {
-        self.entries.get(&id).is_some_and(|entry| entry.caller.is_some())
+        self.entries.get(id).is_some_and(|entry| entry.caller.is_some())
     }
 
     fn insert(&mut self, id: AttemptId, entry: Entry<C>) {
         self.by_owner.insert(entry.attempt.owner, id);
-        self.agenda.insert((entry.next(), id));
         self.entries.insert(id, entry);
     }
 
     fn remove(&mut self, id: AttemptId) -> Option<Entry<C>> {
-        let entry = self.entries.remove(&id)?;
+        let entry = self.entries.remove(id)?;
         self.by_owner.remove(&entry.attempt.owner);
-        self.agenda.remove(&(entry.next(), id));
         Some(entry)
     }
 
     fn change<T>(&mut self, id: AttemptId, act: impl FnOnce(&mut Entry<C>) -> T) -> Option<T> {
-        let entry = self.entries.get_mut(&id)?;
-        let before = entry.next();
-        let out = act(entry);
-        let after = entry.next();
-        if before != after {
-            self.agenda.remove(&(before, id));
-            self.agenda.insert((after, id));
-        }
-        Some(out)
+        self.entries.change(id, act)
     }
 }
 

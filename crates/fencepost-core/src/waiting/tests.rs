@@ -79,7 +79,7 @@ fn verdict_in_words(verdict: &Verdict) -> String {
 }
 
 fn current_owner(waiting: &Waiting<&'static str>) -> Owner {
-    waiting.entries[&ID].attempt.owner
+    waiting.entries.get(ID).unwrap().attempt.owner
 }
 
 #[test]

@@ -21,6 +21,14 @@ async fn waiters(client: &Client, count: usize) {
         .await;
 }
 
+/// Another process that waits in line, as the last of `count`.
+async fn waiter(bench: &SqliteBench, client: &Client, ttl: &str, count: usize) -> Puppet {
+    let mut puppet = Puppet::new(bench);
+    puppet.say(&format!("acquire a {ttl}"));
+    waiters(client, count).await;
+    puppet
+}
+
 #[tokio::test]
 async fn a_killed_holders_lock_is_free_after_its_ttl() {
     let bench = SqliteBench::new();
@@ -55,9 +63,7 @@ async fn a_release_wakes_the_next_process() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
-    let mut next = Puppet::new(&bench);
-    next.say(&format!("acquire a {AN_HOUR}"));
-    waiters(&client, 1).await;
+    let mut next = waiter(&bench, &client, AN_HOUR, 1).await;
     let token = guard.token().get();
     guard.release().await.unwrap();
     assert!(next.hear("granted").parse::<u64>().unwrap() > token);
@@ -69,12 +75,8 @@ async fn a_waiter_that_died_costs_nobody_a_ttl() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
-    let mut first = Puppet::new(&bench);
-    first.say(&format!("acquire a {AN_HOUR}"));
-    waiters(&client, 1).await;
-    let mut second = Puppet::new(&bench);
-    second.say(&format!("acquire a {AN_HOUR}"));
-    waiters(&client, 2).await;
+    let mut first = waiter(&bench, &client, AN_HOUR, 1).await;
+    let mut second = waiter(&bench, &client, AN_HOUR, 2).await;
     first.kill();
     guard.release().await.unwrap();
     second.hear("granted");
@@ -88,9 +90,7 @@ async fn holder_and_first_waiter_die_together() {
     let mut holder = Puppet::new(&bench);
     holder.say("acquire a 1000");
     holder.hear("granted");
-    let mut first = Puppet::new(&bench);
-    first.say(&format!("acquire a {AN_HOUR}"));
-    waiters(&client, 1).await;
+    let mut first = waiter(&bench, &client, AN_HOUR, 1).await;
     let second = tokio::spawn({
         let lock = client.lock("a").ttl(Duration::from_secs(3));
         async move { lock.acquire().await }
@@ -107,9 +107,7 @@ async fn a_stopped_waiter_does_not_show_an_old_grant() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
-    let mut stopped = Puppet::new(&bench);
-    stopped.say("acquire a 1000");
-    waiters(&client, 1).await;
+    let stopped = waiter(&bench, &client, "1000", 1).await;
     stopped.stop().await;
     guard.release().await.unwrap();
     // It was handed over to the stopped process, whose lease must end first.
@@ -175,9 +173,7 @@ async fn nobody_wakes_when_nobody_waits() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
-    let mut next = Puppet::new(&bench);
-    next.say(&format!("acquire a {AN_HOUR}"));
-    waiters(&client, 1).await;
+    let mut next = waiter(&bench, &client, AN_HOUR, 1).await;
     guard.release().await.unwrap();
     next.hear("granted");
     next.say("release");
