@@ -46,7 +46,8 @@ struct State {
     unswept: usize,
 }
 
-/// After this many operations, and as many as there are locks, everything is swept: so it costs next to nothing.
+/// After this many operations, and as many as there are locks and waiters, everything is swept: so it costs next to
+/// nothing.
 const SWEEP_AFTER: usize = 64;
 
 /// Ends what has ended in locks that nobody asks for any more, and forgets them.
@@ -174,7 +175,8 @@ impl Memory {
         let State { book, desk, unswept } = &mut *state;
         let now = self.clock.now();
         let replies = ops.iter().map(|op| book.execute(desk, client, op, now)).collect();
-        if *unswept > SWEEP_AFTER.max(book.len() + book.departures()) {
+        let remembered = book.len() + book.tickets().len() + book.departures();
+        if *unswept > SWEEP_AFTER.max(remembered) {
             *unswept = 0;
             sweep(book, desk, now);
         }

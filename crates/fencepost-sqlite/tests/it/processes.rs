@@ -63,7 +63,7 @@ async fn a_release_wakes_the_next_process() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
-    let mut next = waiter(&bench, &client, AN_HOUR, 1).await;
+    let next = waiter(&bench, &client, AN_HOUR, 1).await;
     let token = guard.token().get();
     guard.release().await.unwrap();
     assert!(next.hear("granted").parse::<u64>().unwrap() > token);
@@ -76,7 +76,7 @@ async fn a_waiter_that_died_costs_nobody_a_ttl() {
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
     let mut first = waiter(&bench, &client, AN_HOUR, 1).await;
-    let mut second = waiter(&bench, &client, AN_HOUR, 2).await;
+    let second = waiter(&bench, &client, AN_HOUR, 2).await;
     first.kill();
     guard.release().await.unwrap();
     second.hear("granted");
