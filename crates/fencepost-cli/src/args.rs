@@ -13,13 +13,12 @@ use crate::output::{self, Level};
 use crate::waiting::Patience;
 use crate::words::without_secrets;
 
-/// Hold a lock while a command runs: one after another, on one host or across a fleet.
+/// Hold a lock while a command runs: one after another, first come, first served.
 #[derive(Debug, Parser)]
 #[command(
     name = "fencepost",
     version,
     arg_required_else_help = true,
-    disable_help_subcommand = true,
     max_term_width = 100,
     after_help = "`fencepost run --help` teaches by example.",
     after_long_help = include_str!("help/fencepost.txt")
@@ -44,7 +43,7 @@ pub(crate) enum Command {
     after_long_help = include_str!("help/run.txt")
 )]
 pub(crate) struct Run {
-    /// The lock: any text of up to 512 bytes, for example backup or invoice/42
+    /// The lock: up to 512 bytes without control characters, for example backup or invoice/42
     #[arg(value_parser = |name: &str| LockName::new(name))]
     pub(crate) name: LockName,
 
@@ -138,7 +137,7 @@ impl Sharing {
 #[derive(Clone, Copy, Debug, ClapArgs)]
 #[command(next_help_heading = "Lease")]
 pub(crate) struct Timing {
-    /// How long the lock outlives a fencepost that was killed; it is renewed three times as often
+    /// How long the lock outlives a fencepost that was killed, 1s to 24h; renewed at a third of it
     #[arg(long, value_name = "DUR", value_parser = durations::parse, default_value = "30s")]
     pub(crate) ttl: Duration,
 

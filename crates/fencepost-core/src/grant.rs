@@ -43,7 +43,7 @@ impl fmt::Display for Mode {
         match self {
             Self::Exclusive => f.write_str("exclusive"),
             Self::Shared => f.write_str("shared"),
-            Self::Slots { of } => write!(f, "slots of {of}"),
+            Self::Slots { of } => write!(f, "semaphore of {of}"),
         }
     }
 }

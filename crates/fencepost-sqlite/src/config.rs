@@ -14,6 +14,8 @@ pub(crate) fn path_of(rest: &str) -> Result<PathBuf> {
             .with_hint("write sqlite:PATH, without a question mark"));
     }
     match path.strip_prefix("//").unwrap_or(path) {
+        ":memory:" => Err(Error::new(ErrorKind::BadConfig, "sqlite: keeps locks in a file, not in memory")
+            .with_hint("use memory: for locks within this process")),
         "" => default_path(|name| std::env::var_os(name).map(PathBuf::from)),
         path => Ok(PathBuf::from(path)),
     }

@@ -5,6 +5,8 @@ use std::path::Path;
 use fencepost_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 
+const MUST_BE_WRITABLE: &str = "a lock needs to write to the file and to the folder it is in";
+
 /// What a failed statement means. A statement that failed had no effect; see [`commit_error`] for the one exception.
 pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, what, hint) = match error.sqlite_error_code() {
@@ -21,11 +23,7 @@ pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
         }
         Some(
             ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied,
-        ) => (
-            ErrorKind::Denied,
-            "the database cannot be written",
-            Some("a lock needs to write to the file and to the folder it is in"),
-        ),
+        ) => (ErrorKind::Denied, "the database cannot be written", Some(MUST_BE_WRITABLE)),
         Some(ErrorCode::CannotOpen) => (ErrorKind::Denied, "the database cannot be opened", None),
         _ => (ErrorKind::Storage, "SQLite failed", None),
     };
@@ -55,5 +53,9 @@ pub(crate) fn io_error(what: &str, path: &Path, error: std::io::Error) -> Error 
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => ErrorKind::BadConfig,
         _ => ErrorKind::Storage,
     };
-    Error::new(kind, format!("{what} {}: {error}", path.display())).with_source(error)
+    let ours = Error::new(kind, format!("{what} {}: {error}", path.display())).with_source(error);
+    match kind {
+        ErrorKind::Denied => ours.with_hint(MUST_BE_WRITABLE),
+        _ => ours,
+    }
 }

@@ -31,16 +31,15 @@ const FOREIGN_WRITERS: Duration = Duration::from_secs(24 * 3600);
 /// Opens the database and starts its writer. Must be called inside the client's runtime.
 pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
     let path = locate(path)?;
+    let boot_id = boot_id();
+    let statements = Statements::new(connect(&path)?, &path, clock_id(boot_id));
+    statements.check()?;
     let beside = beside(&path);
     make_private_folder(&beside)?;
     check_owner(&beside)?;
     let mut turnstile = Turnstile::open(&beside)?;
     let sockets = Arc::new(Sockets::open(&beside)?);
     let client = new_client();
-    let boot_id = boot_id();
-    let clock_id = clock_id(boot_id);
-
-    let statements = Statements::new(connect(&path)?, &path, clock_id);
     let storage_id = {
         let _turn = turnstile.enter(&Clock::system())?;
         let first = i64::try_from(wall_time().as_micros()).unwrap_or(0);
@@ -86,14 +85,42 @@ fn locate(path: &Path) -> Result<PathBuf> {
     let found = folder.canonicalize().map_err(|error| {
         io_error("could not find the folder", folder, error).with_hint("make the folder first")
     })?;
-    check_file_system(&found)?;
-    // Two names of one file would have two gates, so a link is followed.
+    // Two names of one file would have two gates, so a symbolic link is followed.
     let path = found.join(name);
     let path = path.canonicalize().unwrap_or(path);
-    if path.is_dir() {
-        return Err(Error::new(ErrorKind::BadConfig, format!("{} is a folder, not a file", path.display())));
-    }
+    check_file_system(path.parent().unwrap_or(&found))?;
+    check_file(&path)?;
     Ok(path)
+}
+
+/// Refuses what is there but cannot be a database of ours, before anything is made beside it.
+fn check_file(path: &Path) -> Result<()> {
+    use std::os::unix::fs::MetadataExt;
+
+    let Ok(found) = path.metadata() else { return Ok(()) };
+    let refuse = |what: &str| Err(Error::new(ErrorKind::BadConfig, format!("{} {what}", path.display())));
+    if found.is_dir() {
+        return refuse("is a folder, not a file");
+    }
+    if !found.is_file() {
+        return refuse("is not a plain file");
+    }
+    // What stands beside a database is found by its name: under another name, others would not be seen.
+    let hint = "share the folder, not the file, and name it the same way everywhere";
+    if found.nlink() > 1 {
+        return refuse("has another name (a hard link)").map_err(|error| error.with_hint(hint));
+    }
+    if is_mount_point(path) {
+        return refuse("is mounted by itself, without its folder").map_err(|error| error.with_hint(hint));
+    }
+    Ok(())
+}
+
+/// Whether a single file was mounted here, as containers do with one file of their host.
+fn is_mount_point(path: &Path) -> bool {
+    let mounts = std::fs::read_to_string("/proc/self/mountinfo").unwrap_or_default();
+    let path = path.to_string_lossy().replace('\\', "\\134").replace(' ', "\\040").replace('\t', "\\011");
+    mounts.lines().filter_map(|line| line.split(' ').nth(4)).any(|point| point == path)
 }
 
 /// The folder beside the database: the turnstile, and the sockets of its clients.
@@ -113,7 +140,9 @@ fn check_owner(beside: &Path) -> Result<()> {
         return Ok(());
     }
     let text = format!("{} belongs to somebody else or can be written by everybody", beside.display());
-    Err(Error::new(ErrorKind::Denied, text).with_hint("put the database into a folder of your own"))
+    Err(Error::new(ErrorKind::Denied, text).with_hint(
+        "it must belong to you, and others must not write to it: chmod o-w, or a folder of your own",
+    ))
 }
 
 fn connect(path: &Path) -> Result<Connection> {

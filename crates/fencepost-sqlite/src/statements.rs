@@ -91,27 +91,39 @@ impl Statements {
             return Err(self.refuse(ErrorKind::Unsupported, "cannot use SQLite's write-ahead log"));
         }
         self.set("PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY")?;
-        let application = self.number("PRAGMA application_id")?;
-        let version = self.number("PRAGMA user_version")?;
-        let tables = self.number("SELECT count(*) FROM sqlite_schema")?;
-        match (application, version) {
-            (0, 0) if tables == 0 => self.create(first, reserve, boot)?,
-            (APPLICATION_ID, SCHEMA_VERSION) => {}
-            (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => {
-                let text = format!("has schema {newer}, and this program knows {SCHEMA_VERSION} only");
-                return Err(self.refuse(ErrorKind::Storage, &text).with_hint("use a newer fencepost"));
-            }
-            _ => {
-                let text = "is a database of another program";
-                return Err(self.refuse(ErrorKind::Storage, text).with_hint("name another file"));
-            }
+        if self.is_new()? {
+            self.create(first, reserve, boot)?;
         }
+        self.check()?;
         let id: Vec<u8> = self
             .connection
             .query_row("SELECT storage_id FROM storage", [], |row| row.get(0))
             .map_err(|error| self.failed(error))?;
         let id = id.try_into().map_err(|_| self.refuse(ErrorKind::Storage, "has a damaged storage id"))?;
         Ok(StorageId::from_bytes(id))
+    }
+
+    /// Refuses what is not ours, or of a version we do not know; a new file is neither.
+    pub(crate) fn check(&self) -> Result<()> {
+        let application = self.number("PRAGMA application_id")?;
+        let version = self.number("PRAGMA user_version")?;
+        match (application, version) {
+            (APPLICATION_ID, SCHEMA_VERSION) => Ok(()),
+            (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => {
+                let text = format!("has schema {newer}, and this program knows {SCHEMA_VERSION} only");
+                Err(self.refuse(ErrorKind::Storage, &text).with_hint("use a newer fencepost"))
+            }
+            _ if self.is_new()? => Ok(()),
+            _ => {
+                let text = "is a database of another program";
+                Err(self.refuse(ErrorKind::Storage, text).with_hint("name another file"))
+            }
+        }
+    }
+
+    fn is_new(&self) -> Result<bool> {
+        let application = self.number("PRAGMA application_id")?;
+        Ok(application == 0 && self.number("SELECT count(*) FROM sqlite_schema")? == 0)
     }
 
     fn create(&self, first: i64, reserve: i64, boot: i64) -> Result<()> {

@@ -25,11 +25,11 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Client> {
         return Err(Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
             .with_hint("a URL looks like sqlite:/var/lib/jobs.db"));
     };
-    match scheme {
+    match (scheme, rest) {
         #[cfg(feature = "memory")]
-        "memory" => memory(rest),
+        ("memory", rest) => memory(rest),
         #[cfg(feature = "sqlite")]
-        "sqlite" => fencepost_sqlite::connect(rest).await,
+        ("sqlite", rest) => fencepost_sqlite::connect(rest).await,
         _ => Err(not_built_in(scheme)),
     }
 }
@@ -58,5 +58,5 @@ fn not_built_in(scheme: &str) -> Error {
     }
     let known: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();
     Error::new(ErrorKind::BadConfig, "the scheme of the storage's URL is unknown")
-        .with_hint(format!("known are {}", known.join(", ")))
+        .with_hint(format!("known are {}; storages for several hosts are to come", known.join(", ")))
 }

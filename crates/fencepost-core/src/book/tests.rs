@@ -272,7 +272,7 @@ fn a_refused_mode_changes_nothing() {
     let op = Op::Acquire { attempt: exclusive(&["a", "b"]), queue: Queue::Join };
     let error = scene.execute(OURS, &op).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
-    assert!(error.to_string().contains("slots of 2"));
+    assert!(error.to_string().contains("semaphore of 2"));
     assert!(scene.book.touched.is_empty() && scene.book.tickets().is_empty());
 }
 

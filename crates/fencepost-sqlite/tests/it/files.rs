@@ -63,6 +63,43 @@ async fn a_folder_is_refused() {
     assert!(error.to_string().contains("is a folder"), "{error}");
 }
 
+/// What stands beside a database is found by its name: two names would be two locks.
+#[tokio::test]
+async fn a_file_with_two_names_is_refused() {
+    let bench = SqliteBench::new();
+    connected(&bench).await.close().await;
+    std::fs::hard_link(bench.path(), bench.folder().join("other.db")).unwrap();
+    for name in ["locks.db", "other.db"] {
+        let error = refused(&bench.folder().join(name)).await;
+        assert_eq!(error.kind(), ErrorKind::BadConfig);
+        assert!(error.hint().unwrap().contains("folder"), "{error}");
+    }
+}
+
+#[tokio::test]
+async fn a_symbolic_link_is_the_file_it_points_to() {
+    let bench = SqliteBench::new();
+    let client = connected(&bench).await;
+    let guard = client.lock("a").acquire().await.unwrap();
+    let link = bench.folder().join("link.db");
+    std::os::unix::fs::symlink(bench.path(), &link).unwrap();
+    let other = connect(link.to_str().unwrap()).await.unwrap();
+    assert!(other.lock("a").try_acquire().await.unwrap().is_none());
+    drop(guard);
+}
+
+#[tokio::test]
+async fn what_is_refused_gets_nothing_beside_it() {
+    let bench = SqliteBench::new();
+    std::fs::write(bench.path(), "root:x:0:0:root:/:/bin/sh\n".repeat(100)).unwrap();
+    assert_eq!(refused(&bench.path()).await.kind(), ErrorKind::Storage);
+    assert_eq!(refused(Path::new("/dev/null")).await.kind(), ErrorKind::BadConfig);
+    assert_eq!(refused(Path::new(":memory:")).await.kind(), ErrorKind::BadConfig);
+    let left: Vec<_> =
+        std::fs::read_dir(bench.folder()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    assert_eq!(left, ["locks.db"]);
+}
+
 #[tokio::test]
 async fn a_missing_folder_is_named() {
     let bench = SqliteBench::new();

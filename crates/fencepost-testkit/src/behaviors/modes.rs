@@ -106,7 +106,7 @@ pub async fn modes_that_contradict_each_other_are_a_conflict<B: TestBench>(bench
         for lock in [client.lock("a").mode(mode), client.lock("a").mode(mode).ttl(LONG)] {
             let error = refused(lock.acquire().await);
             assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
-            assert!(error.to_string().contains("slots of 3"), "it says what the lock is: {error}");
+            assert!(error.to_string().contains("semaphore of 3"), "it says what the lock is: {error}");
         }
     }
     assert!(guard.is_valid());
