@@ -22,8 +22,14 @@ fn main() -> ExitCode {
 }
 
 fn run(name: &str, rest: &[String]) -> Outcome {
-    if let Some(command) = commands::find(name) {
+    // The bench explains itself.
+    let explain = name != "bench" && rest.iter().any(|word| matches!(word.as_str(), "-h" | "--help"));
+    if let Some(command) = commands::find(name).filter(|_| !explain) {
         return (command.run)(rest);
+    }
+    if explain {
+        println!("{}", commands::usage());
+        return Ok(());
     }
     if !matches!(name, "help" | "-h" | "--help") {
         return Err(Failure::Usage(format!("there is no command `{name}`")));
