@@ -71,6 +71,12 @@ impl Group {
         Ok(if gone { Seen::Gone } else { Seen::Stragglers })
     }
 
+    /// Whether the leader was stopped: by a signal, or by the terminal it reads from.
+    pub(crate) fn stands_still(&self) -> bool {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(self.id), options), Ok(Some(_)))
+    }
+
     /// Reaps the leader, after what is left of its group has been told to stop.
     ///
     /// # Errors

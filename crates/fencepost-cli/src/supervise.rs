@@ -36,6 +36,8 @@ pub(crate) struct Supervisor<'a> {
     stopping: Stopping,
     /// The user has asked the command to end.
     asked_to_end: bool,
+    /// The command was stopped, and the user knows.
+    stands_still: bool,
 }
 
 impl<'a> Supervisor<'a> {
@@ -48,7 +50,7 @@ impl<'a> Supervisor<'a> {
         let clock = Clock::system();
         let timer = clock.timer()?;
         let stopping = Stopping::new(kill_after);
-        Ok(Self { guard, signals, output, clock, timer, stopping, asked_to_end: false })
+        Ok(Self { guard, signals, output, clock, timer, stopping, asked_to_end: false, stands_still: false })
     }
 
     /// Waits until nobody of the command's group is left.
@@ -80,6 +82,9 @@ impl<'a> Supervisor<'a> {
 
     fn look(&mut self, group: &mut Group) -> io::Result<Seen> {
         let seen = group.look()?;
+        if seen == Seen::Running {
+            self.notice_a_stop(group);
+        }
         if seen != Seen::LeaderExited {
             return Ok(seen);
         }
@@ -88,6 +93,18 @@ impl<'a> Supervisor<'a> {
         self.stopping.leader_exited(self.clock.now());
         group.reap_leader()?;
         group.look()
+    }
+
+    /// A command that stands still holds the lock for as long as it does: somebody should know.
+    fn notice_a_stop(&mut self, group: &Group) {
+        let stands_still = group.stands_still();
+        if stands_still && !self.stands_still {
+            let name = self.guard.name();
+            self.output.note(format_args!(
+                "the command was stopped, by a signal or because it reads from the terminal, and keeps lock {name:?}"
+            ));
+        }
+        self.stands_still = stands_still;
     }
 
     async fn wait(&mut self, next: Moment, group: &Group) {

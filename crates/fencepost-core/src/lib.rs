@@ -4,7 +4,7 @@
 //! Most programs use the `fencepost` crate, which re-exports what is here together with the storages. Write against
 //! this crate to add a storage: implement [`backend::Backend`].
 //!
-//! The state machines ([`keeper`], [`waiting`], [`releasing`]) and the rules ([`book`], [`line`]) are public so that they can
+//! The state machines ([`keeper`], [`waiting`], [`releasing`]) and the rules ([`book`], [`mod@line`]) are public so that they can
 //! be tested and simulated from outside. They change without notice; programs need none of them.
 
 pub mod backend;

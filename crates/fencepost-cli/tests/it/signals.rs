@@ -86,3 +86,14 @@ fn a_second_request_to_end_kills() {
     running.expect(128 + 9);
     sandbox.assert_free("a");
 }
+
+#[test]
+fn a_command_that_stands_still_is_told_of() {
+    let sandbox = Sandbox::new();
+    let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > worker; kill -STOP $$; exit 5"]);
+    let worker = sandbox.line("worker");
+    until("it is told of", || running.said().contains("the command was stopped"));
+    let id = rustix::process::Pid::from_raw(worker.parse().unwrap()).unwrap();
+    rustix::process::kill_process(id, Signal::CONT).unwrap();
+    running.expect(5);
+}
