@@ -77,6 +77,17 @@ async fn a_file_with_two_names_is_refused() {
 }
 
 #[tokio::test]
+async fn a_file_that_is_mounted_without_its_folder_is_refused() {
+    let bench = SqliteBench::new();
+    connected(&bench).await.close().await;
+    let other = bench.folder().join("in the container.db");
+    std::fs::write(&other, "").unwrap();
+    let puppet = Puppet::with_the_file_mounted_at(&bench, &other);
+    let error = puppet.hear("refused");
+    assert!(error.contains("mounted by itself"), "{error}");
+}
+
+#[tokio::test]
 async fn a_symbolic_link_is_the_file_it_points_to() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;

@@ -28,14 +28,24 @@ impl Puppet {
 
     /// With a file system of one megabyte over the bench's folder, which only it sees.
     pub(crate) fn on_a_small_disk(bench: &SqliteBench) -> Self {
+        Self::behind_a_mount("mount -t tmpfs -o size=1m none \"$1\"", bench.folder(), &bench.path())
+    }
+
+    /// With the bench's database mounted under another name, alone, as containers do with a file of their host.
+    pub(crate) fn with_the_file_mounted_at(bench: &SqliteBench, other: &Path) -> Self {
+        let mount = format!("mount --bind '{}' \"$1\"", bench.path().display());
+        Self::behind_a_mount(&mount, other, other)
+    }
+
+    fn behind_a_mount(mount: &str, point: &Path, path: &Path) -> Self {
         let mut command = Command::new("unshare");
         if !rustix::process::geteuid().is_root() {
             command.args(["--user", "--map-root-user"]);
         }
-        let mount = "mount -t tmpfs -o size=1m none \"$1\" && shift && exec \"$@\"";
-        command.args(["--mount", "sh", "-c", mount, "sh"]).arg(bench.folder());
+        let script = format!("{mount} && shift && exec \"$@\"");
+        command.args(["--mount", "sh", "-c", &script, "sh"]).arg(point);
         command.arg(std::env::current_exe().unwrap());
-        Self::start(command, &bench.path())
+        Self::start(command, path)
     }
 
     fn start(mut command: Command, path: &Path) -> Self {
@@ -120,7 +130,10 @@ fn dances() {
     let Ok(path) = std::env::var(STRINGS) else { return };
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
     runtime.block_on(async {
-        let client = fencepost_sqlite::connect(&path).await.unwrap();
+        let client = match fencepost_sqlite::connect(&path).await {
+            Ok(client) => client,
+            Err(error) => return tell(&format!("refused {error}")),
+        };
         let mut guards = Vec::new();
         for line in std::io::stdin().lines().map_while(Result::ok) {
             let words: Vec<&str> = line.split_whitespace().collect();
