@@ -33,15 +33,17 @@ pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
     let path = locate(path)?;
     let boot_id = boot_id();
     let statements = Statements::new(connect(&path)?, &path, clock_id(boot_id));
-    statements.check()?;
     let beside = beside(&path);
+    let is_first = !beside.exists();
     make_private_folder(&beside)?;
     check_owner(&beside)?;
     let mut turnstile = Turnstile::open(&beside)?;
     let sockets = Arc::new(Sockets::open(&beside)?);
     let client = new_client();
     let storage_id = {
+        // Whoever looks without a turn may see a database that somebody else is just making.
         let _turn = turnstile.enter(&Clock::system())?;
+        statements.check().inspect_err(|_| clear_away(&beside, is_first))?;
         let first = i64::try_from(wall_time().as_micros()).unwrap_or(0);
         statements.prepare(first, RESERVE, boot_id)?
     };
@@ -128,6 +130,16 @@ fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push("-peers");
     beside.into()
+}
+
+/// Nothing stays beside a file that is not ours.
+fn clear_away(beside: &Path, is_first: bool) {
+    if is_first {
+        for name in ["gate", "turn"] {
+            let _ = std::fs::remove_file(beside.join(name));
+        }
+        let _ = std::fs::remove_dir(beside);
+    }
 }
 
 /// Whoever could write to the folder could stop everybody, or wake them with false news.

@@ -32,6 +32,24 @@ async fn the_file_and_what_is_beside_it_are_private() {
     drop(guard);
 }
 
+/// Whoever comes while the tables are being made finds them made.
+#[tokio::test]
+async fn many_make_a_database_together() {
+    for _ in 0..20 {
+        let bench = SqliteBench::new();
+        let path = bench.path().to_str().unwrap().to_owned();
+        let connecting = (0..16).map(|_| {
+            let path = path.clone();
+            tokio::spawn(async move { connect(&path).await })
+        });
+        let clients: Vec<_> = connecting.collect();
+        for client in clients {
+            let client = client.await.unwrap().unwrap();
+            client.lock("a").acquire().await.unwrap().release().await.unwrap();
+        }
+    }
+}
+
 #[tokio::test]
 async fn closing_leaves_no_socket_behind() {
     let bench = SqliteBench::new();
