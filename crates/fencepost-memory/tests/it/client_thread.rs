@@ -37,7 +37,8 @@ fn the_last_handle_waits_although_an_attempt_was_just_dropped() {
         let guard = futures_executor::block_on(client.lock("a").ttl(LONG).acquire()).unwrap();
         let lock = client.lock("b").ttl(LONG);
         let mut waiting = Box::pin(lock.acquire());
-        assert!(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
+        // Mostly it is still under way; if it was answered already, its guard is dropped here.
+        drop(waiting.as_mut().poll(&mut Context::from_waker(Waker::noop())));
         drop(waiting);
         drop((lock, guard, client));
         let count = memory.count();
