@@ -2,13 +2,19 @@
 //! a condition.
 
 mod counting;
+mod endurance;
+mod events;
 mod exit_codes;
 mod group;
+mod limits;
 mod listing;
 mod losing;
+mod nesting;
 mod passing;
 mod reference;
 mod sandbox;
 mod secrets;
 mod signals;
 mod waiting;
+mod warden;
+mod workers;
