@@ -177,7 +177,8 @@ fn a_warden_that_was_killed_is_replaced() {
 #[test]
 fn if_the_warden_cannot_act_the_command_still_ends_with_fencepost() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.start(&["run", "a", "-c", "echo $$ > ready; exec sleep 60"]);
+    let mut holder =
+        sandbox.start(&["run", "a", "-c", "echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done"]);
     let command = sandbox.line("ready");
     let (warden, _) = warden_and_command(&holder);
     kill_process(pid(&warden), Signal::STOP).unwrap();
