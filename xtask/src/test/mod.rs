@@ -3,6 +3,7 @@
 mod areas;
 mod features;
 mod install;
+mod macos;
 mod old_rusqlite;
 
 use crate::shell::{self, Failure, Outcome, cargo};
@@ -51,6 +52,9 @@ pub(crate) fn add_tests<'a>(stages: &mut Stages<'a>, options: &'a Options) {
     }
     if options.full && options.covers("sqlite") {
         stages.add("old rusqlite", old_rusqlite::run);
+    }
+    if options.full && options.covers("cli") {
+        stages.add("macos", macos::run);
     }
 }
 

@@ -2,8 +2,10 @@
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use futures_executor::block_on;
+use rusqlite::Connection;
 use rustix::process::Signal;
 
 use crate::sandbox::{Sandbox, has, is_alive, until};
@@ -28,6 +30,38 @@ fn a_broken_lock_stops_the_command_even_if_it_then_exits_with_0() {
     assert_eq!(sandbox.line("told"), "x");
     assert!(!is_alive(&command));
     assert!(running.said().contains("fencepost: error: lock \"a\" was lost: "), "{}", running.said());
+}
+
+/// Behind everybody's back: nothing tells the holder but its own next renewal.
+fn behind_its_back(sandbox: &Sandbox, statement: &str) {
+    let database = Connection::open(sandbox.path("locks.db")).unwrap();
+    database.busy_timeout(Duration::from_secs(30)).unwrap();
+    assert_eq!(database.execute(statement, []).unwrap(), 1);
+}
+
+#[test]
+fn a_row_that_is_deleted_stops_the_command_within_a_heartbeat() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("a", &["--ttl", "3s"]);
+    let command = sandbox.line("held");
+    behind_its_back(&sandbox, "DELETE FROM holders");
+    holder.expect(76);
+    assert!(!is_alive(&command));
+    assert!(holder.said().contains("lock \"a\" was lost: "), "{}", holder.said());
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn a_row_that_is_stolen_stops_the_command_and_stays_with_the_thief() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("a", &["--ttl", "3s"]);
+    let command = sandbox.line("held");
+    let steal =
+        "UPDATE holders SET owner = randomblob(16), token = token + 1, until_ns = until_ns + 60000000000";
+    behind_its_back(&sandbox, steal);
+    holder.expect(76);
+    assert!(!is_alive(&command));
+    assert_eq!(sandbox.inspect("a").holders.len(), 1, "it is not ours to release");
 }
 
 #[test]
@@ -77,7 +111,7 @@ pub(crate) fn turn_is_free(sandbox: &Sandbox) -> bool {
     (0..200).any(|_| {
         let free = turn.try_lock().is_ok();
         if !free {
-            std::thread::park_timeout(std::time::Duration::from_millis(5));
+            std::thread::park_timeout(Duration::from_millis(5));
         }
         free
     })
