@@ -35,8 +35,8 @@ mod connect;
 
 pub use connect::connect;
 pub use fencepost_core::{
-    Cell, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage, Lock, LockName,
-    LockState, LostReason, Mode, Page, Result, Scope, StorageId, WaiterState, clock,
+    Cell, Change, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage, Lock, LockName,
+    LockState, LostReason, Mode, Page, Result, Scope, StorageId, WaiterState, Watch, clock,
 };
 
 /// The storage in memory, with scripted faults and a clock that tests can move.

@@ -1,8 +1,10 @@
 //! A connection to a storage, for programs without async.
 
+use std::sync::Arc;
+
 use fencepost_core::BackendInfo;
 
-use super::{Lock, block_on};
+use super::{Lock, Watch, block_on};
 use crate::{Cell, FencingToken, ListPage, LockState, Page, Result};
 
 /// A client of one storage: a [`crate::Client`] whose calls return when they are done. Cheap to clone.
@@ -43,6 +45,11 @@ impl Client {
     /// The locks in use whose names begin with `prefix`, a page at a time.
     pub fn list(&self, prefix: impl Into<String>, page: Page) -> Result<ListPage> {
         block_on(self.0.list(prefix, page))
+    }
+
+    /// Watches the locks whose names begin with `prefix`, as [`crate::Client::watch`].
+    pub fn watch(&self, prefix: impl Into<Arc<str>>) -> Watch {
+        self.0.watch(prefix).into()
     }
 
     /// Takes the lock from the holder with this token, as [`crate::Client::break_lock`].

@@ -26,10 +26,12 @@ mod block_on;
 mod client;
 mod guard;
 mod lock;
+mod watch;
 
 pub use client::Client;
 pub use guard::Guard;
 pub use lock::Lock;
+pub use watch::Watch;
 
 use self::block_on::{block_on, block_on_for};
 use crate::Result;

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost::blocking::{Client, Guard};
 use fencepost::clock::ManualClock;
 use fencepost::memory::Memory;
-use fencepost::{ErrorKind, Keep, LostReason, Mode, blocking};
+use fencepost::{Change, ErrorKind, Keep, LockName, LostReason, Mode, blocking};
 
 const LONG: Duration = Duration::from_secs(600);
 
@@ -70,7 +70,7 @@ async fn a_worker_of_tokio_can_call_it_many_times_without_a_pause() {
 fn it_works_inside_another_executor() {
     futures_executor::block_on(async {
         let client = client(&Memory::new());
-        let ours = client.lock("a").run(|guard| guard.token()).unwrap();
+        let ours = client.lock("a").run(Guard::token).unwrap();
         let theirs = client.as_async().lock("a").acquire().await.unwrap();
         assert!(theirs.token() > ours);
         Guard::from(theirs).release().unwrap();
@@ -162,7 +162,7 @@ fn every_word_of_a_lock_arrives() {
     let client = client(&Memory::new());
     let lock = client.lock_all(["b", "a"]).mode(Mode::Shared).label("me").meta("build", "42");
     let guard = lock.ttl(LONG).max_hold(LONG).acquire().unwrap();
-    assert_eq!(guard.names().map(|name| name.as_str()).collect::<Vec<_>>(), ["a", "b"]);
+    assert_eq!(guard.names().map(LockName::as_str).collect::<Vec<_>>(), ["a", "b"]);
     assert_eq!((guard.name().as_str(), guard.label(), guard.ttl()), ("a", "me", LONG));
     assert!(guard.is_valid() && guard.remaining() <= LONG);
     assert_eq!(guard.storage_id(), client.info().storage_id);
@@ -178,4 +178,15 @@ fn every_word_of_a_lock_arrives() {
     client.close();
     assert_eq!(guard.lost(), LostReason::Closed);
     assert_eq!(client.inspect("a").unwrap_err().kind(), ErrorKind::Closed);
+}
+
+#[test]
+fn a_watch_is_an_iterator_that_ends_with_its_client() {
+    let client = client(&Memory::new());
+    let mut watch = client.watch("").every(LONG);
+    let _held = client.lock("a").acquire().unwrap();
+    assert!(matches!(watch.next(), Some(Ok(Change::Held { .. }))));
+    let watcher = thread::spawn(move || watch.count());
+    client.close();
+    assert_eq!(watcher.join().unwrap(), 0);
 }
