@@ -174,7 +174,7 @@ impl Engine {
                 }));
             }
             Command::Alarm { at, ring } => {
-                self.questions.push(Box::pin(ring_at(self.clock.clone(), at, ring)))
+                self.questions.push(Box::pin(ring_at(self.clock.clone(), at, ring)));
             }
             Command::Close(done) => {
                 self.begin_closing(now);

@@ -124,7 +124,9 @@ fn apply(mut locks: Briefs, changes: &[Change]) -> Briefs {
         }
     }
     locks.retain(|_, brief| *brief != Brief::default());
-    locks.values_mut().for_each(|brief| brief.tokens.sort_unstable());
+    for brief in locks.values_mut() {
+        brief.tokens.sort_unstable();
+    }
     locks
 }
 
