@@ -33,7 +33,7 @@
 pub mod blocking;
 mod connect;
 
-pub use connect::connect;
+pub use connect::{connect, connect_existing};
 pub use fencepost_core::{
     Cell, Change, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage, Lock, LockName,
     LockState, LostReason, Mode, Page, Result, Scope, StorageId, WaiterState, Watch, clock,

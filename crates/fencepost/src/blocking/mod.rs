@@ -43,3 +43,11 @@ use crate::Result;
 pub fn connect(url: impl AsRef<str>) -> Result<Client> {
     block_on(crate::connect(url)).map(Client::from)
 }
+
+/// Connects to a storage that is there already, as [`crate::connect_existing`] does.
+///
+/// # Errors
+/// Those of [`crate::connect_existing`].
+pub fn connect_existing(url: impl AsRef<str>) -> Result<Client> {
+    block_on(crate::connect_existing(url)).map(Client::from)
+}
