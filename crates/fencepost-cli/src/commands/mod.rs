@@ -1,8 +1,10 @@
 //! The commands, a file each.
 
+mod breaking;
 mod list;
 mod run;
 mod show;
+mod watch;
 
 use fencepost::{Client, Error, ErrorKind, Result};
 
@@ -14,7 +16,7 @@ use crate::output::{self, Level, Output};
 pub(crate) fn dispatch(args: Args) -> Exit {
     let level = match &args.command {
         Command::Run(run) => run.speech.level(),
-        Command::List(_) | Command::Show(_) => Level::Normal,
+        Command::List(_) | Command::Show(_) | Command::Watch(_) | Command::Break(_) => Level::Normal,
     };
     let output = Output::new(level);
     let outcome = on_this_thread(async {
@@ -22,6 +24,8 @@ pub(crate) fn dispatch(args: Args) -> Exit {
             Command::Run(args) => run::run(*args, output).await,
             Command::List(args) => list::list(&args).await,
             Command::Show(args) => show::show(&args).await,
+            Command::Watch(args) => watch::watch(&args, output).await,
+            Command::Break(args) => breaking::break_lock(&args).await,
         }
     });
     outcome.unwrap_or_else(|error| {
