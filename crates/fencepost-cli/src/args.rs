@@ -1,6 +1,7 @@
 //! The command line: one definition that feeds the parser and the help.
 
 use std::ffi::OsString;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
@@ -10,6 +11,7 @@ use fencepost::{LockName, Mode};
 use crate::durations;
 use crate::exit::Exit;
 use crate::output::{self, Level};
+use crate::stopping::OnLost;
 use crate::waiting::Patience;
 use crate::words::without_secrets;
 
@@ -67,7 +69,13 @@ pub(crate) struct Run {
     pub(crate) timing: Timing,
 
     #[command(flatten)]
+    pub(crate) process: Process,
+
+    #[command(flatten)]
     pub(crate) identity: Identity,
+
+    #[command(flatten)]
+    pub(crate) status: Status,
 
     #[command(flatten)]
     pub(crate) storage: Storage,
@@ -147,6 +155,41 @@ pub(crate) struct Timing {
     /// [default: 5s, or a quarter of the ttl if that is less]
     #[arg(long, value_name = "DUR", value_parser = durations::parse)]
     pub(crate) kill_after: Option<Duration>,
+
+    /// What happens to the command when the lock is lost
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    pub(crate) on_lost: OnLost,
+
+    /// Hold the lock at least this long, also if the command ends sooner
+    #[arg(long, value_name = "DUR", value_parser = durations::parse)]
+    pub(crate) at_least: Option<Duration>,
+}
+
+/// How the command runs.
+#[derive(Clone, Copy, Debug, ClapArgs)]
+#[command(next_help_heading = "Command")]
+pub(crate) struct Process {
+    /// Stop the command after this long, with TERM and then KILL, and exit with 124
+    #[arg(long, value_name = "DUR", value_parser = durations::parse_some)]
+    pub(crate) max_run: Option<Duration>,
+
+    /// Leave the command in fencepost's own process group, to share the terminal with a pipeline;
+    /// only its first process is then watched over
+    #[arg(long)]
+    pub(crate) foreground: bool,
+}
+
+/// Where life-cycle events go, for programs.
+#[derive(Debug, ClapArgs)]
+#[command(next_help_heading = "Events")]
+pub(crate) struct Status {
+    /// Write events as JSON lines to this open descriptor, 3 or more; the command does not get it
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
+    pub(crate) status_fd: Option<i32>,
+
+    /// Append events as JSON lines to this file
+    #[arg(long, value_name = "PATH", conflicts_with = "status_fd")]
+    pub(crate) status_file: Option<PathBuf>,
 }
 
 /// Who holds the lock, as others see it.

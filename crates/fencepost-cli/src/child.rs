@@ -5,22 +5,36 @@
 //! taken until fencepost itself has reaped the last of them.
 
 use std::io;
+use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use nix::sys::signal::SigSet;
 use rustix::io::Errno;
 use rustix::process::{
-    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process_group,
+    Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process, kill_process_group,
     test_kill_process_group, waitid, waitpgid, waitpid,
 };
 
 use crate::exit::Ended;
+use crate::unchecked::{Start, before_exec};
+use crate::warden::Target;
 
-/// A command in its own process group.
+/// A command and who belongs to it.
 #[derive(Debug)]
 pub(crate) struct Group {
     id: Pid,
+    target: Target,
     ended: Option<Ended>,
+}
+
+/// Where a command lives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Place {
+    /// In a process group of its own: all of that is the command.
+    OwnGroup,
+    /// In our group, to share our terminal: only its first process is the command.
+    OurGroup,
 }
 
 /// What was found when looking at a group.
@@ -37,15 +51,39 @@ pub(crate) enum Seen {
 }
 
 impl Group {
-    /// Starts a command as the leader of its own group. To be called on the main thread.
+    /// Starts a command, which names itself to the warden before it begins. To be called on the main thread.
     ///
     /// # Errors
     /// What the operating system says about the command.
-    pub(crate) fn spawn(command: &mut Command) -> io::Result<Self> {
+    pub(crate) fn spawn(
+        command: &mut Command,
+        place: Place,
+        warden: OwnedFd,
+        mask: SigSet,
+    ) -> io::Result<Self> {
         adopt_orphans()?;
-        let child = command.process_group(0).spawn()?;
+        let target = match place {
+            Place::OwnGroup => Target::Group,
+            Place::OurGroup => Target::Process,
+        };
+        if place == Place::OwnGroup {
+            command.process_group(0);
+        }
+        before_exec(command, Start { line: warden, target, mask });
+        let child = command.spawn()?;
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
-        Ok(Self { id: id.ok_or_else(|| io::Error::other("the process id is out of range"))?, ended: None })
+        let id = id.ok_or_else(|| io::Error::other("the process id is out of range"))?;
+        Ok(Self { id, target: target(id), ended: None })
+    }
+
+    /// The leader's id, which is the group's.
+    pub(crate) fn id(&self) -> Pid {
+        self.id
+    }
+
+    /// Who is to be killed if the lock is lost.
+    pub(crate) fn target(&self) -> Target {
+        self.target
     }
 
     /// How the leader ended, once it has been reaped.
@@ -53,17 +91,20 @@ impl Group {
         self.ended
     }
 
-    /// Looks at the group, and reaps what is not its leader.
+    /// Looks at the group, and reaps what is neither its leader nor the warden.
     ///
     /// # Errors
     /// If the leader is not ours to wait for.
-    pub(crate) fn look(&mut self) -> io::Result<Seen> {
+    pub(crate) fn look(&mut self, warden: Option<Pid>) -> io::Result<Seen> {
         if self.ended.is_none() {
             let exited = self.wait_for_leader(WaitIdOptions::NOWAIT)?.is_some();
             if !exited {
-                reap_strays(self.id);
+                reap_strays(&[Some(self.id), warden]);
             }
             return Ok(if exited { Seen::LeaderExited } else { Seen::Running });
+        }
+        if self.is_one_process() {
+            return Ok(Seen::Gone);
         }
         let gone = test_kill_process_group(self.id) == Err(Errno::SRCH) || only_zombies(self.id);
         // Those that are ours are cleared away, before the group is taken for gone too.
@@ -71,10 +112,16 @@ impl Group {
         Ok(if gone { Seen::Gone } else { Seen::Stragglers })
     }
 
-    /// Whether the leader was stopped: by a signal, or by the terminal it reads from.
-    pub(crate) fn stands_still(&self) -> bool {
+    /// Whether only the first process is the command.
+    pub(crate) fn is_one_process(&self) -> bool {
+        matches!(self.target, Target::Process(_))
+    }
+
+    /// The signal by which the leader was stopped, if it stands still.
+    pub(crate) fn stopped_by(&self) -> Option<Signal> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
-        matches!(waitid(WaitId::Pid(self.id), options), Ok(Some(_)))
+        let status = waitid(WaitId::Pid(self.id), options).ok()??;
+        status.stopping_signal().and_then(Signal::from_named_raw)
     }
 
     /// Reaps the leader, after what is left of its group has been told to stop.
@@ -97,7 +144,13 @@ impl Group {
     /// # Errors
     /// If nobody in the group may be signalled.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
-        match kill_process_group(self.id, signal) {
+        let sent = match self.target {
+            Target::Group(id) => kill_process_group(id, signal),
+            // A leader that was reaped is nobody's any more.
+            Target::Process(_) if self.ended.is_some() => Ok(()),
+            Target::Process(id) => kill_process(id, signal),
+        };
+        match sent {
             Ok(()) | Err(Errno::SRCH) => Ok(()),
             Err(error) => Err(error.into()),
         }
@@ -153,11 +206,11 @@ fn adopt_orphans() -> io::Result<()> {
 }
 
 /// Reaps adopted processes while the leader runs. Waiting for just any child could reap the leader itself.
-fn reap_strays(leader: Pid) {
+fn reap_strays(ours: &[Option<Pid>]) {
     let main = std::process::id();
     let children = std::fs::read_to_string(format!("/proc/self/task/{main}/children")).unwrap_or_default();
     let children = children.split_ascii_whitespace().filter_map(|id| id.parse().ok().and_then(Pid::from_raw));
-    for child in children.filter(|child| *child != leader) {
+    for child in children.filter(|child| !ours.contains(&Some(*child))) {
         // Whoever still runs is reaped another time.
         let _ = waitpid(Some(child), WaitOptions::NOHANG);
     }
@@ -167,39 +220,44 @@ fn reap_strays(leader: Pid) {
 mod tests {
     use super::*;
 
+    fn spawn(command: &mut Command) -> io::Result<Group> {
+        let (_, nobody) = std::os::unix::net::UnixStream::pair()?;
+        Group::spawn(command, Place::OwnGroup, nobody.into(), SigSet::empty())
+    }
+
     /// Looks until the group is in this state.
     fn until(group: &mut Group, seen: Seen) {
-        while group.look().unwrap() != seen {
+        while group.look(None).unwrap() != seen {
             std::thread::yield_now();
         }
     }
 
     #[test]
     fn the_leader_is_seen_before_it_is_reaped() {
-        let mut group = Group::spawn(Command::new("sh").args(["-c", "exit 7"])).unwrap();
+        let mut group = spawn(Command::new("sh").args(["-c", "exit 7"])).unwrap();
         until(&mut group, Seen::LeaderExited);
         assert_eq!(group.ended(), None);
-        assert_eq!(group.look().unwrap(), Seen::LeaderExited, "it stays a zombie");
+        assert_eq!(group.look(None).unwrap(), Seen::LeaderExited, "it stays a zombie");
         group.reap_leader().unwrap();
         assert_eq!(group.ended(), Some(Ended::Exited(7)));
-        assert_eq!(group.look().unwrap(), Seen::Gone);
+        assert_eq!(group.look(None).unwrap(), Seen::Gone);
         group.terminate().unwrap();
     }
 
     #[test]
     fn stragglers_are_reached_by_a_signal_after_their_leader_is_gone() {
-        let mut group = Group::spawn(Command::new("sh").args(["-c", "sleep 1000 & exit 0"])).unwrap();
+        let mut group = spawn(Command::new("sh").args(["-c", "sleep 1000 & exit 0"])).unwrap();
         until(&mut group, Seen::LeaderExited);
         group.reap_leader().unwrap();
-        assert_eq!(group.look().unwrap(), Seen::Stragglers);
+        assert_eq!(group.look(None).unwrap(), Seen::Stragglers);
         group.signal(Signal::KILL).unwrap();
         until(&mut group, Seen::Gone);
     }
 
     #[test]
     fn a_signal_that_ends_the_leader_is_told() {
-        let mut group = Group::spawn(Command::new("sleep").arg("1000")).unwrap();
-        assert_eq!(group.look().unwrap(), Seen::Running);
+        let mut group = spawn(Command::new("sleep").arg("1000")).unwrap();
+        assert_eq!(group.look(None).unwrap(), Seen::Running);
         group.signal(Signal::KILL).unwrap();
         until(&mut group, Seen::LeaderExited);
         group.reap_leader().unwrap();
@@ -207,8 +265,26 @@ mod tests {
     }
 
     #[test]
+    fn a_command_names_itself_to_the_warden_before_it_begins() {
+        use std::io::Read;
+
+        let (mut warden, line) = std::os::unix::net::UnixStream::pair().unwrap();
+        for (place, word) in [(Place::OwnGroup, "group"), (Place::OurGroup, "process")] {
+            let mut command = Command::new("true");
+            let line = line.try_clone().unwrap().into();
+            let mut group = Group::spawn(&mut command, place, line, SigSet::empty()).unwrap();
+            let told = format!("{word} {}\n", group.id());
+            let mut heard = vec![0; told.len()];
+            warden.read_exact(&mut heard).unwrap();
+            assert_eq!(String::from_utf8(heard).unwrap(), told);
+            until(&mut group, Seen::LeaderExited);
+            group.reap_leader().unwrap();
+        }
+    }
+
+    #[test]
     fn a_command_that_does_not_exist_is_an_error() {
-        let error = Group::spawn(&mut Command::new("/nonexistent/command")).unwrap_err();
+        let error = spawn(&mut Command::new("/nonexistent/command")).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::NotFound);
     }
 }

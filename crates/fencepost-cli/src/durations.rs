@@ -18,6 +18,7 @@ const UNITS: [(&str, u64); 5] = [
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     Empty,
+    Zero,
     NotANumber,
     UnknownUnit(String),
     MissingUnit,
@@ -29,6 +30,7 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("it is empty")?,
+            Self::Zero => return f.write_str("it must be more than nothing"),
             Self::NotANumber => f.write_str("every part must begin with a number")?,
             Self::UnknownUnit(unit) => write!(f, "there is no unit {unit:?}, only d, h, m, s and ms")?,
             Self::MissingUnit => f.write_str("its last number has no unit")?,
@@ -40,6 +42,11 @@ impl fmt::Display for Malformed {
 }
 
 impl std::error::Error for Malformed {}
+
+/// Reads a duration that is not zero.
+pub(crate) fn parse_some(text: &str) -> Result<Duration, Malformed> {
+    parse(text).and_then(|duration| if duration.is_zero() { Err(Malformed::Zero) } else { Ok(duration) })
+}
 
 /// Reads a duration. A bare number is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, Malformed> {

@@ -6,10 +6,11 @@ use fencepost::Guard;
 use fencepost::clock::wall_time;
 
 use crate::args::Run;
+use crate::nesting::{self, HeldAbove};
 use crate::timestamps::rfc3339;
 
 /// The command of the command line, with its environment.
-pub(crate) fn command(args: &Run, guard: &Guard, location: &str) -> Command {
+pub(crate) fn command(args: &Run, guard: &Guard, location: &str, above: &HeldAbove) -> Command {
     let mut command = match (&args.shell, args.command.split_first()) {
         (None, Some((program, arguments))) => {
             let mut command = Command::new(program);
@@ -29,6 +30,7 @@ pub(crate) fn command(args: &Run, guard: &Guard, location: &str) -> Command {
         .env("FENCEPOST_OWNER_LABEL", guard.label())
         .env("FENCEPOST_BACKEND", location)
         .env("FENCEPOST_ACQUIRED_AT", rfc3339(wall_time()))
-        .env("FENCEPOST_TTL_MS", guard.ttl().as_millis().to_string());
+        .env("FENCEPOST_TTL_MS", guard.ttl().as_millis().to_string())
+        .env(nesting::VARIABLE, above.with(guard));
     command
 }

@@ -4,6 +4,9 @@ use std::process::ExitCode;
 
 use fencepost::{ErrorKind, Result};
 
+use crate::stopping::OnLost;
+use crate::supervise::Outcome;
+
 /// The exit code of "not acquired", unless told otherwise.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 
@@ -33,18 +36,40 @@ pub(crate) enum Exit {
     NotFound,
     /// The lock was lost while the command ran.
     Lost,
+    /// The command ran for longer than it was allowed to.
+    RanTooLong,
     /// The command ran under the lock the whole time.
     Child(Ended),
 }
 
 impl Exit {
-    /// The exit after a command has ended and its lock was released: a lost lock goes before a good command.
-    pub(crate) fn after(ended: Ended, stopped_for_the_lock: bool, released: &Result<()>) -> Self {
+    /// The exit after a command has ended and its lock was released: a lost lock goes before everything else, unless
+    /// the user does not mind.
+    pub(crate) fn after(outcome: Outcome, on_lost: OnLost, released: &Result<()>) -> Self {
         let found_lost = matches!(released, Err(error) if error.kind() == ErrorKind::Lost);
-        if stopped_for_the_lock || found_lost { Self::Lost } else { Self::Child(ended) }
+        if (outcome.lost || found_lost) && on_lost != OnLost::Ignore {
+            return Self::Lost;
+        }
+        if outcome.ran_too_long { Self::RanTooLong } else { Self::Child(outcome.ended) }
     }
 
-    fn code(self) -> u8 {
+    /// The reason in a word, for programs.
+    pub(crate) fn reason(self) -> &'static str {
+        match self {
+            Self::Done => "done",
+            Self::Failed => "failed",
+            Self::NotAcquired(_) => "not-acquired",
+            Self::Signalled(_) => "signalled",
+            Self::CannotExecute => "cannot-execute",
+            Self::NotFound => "not-found",
+            Self::Lost => "lost",
+            Self::RanTooLong => "max-run",
+            Self::Child(_) => "child",
+        }
+    }
+
+    /// The code by which the shell knows it.
+    pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
             Self::Failed => 125,
@@ -52,6 +77,7 @@ impl Exit {
             Self::CannotExecute => 126,
             Self::NotFound => 127,
             Self::Lost => 76,
+            Self::RanTooLong => 124,
             Self::Signalled(signal) | Self::Child(Ended::Killed(signal)) => low_byte(128 + signal),
             Self::Child(Ended::Exited(code)) => low_byte(code),
         }
@@ -85,6 +111,7 @@ mod tests {
             (Exit::CannotExecute, 126),
             (Exit::NotFound, 127),
             (Exit::Lost, 76),
+            (Exit::RanTooLong, 124),
             (Exit::Child(Ended::Exited(7)), 7),
             (Exit::Child(Ended::Killed(9)), 137),
         ];
@@ -93,19 +120,30 @@ mod tests {
         }
     }
 
+    const GOOD: Ended = Ended::Exited(0);
+    const RAN: Outcome = Outcome { ended: GOOD, lost: false, ran_too_long: false };
+
     #[test]
-    fn a_lost_lock_goes_before_a_good_command() {
-        let good = Ended::Exited(0);
+    fn a_lost_lock_goes_before_a_run_that_took_too_long_and_that_before_the_command() {
         let lost = Err(Error::new(ErrorKind::Lost, "gone"));
-        assert_eq!(Exit::after(good, true, &Ok(())), Exit::Lost);
-        assert_eq!(Exit::after(good, false, &lost), Exit::Lost);
-        assert_eq!(Exit::after(good, false, &Ok(())), Exit::Child(good));
+        let term = |outcome, released| Exit::after(outcome, OnLost::Term, released);
+        assert_eq!(term(Outcome { lost: true, ran_too_long: true, ..RAN }, &Ok(())), Exit::Lost);
+        assert_eq!(term(RAN, &lost), Exit::Lost);
+        assert_eq!(term(Outcome { ran_too_long: true, ..RAN }, &Ok(())), Exit::RanTooLong);
+        assert_eq!(term(RAN, &Ok(())), Exit::Child(GOOD));
+    }
+
+    #[test]
+    fn a_lost_lock_changes_nothing_for_those_who_do_not_mind() {
+        let lost = Err(Error::new(ErrorKind::Lost, "gone"));
+        let ignore = |outcome, released| Exit::after(outcome, OnLost::Ignore, released);
+        assert_eq!(ignore(Outcome { lost: true, ..RAN }, &Ok(())), Exit::Child(GOOD));
+        assert_eq!(ignore(RAN, &lost), Exit::Child(GOOD));
     }
 
     #[test]
     fn a_release_that_fails_otherwise_does_not_spoil_a_good_command() {
         let unknown = Err(Error::new(ErrorKind::OutcomeUnknown, "no answer"));
-        let good = Ended::Exited(0);
-        assert_eq!(Exit::after(good, false, &unknown), Exit::Child(good));
+        assert_eq!(Exit::after(RAN, OnLost::Term, &unknown), Exit::Child(GOOD));
     }
 }

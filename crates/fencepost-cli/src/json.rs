@@ -22,8 +22,9 @@ pub(crate) struct Lock<'a> {
     cell: Option<CellText<'a>>,
 }
 
-#[derive(Serialize)]
-struct Holder<'a> {
+/// One holder.
+#[derive(Debug, Serialize)]
+pub(crate) struct Holder<'a> {
     token: u64,
     mode: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -116,7 +117,7 @@ fn mode(mode: Mode) -> (&'static str, Option<u32>) {
     }
 }
 
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_millis()).unwrap_or(u64::MAX)
 }
 

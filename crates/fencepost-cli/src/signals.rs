@@ -86,6 +86,11 @@ pub(crate) fn asks_to_end(signal: Signal) -> bool {
     matches!(signal, Signal::INT | Signal::TERM)
 }
 
+/// Whether a terminal sends it to everybody in its foreground.
+pub(crate) fn comes_from_the_terminal(signal: Signal) -> bool {
+    matches!(signal, Signal::INT | Signal::QUIT | Signal::TSTP | Signal::WINCH)
+}
+
 async fn next(streams: &mut [(Signal, unix::Signal)]) -> Signal {
     poll_fn(|cx| {
         let came = streams

@@ -1,5 +1,5 @@
-//! The command under the lock: signals are passed on, the lease is watched, and it is over only when the whole process
-//! group is gone.
+//! The command under the lock: signals are passed on, the lease is watched, the warden is kept informed, and it is over
+//! only when the whole process group is gone.
 
 use std::io;
 use std::time::Duration;
@@ -12,8 +12,11 @@ use crate::child::{Group, Seen};
 use crate::durations::show;
 use crate::exit::Ended;
 use crate::output::{self, Output};
-use crate::signals::{Signals, asks_to_end};
-use crate::stopping::{Lease, Step, Stopping, Why};
+use crate::signals::{Signals, asks_to_end, comes_from_the_terminal};
+use crate::status::{Event, Status};
+use crate::stopping::{Lease, OnLost, Rules, Step, Stopping, Why};
+use crate::terminal::{self, AfterStop, Terminal};
+use crate::warden::{Fate, Order, Warden};
 
 /// How often it is looked for stragglers whose end is not told to us.
 const LOOK: Duration = Duration::from_millis(20);
@@ -22,55 +25,87 @@ const LOOK: Duration = Duration::from_millis(20);
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Outcome {
     pub(crate) ended: Ended,
-    /// It was stopped for the sake of the lock, or outlived it.
+    /// The lock was lost before the command had ended.
     pub(crate) lost: bool,
+    /// It was stopped because it ran for too long.
+    pub(crate) ran_too_long: bool,
 }
 
 /// Watches over one command.
 pub(crate) struct Supervisor<'a> {
-    guard: &'a Guard,
-    signals: &'a mut Signals,
-    output: Output,
-    clock: Clock,
-    timer: Timer,
-    stopping: Stopping,
-    /// The user has asked the command to end.
-    asked_to_end: bool,
-    /// The command was stopped, and the user knows.
-    stands_still: bool,
+    pub(crate) guard: &'a Guard,
+    pub(crate) rules: Rules,
+    pub(crate) signals: &'a mut Signals,
+    pub(crate) output: Output,
+    pub(crate) status: &'a Status,
+    pub(crate) warden: Warden,
+    /// The terminal, if it may be handed over.
+    pub(crate) terminal: Option<Terminal>,
 }
 
-impl<'a> Supervisor<'a> {
-    pub(crate) fn new(
-        guard: &'a Guard,
-        kill_after: Duration,
-        signals: &'a mut Signals,
-        output: Output,
-    ) -> io::Result<Self> {
-        let clock = Clock::system();
-        let timer = clock.timer()?;
-        let stopping = Stopping::new(kill_after);
-        Ok(Self { guard, signals, output, clock, timer, stopping, asked_to_end: false, stands_still: false })
-    }
-
+impl Supervisor<'_> {
     /// Waits until nobody of the command's group is left.
     ///
     /// # Errors
     /// If the command cannot be waited for. It is killed then.
-    pub(crate) async fn watch(mut self, mut group: Group) -> io::Result<Outcome> {
-        let outcome = self.watch_until_gone(&mut group).await;
+    pub(crate) async fn watch(self, mut group: Group) -> io::Result<Outcome> {
+        let outcome = match Watch::begin(self, &group) {
+            Ok(mut watch) => watch.until_gone(&mut group).await,
+            Err(error) => Err(error),
+        };
         if outcome.is_err() {
-            self.warn_if_refused(group.signal(Signal::KILL));
+            // There is nothing more that could be done about it.
+            let _ = group.signal(Signal::KILL);
         }
         outcome
     }
+}
 
-    async fn watch_until_gone(&mut self, group: &mut Group) -> io::Result<Outcome> {
+/// A supervisor at work.
+struct Watch<'a> {
+    post: Supervisor<'a>,
+    clock: Clock,
+    timer: Timer,
+    stopping: Stopping,
+    /// What the warden knows about the end of the lease.
+    told: Moment,
+    /// The user has asked the command to end.
+    asked_to_end: bool,
+    /// We were told to stop, and the command with us.
+    asked_to_stop: bool,
+    /// The command was stopped, and that has been dealt with.
+    stands_still: bool,
+}
+
+impl<'a> Watch<'a> {
+    fn begin(post: Supervisor<'a>, group: &Group) -> io::Result<Self> {
+        let clock = Clock::system();
+        let timer = clock.timer()?;
+        let stopping = Stopping::new(post.rules);
+        let mut watch = Self {
+            post,
+            clock,
+            timer,
+            stopping,
+            told: Moment::NEVER,
+            asked_to_end: false,
+            asked_to_stop: false,
+            stands_still: false,
+        };
+        watch.mind_the_warden(group);
+        watch.hand_over(group);
+        Ok(watch)
+    }
+
+    async fn until_gone(&mut self, group: &mut Group) -> io::Result<Outcome> {
         loop {
             let seen = self.look(group)?;
+            self.mind_the_warden(group);
             self.keep_the_deadline(group);
             if let (Seen::Gone, Some(ended)) = (seen, group.ended()) {
-                return Ok(Outcome { ended, lost: self.stopping.lost() });
+                self.take_back(group, ended);
+                let (lost, ran_too_long) = (self.stopping.lost(), self.stopping.ran_too_long());
+                return Ok(Outcome { ended, lost, ran_too_long });
             }
             let mut next = self.stopping.next(self.lease());
             if seen != Seen::Running {
@@ -81,7 +116,8 @@ impl<'a> Supervisor<'a> {
     }
 
     fn look(&mut self, group: &mut Group) -> io::Result<Seen> {
-        let seen = group.look()?;
+        let warden = self.post.warden.id();
+        let seen = group.look(warden)?;
         if seen == Seen::Running {
             self.notice_a_stop(group);
         }
@@ -92,28 +128,19 @@ impl<'a> Supervisor<'a> {
         self.warn_if_refused(group.terminate());
         self.stopping.leader_exited(self.clock.now());
         group.reap_leader()?;
-        group.look()
-    }
-
-    /// A command that stands still holds the lock for as long as it does: somebody should know.
-    fn notice_a_stop(&mut self, group: &Group) {
-        let stands_still = group.stands_still();
-        if stands_still && !self.stands_still {
-            let name = self.guard.name();
-            self.output.note(format_args!(
-                "the command was stopped, by a signal or because it reads from the terminal, and keeps lock {name:?}"
-            ));
+        if let Some(ended) = group.ended() {
+            self.post.status.tell(Event::child_exit(ended));
         }
-        self.stands_still = stands_still;
+        group.look(warden)
     }
 
     async fn wait(&mut self, next: Moment, group: &Group) {
         self.timer.arm(next);
-        let known_lost = self.guard.lost_reason().is_some();
+        let known_lost = self.post.guard.lost_reason().is_some();
         let signal = tokio::select! {
             biased;
-            signal = self.signals.next_or_child() => signal,
-            _ = self.guard.lost(), if !known_lost => None,
+            signal = self.post.signals.next_or_child() => signal,
+            _ = self.post.guard.renewed(self.told), if !known_lost => None,
             () = self.timer.fired() => None,
         };
         if let Some(signal) = signal {
@@ -124,12 +151,60 @@ impl<'a> Supervisor<'a> {
     }
 
     fn lease(&self) -> Lease {
-        if self.guard.is_valid() {
-            return Lease::Until(self.clock.now() + self.guard.remaining());
+        let guard = self.post.guard;
+        if guard.is_valid() {
+            return Lease::Until(guard.valid_until());
         }
-        match self.guard.lost_reason() {
+        match guard.lost_reason() {
             None | Some(LostReason::Expired) => Lease::Over,
             Some(reason) => Lease::Taken(reason),
+        }
+    }
+
+    /// Tells the warden about a renewal, and sees that there is one.
+    fn mind_the_warden(&mut self, group: &Group) {
+        let valid_until = self.post.guard.valid_until();
+        let ignores = self.post.rules.on_lost == OnLost::Ignore;
+        if valid_until != self.told {
+            if self.told != Moment::NEVER {
+                self.post.status.tell(Event::renewed(self.post.guard));
+            }
+            self.told = valid_until;
+            if !ignores {
+                self.post.warden.tell(Order::Until(valid_until));
+            }
+        }
+        match self.post.warden.look() {
+            Fate::OnDuty => {}
+            Fate::Killed => self.was_killed(),
+            Fate::Useless => {
+                let until = if ignores { Moment::NEVER } else { valid_until };
+                self.replace_the_warden(group, until);
+            }
+        }
+    }
+
+    fn was_killed(&mut self) {
+        if !self.stopping.was_killed() {
+            return;
+        }
+        if self.lease() == Lease::Over {
+            return self.announce(Why::LeaseOver, "the warden has killed the command");
+        }
+        let name = self.post.guard.name();
+        output::failure(format_args!(
+            "fencepost stood still for so long that the warden has killed the command under lock {name:?}"
+        ));
+        self.post.status.tell(Event::STOOD_STILL);
+    }
+
+    fn replace_the_warden(&mut self, group: &Group, until: Moment) {
+        match self.post.warden.replace(group.target(), until) {
+            Ok(()) => self.post.output.warning("the warden was gone, and another one is on duty"),
+            // While we live, we keep the deadline ourselves.
+            Err(error) => {
+                self.post.output.warning(format_args!("the warden is gone, and there is no other: {error}"));
+            }
         }
     }
 
@@ -137,36 +212,57 @@ impl<'a> Supervisor<'a> {
         let lease = self.lease();
         match self.stopping.step(self.clock.now(), lease) {
             Step::Nothing => {}
+            Step::Ignore(why) => self.announce(why, "the command runs on without it"),
             Step::Term(why) => {
                 self.warn_if_refused(group.terminate());
-                self.announce(why);
+                self.announce(why, "stopping the command");
             }
-            Step::Kill => self.kill(lease, group),
+            Step::Kill(why) => {
+                self.warn_if_refused(group.signal(Signal::KILL));
+                if let Some(why) = why {
+                    self.announce(why, "killed the command");
+                } else if lease == Lease::Over {
+                    let name = self.post.guard.name();
+                    output::failure(format_args!("lock {name:?} was lost: {}", LostReason::Expired));
+                }
+                self.post.output.detail("killed what was left of the command");
+            }
         }
     }
 
-    fn kill(&self, lease: Lease, group: &Group) {
-        self.warn_if_refused(group.signal(Signal::KILL));
-        if lease == Lease::Over {
-            output::failure(format_args!("lock {:?} was lost: {}", self.guard.name(), LostReason::Expired));
-        }
-        self.output.detail("killed what was left of the command");
-    }
-
-    fn announce(&self, why: Why) {
-        let name = self.guard.name();
+    fn announce(&self, why: Why, then: &str) {
+        let name = self.post.guard.name();
         match why {
             Why::LeaseEnds(end) => output::failure(format_args!(
-                "lock {name:?} could not be renewed and its lease ends in {}: stopping the command",
+                "lock {name:?} could not be renewed and its lease ends in {}: {then}",
                 show(end.since(self.clock.now()))
             )),
-            Why::Taken(reason) => {
-                output::failure(format_args!("lock {name:?} was lost: {reason}: stopping the command"));
+            Why::LeaseOver => {
+                output::failure(format_args!("lock {name:?} was lost: {}: {then}", LostReason::Expired));
             }
+            Why::Taken(reason) => output::failure(format_args!("lock {name:?} was lost: {reason}: {then}")),
+            Why::MaxRun => output::failure(format_args!(
+                "the command under lock {name:?} has run for as long as --max-run allows: {then}"
+            )),
+        }
+        match why {
+            Why::LeaseEnds(_) | Why::LeaseOver => self.post.status.tell(Event::lost(LostReason::Expired)),
+            Why::Taken(reason) => self.post.status.tell(Event::lost(reason)),
+            Why::MaxRun => {}
         }
     }
 
     fn pass_on(&mut self, signal: Signal, group: &Group) {
+        self.asked_to_stop |= signal == Signal::TSTP;
+        if group.is_one_process() && comes_from_the_terminal(signal) && terminal::is_in_foreground() {
+            // The command is in our group, and has got it as well.
+            return;
+        }
+        if signal == Signal::CONT {
+            self.asked_to_stop = false;
+            self.stands_still = false;
+            self.hand_over(group);
+        }
         let ends = asks_to_end(signal);
         if ends && self.asked_to_end {
             self.stopping.hurry(self.clock.now());
@@ -180,9 +276,81 @@ impl<'a> Supervisor<'a> {
         }
     }
 
+    fn notice_a_stop(&mut self, group: &Group) {
+        let Some(signal) = group.stopped_by() else {
+            self.stands_still = false;
+            return;
+        };
+        if self.stands_still {
+            return;
+        }
+        self.stands_still = true;
+        let foreground = self.post.terminal.as_ref().map(|terminal| terminal.foreground(group.id()));
+        match terminal::after_stop(signal, foreground, self.asked_to_stop, terminal::has_shell()) {
+            AfterStop::Continue => self.go_on(group),
+            AfterStop::HandOver => {
+                self.hand_over(group);
+                self.go_on(group);
+            }
+            AfterStop::StopToo => self.stop_too(group),
+            AfterStop::Tell => self.tell_of_a_stop(signal),
+        }
+    }
+
+    fn go_on(&mut self, group: &Group) {
+        self.stands_still = false;
+        self.warn_if_refused(group.signal(Signal::CONT));
+    }
+
+    /// Stops as well. The lease runs out if this takes too long; the warden sees to that.
+    fn stop_too(&mut self, group: &Group) {
+        match &self.post.terminal {
+            Some(terminal) => {
+                terminal.take_back(group.id());
+                terminal.stop_together();
+            }
+            None => terminal::stop_ourselves(),
+        }
+    }
+
+    /// A command that stands still holds the lock for as long as it does: somebody should know.
+    fn tell_of_a_stop(&self, signal: Signal) {
+        let name = self.post.guard.name();
+        if matches!(signal, Signal::TTIN | Signal::TTOU) {
+            self.post.output.note(format_args!(
+                "the command wants the terminal and stands still; it keeps lock {name:?}"
+            ));
+            self.post
+                .output
+                .note("hint: --foreground lets it share the terminal with the rest of a pipeline");
+        } else {
+            self.post
+                .output
+                .note(format_args!("the command was stopped by a signal, and keeps lock {name:?}"));
+        }
+    }
+
+    fn hand_over(&self, group: &Group) {
+        if let Some(terminal) = &self.post.terminal
+            && terminal.hand_over(group.id())
+        {
+            // It may have asked for the terminal before it had it.
+            self.warn_if_refused(group.signal(Signal::CONT));
+        }
+    }
+
+    fn take_back(&self, group: &Group, ended: Ended) {
+        if let Some(terminal) = &self.post.terminal {
+            match ended {
+                Ended::Exited(_) => terminal.take_back(group.id()),
+                Ended::Killed(_) => terminal.take_back_and_tidy(group.id()),
+            }
+        }
+    }
+
     fn warn_if_refused(&self, sent: io::Result<()>) {
         if let Err(error) = sent {
-            self.output.warning(format_args!("could not signal the command: {error}"));
+            self.post.output.warning(format_args!("could not signal the command: {error}"));
         }
     }
 }

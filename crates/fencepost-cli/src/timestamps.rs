@@ -10,6 +10,11 @@ pub(crate) fn rfc3339(since_1970: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
+/// The same to the millisecond: `2026-05-09T07:29:33.042Z`.
+pub(crate) fn rfc3339_millis(since_1970: Duration) -> String {
+    format!("{}.{:03}Z", rfc3339(since_1970).trim_end_matches('Z'), since_1970.subsec_millis())
+}
+
 /// The date that is so many days after 1970-01-01, in years that begin in March so that the leap day comes last.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
@@ -32,6 +37,7 @@ mod tests {
     fn known_times_are_written_right() {
         let at = |seconds| rfc3339(Duration::from_secs(seconds));
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
+        assert_eq!(rfc3339_millis(Duration::from_millis(1_042)), "1970-01-01T00:00:01.042Z");
         assert_eq!(at(951_782_399), "2000-02-28T23:59:59Z");
         assert_eq!(at(951_782_400), "2000-02-29T00:00:00Z");
         assert_eq!(at(951_868_800), "2000-03-01T00:00:00Z");

@@ -10,6 +10,7 @@ use rustix::process::Signal;
 
 use crate::output::{Level, Output};
 use crate::signals::Signals;
+use crate::status::{Event, Status};
 use crate::words;
 
 /// After this a wait is worth a word; with `-v` much earlier.
@@ -44,6 +45,7 @@ pub(crate) struct Waiter<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) label: &'a str,
     pub(crate) output: Output,
+    pub(crate) status: &'a Status,
 }
 
 impl Waiter<'_> {
@@ -79,11 +81,13 @@ impl Waiter<'_> {
         let clock = Clock::system();
         let began = clock.now();
         let first = match self.output.level() {
+            _ if self.status.is_wanted() => AT_ONCE,
             Level::Quiet => return Ok(()),
             Level::Normal => SOON,
             Level::Verbose => AT_ONCE,
         };
-        let mut said = Said::default();
+        let speak_at = if self.output.level() == Level::Verbose { began } else { began + SOON };
+        let (mut said, mut told) = (Said::default(), Said::default());
         let mut look_at = began + first;
         loop {
             clock.sleep_until(look_at).await?;
@@ -91,10 +95,21 @@ impl Waiter<'_> {
             let now = clock.now();
             look_at = now + LOOK;
             match found {
-                Ok(state) if said.is_news(&state, now) => {
-                    self.output.note(words::waiting(&state, self.label, now.since(began)));
+                Ok(state) => {
+                    let waited = now.since(began);
+                    if told.is_news(&state, now) {
+                        self.status.tell(Event::waiting(
+                            &state,
+                            words::place(&state, self.label, waited),
+                            waited,
+                        ));
+                    }
+                    if now < speak_at {
+                        look_at = speak_at;
+                    } else if said.is_news(&state, now) {
+                        self.output.note(words::waiting(&state, self.label, waited));
+                    }
                 }
-                Ok(_) => {}
                 Err(error) => {
                     self.output.warning(format_args!("waiting for {:?}: {error}", self.name));
                     look_at = now + REPEAT;

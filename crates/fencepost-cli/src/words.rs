@@ -74,7 +74,7 @@ fn in_brief(holder: &HolderState) -> String {
 }
 
 /// How many stand before us. A label may stand in line several times; ours is the one that waits as long as we do.
-fn place(state: &LockState, own_label: &str, waited: Duration) -> Option<usize> {
+pub(crate) fn place(state: &LockState, own_label: &str, waited: Duration) -> Option<usize> {
     let ours = state.line.iter().enumerate().filter(|(_, waiter)| *waiter.label == *own_label);
     ours.min_by_key(|(_, waiter)| waiter.waiting_for.abs_diff(waited)).map(|(place, _)| place)
 }

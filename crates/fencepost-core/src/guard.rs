@@ -33,6 +33,7 @@ impl Hold {
     /// Sets until when it is valid now; false if it is lost, which is for ever.
     pub(crate) fn extend(&self, valid_until: Moment) -> bool {
         self.valid_until.store(valid_until.as_nanos(), Ordering::Release);
+        self.changed.notify_waiters();
         self.lost.get().is_none()
     }
 
@@ -141,6 +142,36 @@ impl Guard {
         }
     }
 
+    /// The moment at which [`Guard::remaining`] will be zero, should no renewal succeed from now on. Another process of
+    /// this host can be told of it: the clock is the machine's.
+    pub fn valid_until(&self) -> Moment {
+        self.hold().valid_until()
+    }
+
+    /// Returns when a renewal has moved [`Guard::valid_until`] away from `known`, with the new moment.
+    ///
+    /// # Errors
+    /// Why the lock was lost, if it is.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing; it may be called again.
+    pub async fn renewed(&self, known: Moment) -> std::result::Result<Moment, LostReason> {
+        loop {
+            let changed = self.hold().changed.notified();
+            tokio::pin!(changed);
+            // Enlisted before the look, so that no change slips between.
+            changed.as_mut().enable();
+            if let Some(reason) = self.hold().lost.get() {
+                return Err(*reason);
+            }
+            let valid_until = self.valid_until();
+            if valid_until != known {
+                return Ok(valid_until);
+            }
+            changed.await;
+        }
+    }
+
     /// Whether the lock is held now. A look at the clock, no I/O; once false it stays false.
     pub fn is_valid(&self) -> bool {
         if !self.remaining().is_zero() {
@@ -157,15 +188,12 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future loses nothing; it may be called again.
     pub async fn lost(&self) -> LostReason {
+        let mut known = self.valid_until();
         loop {
-            let changed = self.hold().changed.notified();
-            tokio::pin!(changed);
-            // Enlisted before the look, so that no change slips between.
-            changed.as_mut().enable();
-            if let Some(reason) = self.hold().lost.get() {
-                return *reason;
+            match self.renewed(known).await {
+                Ok(renewed) => known = renewed,
+                Err(reason) => return reason,
             }
-            changed.await;
         }
     }
 

@@ -18,16 +18,13 @@ pub(crate) fn dispatch(args: Args) -> Exit {
         Command::Run(run) => run.speech.level(),
         Command::List(_) | Command::Show(_) | Command::Watch(_) | Command::Break(_) => Level::Normal,
     };
-    let output = Output::new(level);
-    let outcome = on_this_thread(async {
-        match args.command {
-            Command::Run(args) => run::run(*args, output).await,
-            Command::List(args) => list::list(&args).await,
-            Command::Show(args) => show::show(&args).await,
-            Command::Watch(args) => watch::watch(&args, output).await,
-            Command::Break(args) => breaking::break_lock(&args).await,
-        }
-    });
+    let outcome = match args.command {
+        Command::Run(args) => run::run(&args, Output::new(level)),
+        Command::List(args) => on_this_thread(list::list(&args)),
+        Command::Show(args) => on_this_thread(show::show(&args)),
+        Command::Watch(args) => on_this_thread(watch::watch(&args, Output::new(level))),
+        Command::Break(args) => on_this_thread(breaking::break_lock(&args)),
+    };
     outcome.unwrap_or_else(|error| {
         output::error(&error);
         Exit::Failed
@@ -36,12 +33,16 @@ pub(crate) fn dispatch(args: Args) -> Exit {
 
 /// Runs the future on the main thread: what it starts are children of the thread that lives as long as the process.
 fn on_this_thread<T>(work: impl Future<Output = Result<T>>) -> Result<T> {
-    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build();
-    runtime.map_err(|error| failed("could not start", error))?.block_on(work)
+    runtime().map_err(|error| failed("could not start", error))?.block_on(work)
+}
+
+/// A runtime for the main thread.
+pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
+    tokio::runtime::Builder::new_current_thread().enable_io().build()
 }
 
 /// An error of the operating system, in our words.
-fn failed(what: &str, error: std::io::Error) -> Error {
+pub(crate) fn failed(what: &str, error: std::io::Error) -> Error {
     Error::new(ErrorKind::Storage, what).with_source(error)
 }
 
@@ -56,7 +57,7 @@ fn printed(outcome: std::io::Result<()>) -> Result<Exit> {
 }
 
 /// Where the locks live and how far they reach: `this host (sqlite:/var/lib/jobs.db)`.
-fn reach(client: &Client) -> String {
+pub(crate) fn reach(client: &Client) -> String {
     let info = client.info();
     format!("{} ({})", crate::words::scope(info.scope), info.location)
 }

@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::sandbox::{Sandbox, has, is_alive, until};
 
-fn break_it(sandbox: &Sandbox, name: &str) {
+pub(crate) fn break_it(sandbox: &Sandbox, name: &str) {
     let client = sandbox.client();
     let token = block_on(client.inspect(name)).unwrap().holders[0].token;
     block_on(client.break_lock(name, token)).unwrap();
@@ -60,11 +60,27 @@ struct Hung(#[allow(dead_code, reason = "held, not read")] File);
 
 impl Hung {
     fn new(sandbox: &Sandbox) -> Self {
-        let turn = find(&sandbox.path(""), "turn").expect("the storage has a turnstile");
-        let file = File::options().write(true).open(turn).unwrap();
+        let file = turnstile(sandbox);
         file.lock().unwrap();
         Self(file)
     }
+}
+
+fn turnstile(sandbox: &Sandbox) -> File {
+    let turn = find(&sandbox.path(""), "turn").expect("the storage has a turnstile");
+    File::options().write(true).open(turn).unwrap()
+}
+
+/// Whether the storage's turnstile turns: those who pass it do so quickly.
+pub(crate) fn turn_is_free(sandbox: &Sandbox) -> bool {
+    let turn = turnstile(sandbox);
+    (0..200).any(|_| {
+        let free = turn.try_lock().is_ok();
+        if !free {
+            std::thread::park_timeout(std::time::Duration::from_millis(5));
+        }
+        free
+    })
 }
 
 fn find(folder: &Path, name: &str) -> Option<PathBuf> {

@@ -3,10 +3,14 @@
 
 mod breaking;
 mod counting;
+mod endurance;
+mod events;
 mod exit_codes;
 mod group;
+mod limits;
 mod listing;
 mod losing;
+mod nesting;
 mod passing;
 mod reference;
 mod sandbox;
@@ -14,4 +18,6 @@ mod secrets;
 mod signals;
 mod terminal;
 mod waiting;
+mod warden;
 mod watching;
+mod workers;

@@ -11,9 +11,8 @@ const INTRODUCTION: &str = "\
 This page is what `fencepost --help` and the help of each command say; a test keeps it so
 (`UPDATE_DOCS=1 cargo test -p fencepost-cli reference` writes it anew).
 
-Not yet: a command that reads from the terminal (`run` gives it a process group of its own, and the terminal stops it), Ctrl-Z (the command stops, `fencepost` does not), and a second process that kills the command if
-`fencepost` itself is killed with `SIGKILL` or stopped. Until then such a command goes on, and the lock becomes free
-after its ttl.
+What `run` promises about processes, time and the terminal is in [running commands](../concepts/running.md); its events are
+in [events](events.md).
 
 `list` and `show` end with 0 whether or not anything is held; a script reads `show --json`. Commands that only look, and `break`,
 make no database: a path at which there is none is an error. What `watch` prints is described in [watch.md](watch.md).

@@ -41,7 +41,11 @@ fn a_command_that_does_not_mind_ends_by_the_signal() {
 #[test]
 fn stop_and_continue_are_passed_on() {
     let sandbox = Sandbox::new();
-    let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > ready; exec sleep 60"]);
+    // With no shell above it that could continue it, fencepost itself does not stop.
+    let mut command = std::process::Command::new("setsid");
+    command.args([env!("CARGO_BIN_EXE_fencepost"), "run", "a", "-c", "echo $$ > ready; exec sleep 60"]);
+    command.current_dir(sandbox.path("")).env("FENCEPOST_URL", sandbox.url());
+    let mut running = Running::start(&mut command);
     let command = sandbox.line("ready");
     running.send(Signal::TSTP);
     until("the command stands still", || state(&command) == Some('T'));

@@ -1,0 +1,126 @@
+//! Runs within runs: which locks are held above this process, so that a run that would wait for itself is told so.
+
+use fencepost::{Guard, LockName, LockState, Mode, StorageId};
+use serde::{Deserialize, Serialize};
+
+/// The list, in the environment of every command.
+pub(crate) const VARIABLE: &str = "FENCEPOST_HELD";
+
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+struct Held {
+    name: String,
+    storage_id: String,
+    token: u64,
+}
+
+/// The locks that are held above this process, the outermost first.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct HeldAbove(Vec<Held>);
+
+impl HeldAbove {
+    /// Reads the list. One that makes no sense was not written by us, and says nothing.
+    pub(crate) fn from_environment() -> Self {
+        std::env::var(VARIABLE).map(|text| Self::parse(&text)).unwrap_or_default()
+    }
+
+    fn parse(text: &str) -> Self {
+        Self(serde_json::from_str(text).unwrap_or_default())
+    }
+
+    /// Whether a lock of this name may be held above us.
+    pub(crate) fn mentions(&self, name: &LockName, storage: StorageId) -> bool {
+        let storage = storage.to_string();
+        self.0.iter().any(|held| held.name == name.as_str() && held.storage_id == storage)
+    }
+
+    /// Whether whoever waits for this lock here waits for somebody who waits for us. What the environment says may be
+    /// old: only the token of a holder proves that it is still above us.
+    pub(crate) fn would_wait_for_itself(&self, state: &LockState, storage: StorageId, mode: Mode) -> bool {
+        let storage = storage.to_string();
+        let is_above = |token: u64| {
+            let same = |held: &Held| held.name == state.name.as_str() && held.storage_id == storage;
+            self.0.iter().any(|held| same(held) && held.token == token)
+        };
+        let mut holders = state.holders.iter().map(|holder| is_above(holder.token.get()));
+        match mode {
+            // Another holder's slot may become free.
+            Mode::Slots { .. } => !state.holders.is_empty() && holders.all(|above| above),
+            _ => holders.any(|above| above),
+        }
+    }
+
+    /// The list for a command that runs under one more lock.
+    pub(crate) fn with(&self, guard: &Guard) -> String {
+        let held = Held {
+            name: guard.name().as_str().to_owned(),
+            storage_id: guard.storage_id().to_string(),
+            token: guard.token().get(),
+        };
+        let list: Vec<&Held> = self.0.iter().chain([&held]).collect();
+        serde_json::to_string(&list).unwrap_or_default()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fencepost::{FencingToken, HolderState};
+
+    use super::*;
+
+    fn state(tokens: &[u64], mode: Mode) -> LockState {
+        let holder = |token: &u64| HolderState {
+            token: FencingToken::new(*token),
+            mode,
+            label: "x".into(),
+            meta: [].into(),
+            ttl: Duration::ZERO,
+            expires_in: Duration::ZERO,
+            held_for: Duration::ZERO,
+        };
+        let name = LockName::new("a").unwrap();
+        LockState {
+            name,
+            holders: tokens.iter().map(holder).collect(),
+            line: Vec::new(),
+            waiters: 0,
+            cell: None,
+        }
+    }
+
+    fn above(storage: StorageId) -> HeldAbove {
+        HeldAbove::parse(&format!(r#"[{{"name":"a","storage_id":"{storage}","token":7}}]"#))
+    }
+
+    #[test]
+    fn only_the_token_of_a_holder_proves_that_it_is_above_us() {
+        let (here, elsewhere) = (StorageId::random(), StorageId::random());
+        let waits = |tokens: &[u64], storage| {
+            let mode = Mode::Exclusive;
+            above(here).would_wait_for_itself(&state(tokens, mode), storage, mode)
+        };
+        assert!(waits(&[7], here));
+        assert!(!waits(&[8], here));
+        assert!(!waits(&[], here));
+        assert!(!waits(&[7], elsewhere));
+    }
+
+    #[test]
+    fn readers_wait_for_a_writer_who_waits_for_one_of_them() {
+        let here = StorageId::random();
+        let waits =
+            |tokens: &[u64], mode| above(here).would_wait_for_itself(&state(tokens, mode), here, mode);
+        assert!(waits(&[3, 7], Mode::Shared));
+        assert!(!waits(&[3, 7], Mode::Slots { of: 2 }), "the other slot may become free");
+        assert!(waits(&[7], Mode::Slots { of: 1 }));
+    }
+
+    #[test]
+    fn a_list_that_makes_no_sense_says_nothing() {
+        let name = LockName::new("a").unwrap();
+        for text in ["", "1", "[1]", "{}", r#"[{"name":"a"}]"#] {
+            assert!(!HeldAbove::parse(text).mentions(&name, StorageId::random()), "{text}");
+        }
+    }
+}

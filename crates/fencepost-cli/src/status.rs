@@ -1,0 +1,219 @@
+//! Life-cycle events for programs: one JSON object a line, on a descriptor or in a file. The names are stable; new ones
+//! may be added. `docs/reference/status.schema.json` says what each one has.
+//!
+//! Events are written by a thread of their own: a reader that has stopped reading must not keep the deadline waiting.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
+use std::time::Duration;
+
+use fencepost::clock::wall_time;
+use fencepost::{Error, ErrorKind, Guard, LockName, LockState, LostReason, Result};
+use rustix::fs::OFlags;
+use serde::Serialize;
+
+use crate::args;
+use crate::exit::{Ended, Exit};
+use crate::json::{Holder, millis};
+use crate::timestamps::rfc3339_millis;
+use crate::unchecked::inherited;
+
+/// How many events may wait to be written; after that they are dropped.
+const BACKLOG: usize = 256;
+/// How long the end of the program waits for a reader.
+const FAREWELL: Duration = Duration::from_millis(500);
+
+/// Something that happened.
+#[derive(Debug, Serialize)]
+#[serde(tag = "event", rename_all = "kebab-case")]
+pub(crate) enum Event<'a> {
+    /// Somebody else holds the lock.
+    Waiting {
+        holders: Vec<Holder<'a>>,
+        /// How many stand before us, if that is known.
+        ahead: Option<usize>,
+        waiting_for_ms: u64,
+    },
+    /// The lock is held.
+    Acquired { token: u64, storage_id: String, backend: &'a str, label: &'a str, ttl_ms: u64, waited_ms: u64 },
+    /// The command has been started.
+    ChildStart { pid: i32 },
+    /// The lease was renewed.
+    Renewed { valid_for_ms: u64 },
+    /// The lock is lost.
+    Lost { reason: &'static str },
+    /// The command has ended.
+    ChildExit {
+        #[serde(skip_serializing_if = "Option::is_none")]
+        code: Option<i32>,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        signal: Option<i32>,
+    },
+    /// The lock was given back, or could not be.
+    Released { outcome: &'static str },
+    /// fencepost exits.
+    Exit { code: u8, reason: &'static str },
+}
+
+impl<'a> Event<'a> {
+    /// fencepost was stopped for so long that the warden has killed the command.
+    pub(crate) const STOOD_STILL: Self = Self::Lost { reason: "stood-still" };
+
+    pub(crate) fn waiting(state: &'a LockState, ahead: Option<usize>, waited: Duration) -> Self {
+        let holders = state.holders.iter().map(Holder::from).collect();
+        Self::Waiting { holders, ahead, waiting_for_ms: millis(waited) }
+    }
+
+    pub(crate) fn acquired(guard: &'a Guard, backend: &'a str, waited: Duration) -> Self {
+        Self::Acquired {
+            token: guard.token().get(),
+            storage_id: guard.storage_id().to_string(),
+            backend,
+            label: guard.label(),
+            ttl_ms: millis(guard.ttl()),
+            waited_ms: millis(waited),
+        }
+    }
+
+    pub(crate) fn renewed(guard: &Guard) -> Self {
+        Self::Renewed { valid_for_ms: millis(guard.remaining()) }
+    }
+
+    pub(crate) fn lost(reason: LostReason) -> Self {
+        let reason = match reason {
+            LostReason::Expired => "expired",
+            LostReason::NotHeld => "not-held",
+            LostReason::Broken => "broken",
+            _ => "other",
+        };
+        Self::Lost { reason }
+    }
+
+    pub(crate) fn child_exit(ended: Ended) -> Self {
+        match ended {
+            Ended::Exited(code) => Self::ChildExit { code: Some(code), signal: None },
+            Ended::Killed(signal) => Self::ChildExit { code: None, signal: Some(signal) },
+        }
+    }
+
+    pub(crate) fn exit(exit: Exit) -> Self {
+        Self::Exit { code: exit.code(), reason: exit.reason() }
+    }
+}
+
+#[derive(Serialize)]
+struct Line<'a> {
+    time: String,
+    lock: &'a str,
+    #[serde(flatten)]
+    event: Event<'a>,
+}
+
+/// The file that the events go to. To be called before anything else is opened.
+///
+/// # Errors
+/// If the descriptor or the file is of no use.
+pub(crate) fn destination(args: &args::Status) -> Result<Option<File>> {
+    let bad = |what: String, error| Error::new(ErrorKind::BadConfig, what).with_source(error);
+    if let Some(number) = args.status_fd {
+        let opened = inherited(number).map_err(|error| {
+            bad(format!("--status-fd {number} is not open"), error)
+                .with_hint(format!("open it in the shell: {number}>events.ndjson, or {number}>&1"))
+        })?;
+        let access = rustix::fs::fcntl_getfl(&opened).map(|flags| flags & OFlags::RWMODE);
+        if access == Ok(OFlags::RDONLY) {
+            return Err(Error::new(
+                ErrorKind::BadConfig,
+                format!("--status-fd {number} is open for reading only"),
+            ));
+        }
+        return Ok(Some(opened.into()));
+    }
+    let Some(path) = &args.status_file else { return Ok(None) };
+    let opened = File::options().append(true).create(true).open(path);
+    opened.map(Some).map_err(|error| bad(format!("could not open --status-file {}", path.display()), error))
+}
+
+/// Where events go; nowhere, if nobody wants them.
+pub(crate) struct Status {
+    lock: LockName,
+    lines: Option<SyncSender<String>>,
+    /// Hung up when the last line is written.
+    written: Receiver<()>,
+}
+
+impl Status {
+    /// Events of this lock, written to this file.
+    pub(crate) fn new(lock: LockName, file: Option<File>) -> io::Result<Self> {
+        let (done, written) = sync_channel(0);
+        let Some(file) = file else {
+            return Ok(Self { lock, lines: None, written });
+        };
+        let (lines, to_write) = sync_channel(BACKLOG);
+        let writer = std::thread::Builder::new().name("fencepost-status".into());
+        writer.spawn(move || {
+            write(file, &to_write);
+            drop(done);
+        })?;
+        Ok(Self { lock, lines: Some(lines), written })
+    }
+
+    /// Whether anybody wants to know.
+    pub(crate) fn is_wanted(&self) -> bool {
+        self.lines.is_some()
+    }
+
+    /// Something has happened. Nobody waits for it to be written.
+    pub(crate) fn tell(&self, event: Event<'_>) {
+        let Some(lines) = &self.lines else { return };
+        let line = Line { time: rfc3339_millis(wall_time()), lock: self.lock.as_str(), event };
+        if let Ok(line) = serde_json::to_string(&line) {
+            // A reader that is so far behind has a gap; one that has gone, nothing.
+            let _ = lines.try_send(line + "\n");
+        }
+    }
+}
+
+impl Drop for Status {
+    fn drop(&mut self) {
+        if self.lines.take().is_some() {
+            // It ends with an error when the writer has hung up, and with a timeout if it cannot write.
+            let _ = self.written.recv_timeout(FAREWELL);
+        }
+    }
+}
+
+/// One write per event, so that those of several processes do not mix in one file.
+fn write(mut file: File, lines: &Receiver<String>) {
+    for line in lines {
+        if file.write_all(line.as_bytes()).is_err() {
+            return;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_reader_that_does_not_read_keeps_nobody_waiting() {
+        let (_reader, writer) = io::pipe().unwrap();
+        let status =
+            Status::new(LockName::new("a").unwrap(), Some(std::os::fd::OwnedFd::from(writer).into()));
+        let status = status.unwrap();
+        for _ in 0..10_000 {
+            status.tell(Event::Renewed { valid_for_ms: 20_000 });
+        }
+    }
+
+    #[test]
+    fn a_reader_that_has_gone_does_no_harm() {
+        let (reader, writer) = io::pipe().unwrap();
+        drop(reader);
+        let status =
+            Status::new(LockName::new("a").unwrap(), Some(std::os::fd::OwnedFd::from(writer).into()));
+        status.unwrap().tell(Event::ChildStart { pid: 1 });
+    }
+}

@@ -1,0 +1,173 @@
+//! The terminal, and whose turn it is there: handing it to the command, taking it back, and stopping together.
+//!
+//! It is handed over only if stdin, stdout and stderr are all the terminal and our group is its foreground. In a
+//! pipeline the foreground belongs to all of its programs, a pager among them, and stays with them.
+
+use std::io::{self, IsTerminal};
+
+use nix::sys::signal::{SigSet, Signal as NixSignal};
+use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getsid, kill_process, kill_process_group};
+use rustix::stdio::stdin;
+use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
+
+/// What to do about a command that was stopped.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AfterStop {
+    /// Let it go on.
+    Continue,
+    /// Give it the terminal, and let it go on.
+    HandOver,
+    /// Stop as well, and let the shell have the terminal.
+    StopToo,
+    /// Say that it stands still.
+    Tell,
+}
+
+/// Who has the terminal.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Foreground {
+    /// Our group.
+    Ours,
+    /// The command's.
+    Theirs,
+    /// Somebody else's: we run in the background.
+    Others,
+}
+
+/// The terminal that we were started at.
+pub(crate) struct Terminal {
+    own: Pid,
+    /// How it was before the command had it.
+    modes: Option<Termios>,
+}
+
+impl Terminal {
+    /// The terminal, if stdin, stdout and stderr are all it.
+    pub(crate) fn at_hand() -> Option<Self> {
+        let all = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
+        // One that is not this session's has no foreground that we could ask for.
+        let controls = all && tcgetpgrp(stdin()).is_ok();
+        controls.then(|| Self { own: getpgrp(), modes: tcgetattr(stdin()).ok() })
+    }
+
+    pub(crate) fn foreground(&self, group: Pid) -> Foreground {
+        match tcgetpgrp(stdin()) {
+            Ok(found) if found == self.own => Foreground::Ours,
+            Ok(found) if found == group => Foreground::Theirs,
+            _ => Foreground::Others,
+        }
+    }
+
+    /// Gives the terminal to a group, if it is ours to give. Returns whether it did.
+    pub(crate) fn hand_over(&self, group: Pid) -> bool {
+        self.foreground(group) == Foreground::Ours && tcsetpgrp(stdin(), group).is_ok()
+    }
+
+    /// Takes the terminal back from a group.
+    pub(crate) fn take_back(&self, group: Pid) {
+        if self.foreground(group) == Foreground::Theirs {
+            let _ = tcsetpgrp(stdin(), self.own);
+        }
+    }
+
+    /// Takes the terminal back from a group that was killed and could not tidy up.
+    pub(crate) fn take_back_and_tidy(&self, group: Pid) {
+        let had_it = self.foreground(group) == Foreground::Theirs;
+        self.take_back(group);
+        if let (true, Some(modes)) = (had_it, &self.modes) {
+            let _ = tcsetattr(stdin(), OptionalActions::Drain, modes);
+        }
+    }
+
+    /// Stops our whole group: a script that we are part of stops with us, as it would with the command.
+    pub(crate) fn stop_together(&self) {
+        let _ = kill_process_group(self.own, Signal::STOP);
+    }
+}
+
+/// Stops this process alone, until somebody continues it.
+pub(crate) fn stop_ourselves() {
+    let _ = kill_process(getpid(), Signal::STOP);
+}
+
+/// What to do when the command was stopped by this signal. `asked` says that we were told to stop, too.
+pub(crate) fn after_stop(
+    signal: Signal,
+    foreground: Option<Foreground>,
+    asked: bool,
+    shell: bool,
+) -> AfterStop {
+    let wants_the_terminal = matches!(signal, Signal::TTIN | Signal::TTOU);
+    match foreground {
+        Some(Foreground::Ours) if wants_the_terminal => AfterStop::HandOver,
+        // It asked for the terminal just before it got it.
+        Some(Foreground::Theirs) if wants_the_terminal => AfterStop::Continue,
+        Some(_) if shell => AfterStop::StopToo,
+        // There is nobody who could continue it.
+        Some(_) if signal == Signal::TSTP => AfterStop::Continue,
+        None if asked && shell => AfterStop::StopToo,
+        _ => AfterStop::Tell,
+    }
+}
+
+/// Whether there is a shell above us that continues what it sees stopped: the leader of our session, in another group.
+pub(crate) fn has_shell() -> bool {
+    let leader = getsid(None).and_then(|session| getpgid(Some(session)));
+    leader.is_ok_and(|group| group != getpgrp())
+}
+
+/// Whether what is typed at our terminal reaches our group.
+pub(crate) fn is_in_foreground() -> bool {
+    let terminal = std::fs::File::open("/dev/tty");
+    terminal.is_ok_and(|terminal| tcgetpgrp(terminal) == Ok(getpgrp()))
+}
+
+/// From now on this thread may write to the terminal, and set its foreground, also from the background. Returns the
+/// signal mask as it was.
+pub(crate) fn may_speak_from_the_background() -> SigSet {
+    let before = SigSet::thread_get_mask().unwrap_or_else(|_| SigSet::empty());
+    let mut quiet = SigSet::empty();
+    quiet.add(NixSignal::SIGTTOU);
+    // If this fails, we are stopped when we speak, as every other program would be.
+    let _ = quiet.thread_block();
+    before
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_wants_the_terminal_gets_it_when_it_is_ours_to_give() {
+        for signal in [Signal::TTIN, Signal::TTOU] {
+            let after = |foreground| after_stop(signal, foreground, false, true);
+            assert_eq!(after(Some(Foreground::Ours)), AfterStop::HandOver);
+            assert_eq!(after(Some(Foreground::Theirs)), AfterStop::Continue);
+            assert_eq!(after(Some(Foreground::Others)), AfterStop::StopToo);
+            assert_eq!(after(None), AfterStop::Tell);
+        }
+    }
+
+    #[test]
+    fn who_is_stopped_at_a_terminal_is_not_alone() {
+        for signal in [Signal::TSTP, Signal::STOP] {
+            for foreground in [Foreground::Ours, Foreground::Theirs, Foreground::Others] {
+                assert_eq!(after_stop(signal, Some(foreground), false, true), AfterStop::StopToo);
+            }
+        }
+    }
+
+    #[test]
+    fn without_a_shell_nobody_stops_for_ever() {
+        let after = |signal, asked| after_stop(signal, Some(Foreground::Theirs), asked, false);
+        assert_eq!(after(Signal::TSTP, true), AfterStop::Continue);
+        assert_eq!(after(Signal::STOP, true), AfterStop::Tell);
+        assert_eq!(after_stop(Signal::TSTP, None, true, false), AfterStop::Tell);
+    }
+
+    #[test]
+    fn in_a_pipeline_we_stop_if_we_were_told_to() {
+        assert_eq!(after_stop(Signal::TSTP, None, true, true), AfterStop::StopToo);
+        assert_eq!(after_stop(Signal::TSTP, None, false, true), AfterStop::Tell);
+    }
+}

@@ -1,0 +1,84 @@
+//! The only file with `unsafe` in it: what the compiler cannot check, and why it is right.
+#![allow(unsafe_code, reason = "the standard library has no safe way to do these two things")]
+
+use std::io;
+use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
+use std::os::unix::process::CommandExt;
+use std::process::Command;
+
+use nix::sys::signal::SigSet;
+use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::process::{Pid, getpid, getppid};
+
+use crate::warden::{Order, Target};
+
+/// What a new process does before it becomes the command.
+pub(crate) struct Start {
+    /// Where it names itself to the warden.
+    pub(crate) line: OwnedFd,
+    /// As whom it names itself.
+    pub(crate) target: fn(Pid) -> Target,
+    /// The signal mask that the command is to have.
+    pub(crate) mask: SigSet,
+}
+
+/// Makes a command do this before it begins.
+pub(crate) fn before_exec(command: &mut Command, start: Start) {
+    let fencepost = getpid();
+    let work = move || start.work(fencepost);
+    // SAFETY: between fork and exec, in a process whose other threads are gone, only what is safe in a signal handler
+    // may be called. `Start::work` makes system calls and writes to its own stack; it neither allocates nor locks.
+    unsafe { command.pre_exec(work) };
+}
+
+impl Start {
+    fn work(&self, fencepost: Pid) -> io::Result<()> {
+        die_with_parent()?;
+        if getppid() != Some(fencepost) {
+            // It died before it could be asked to take us with it. Nobody is left to hear of the error.
+            return Err(io::ErrorKind::BrokenPipe.into());
+        }
+        self.mask.thread_set_mask()?;
+        let mut line = [0; Order::MAX];
+        let length = Order::Watch((self.target)(getpid())).encode(&mut line);
+        // A warden that does not hear it is replaced by fencepost, and the next one is told.
+        let _ = send(&self.line, &line[..length]);
+        Ok(())
+    }
+}
+
+/// The second belt: the command's first process is killed when the thread that started it, our main thread, ends.
+#[cfg(target_os = "linux")]
+fn die_with_parent() -> io::Result<()> {
+    Ok(rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn die_with_parent() -> io::Result<()> {
+    Ok(())
+}
+
+/// A closed line must not end the process by a signal.
+#[cfg(target_os = "linux")]
+fn send(line: impl AsFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+    rustix::net::send(line, bytes, rustix::net::SendFlags::NOSIGNAL)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn send(line: impl AsFd, bytes: &[u8]) -> rustix::io::Result<usize> {
+    rustix::io::write(line, bytes)
+}
+
+/// Takes over a descriptor that this process was started with, so that no other process gets it. To be called before
+/// anything else is opened.
+///
+/// # Errors
+/// If there is no such descriptor.
+pub(crate) fn inherited(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: it is only looked at here, and `fcntl` answers with an error if it is not open.
+    let looked_at = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+    let flags = fcntl_getfd(looked_at)?;
+    fcntl_setfd(looked_at, flags | FdFlags::CLOEXEC)?;
+    // SAFETY: it is open, and it is nobody else's: nothing was opened yet, and the first three are not asked for.
+    Ok(unsafe { OwnedFd::from_raw_fd(number) })
+}

@@ -1,0 +1,124 @@
+//! What fencepost tells its warden: a line each, over a socket. No I/O here.
+
+use std::io::Write;
+
+use fencepost::clock::Moment;
+use rustix::process::Pid;
+
+/// Whom to kill.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Target {
+    /// Everybody in this process group.
+    Group(Pid),
+    /// This process alone.
+    Process(Pid),
+}
+
+/// One order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Order {
+    /// This is whom the lock is held for.
+    Watch(Target),
+    /// This is when its lease can end.
+    Until(Moment),
+}
+
+impl Order {
+    /// The longest line.
+    pub(crate) const MAX: usize = 32;
+
+    /// Writes the order's line, and says how long it is. It allocates nothing: a process that has just been forked may
+    /// not.
+    pub(crate) fn encode(self, line: &mut [u8; Self::MAX]) -> usize {
+        let mut rest = line.as_mut_slice();
+        let written = match self {
+            Self::Watch(Target::Group(id)) => writeln!(rest, "group {id}"),
+            Self::Watch(Target::Process(id)) => writeln!(rest, "process {id}"),
+            Self::Until(moment) => writeln!(rest, "until {}", moment.as_nanos()),
+        };
+        let left = rest.len();
+        if written.is_ok() { Self::MAX - left } else { 0 }
+    }
+
+    fn decode(line: &str) -> Option<Self> {
+        let (word, number) = line.split_once(' ')?;
+        let process = || number.parse().ok().and_then(Pid::from_raw);
+        match word {
+            "group" => Some(Self::Watch(Target::Group(process()?))),
+            "process" => Some(Self::Watch(Target::Process(process()?))),
+            "until" => Some(Self::Until(Moment::from_nanos(number.parse().ok()?))),
+            _ => None,
+        }
+    }
+}
+
+/// What the warden has been told so far.
+#[derive(Debug)]
+pub(crate) struct Orders {
+    pub(crate) target: Option<Target>,
+    pub(crate) until: Moment,
+    /// The beginning of a line whose end has not come yet.
+    rest: String,
+}
+
+impl Default for Orders {
+    fn default() -> Self {
+        Self { target: None, until: Moment::NEVER, rest: String::new() }
+    }
+}
+
+impl Orders {
+    /// Hears what has come.
+    pub(crate) fn hear(&mut self, bytes: &[u8]) {
+        self.rest.push_str(&String::from_utf8_lossy(bytes));
+        while let Some((line, rest)) = self.rest.split_once('\n') {
+            match Order::decode(line) {
+                Some(Order::Watch(target)) => self.target = Some(target),
+                Some(Order::Until(until)) => self.until = until,
+                None => {}
+            }
+            self.rest = rest.to_owned();
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn line(order: Order) -> Vec<u8> {
+        let mut line = [0; Order::MAX];
+        let length = order.encode(&mut line);
+        line[..length].to_vec()
+    }
+
+    #[test]
+    fn every_order_is_understood_as_it_was_meant() {
+        let id = Pid::from_raw(i32::MAX).unwrap();
+        let until = Moment::from_nanos(u64::MAX);
+        let mut orders = Orders::default();
+        orders.hear(&line(Order::Watch(Target::Process(id))));
+        assert_eq!(orders.target, Some(Target::Process(id)));
+        orders.hear(&line(Order::Watch(Target::Group(id))));
+        orders.hear(&line(Order::Until(until)));
+        assert_eq!((orders.target, orders.until), (Some(Target::Group(id)), until));
+    }
+
+    #[test]
+    fn a_line_may_come_in_pieces_and_several_at_once() {
+        let mut orders = Orders::default();
+        orders.hear(b"until 1\nunt");
+        assert_eq!(orders.until, Moment::from_nanos(1));
+        orders.hear(b"il 2\nuntil 3");
+        assert_eq!(orders.until, Moment::from_nanos(2));
+        orders.hear(b"4\n");
+        assert_eq!(orders.until, Moment::from_nanos(34));
+    }
+
+    #[test]
+    fn nobody_is_killed_by_a_line_that_makes_no_sense() {
+        let mut orders = Orders::default();
+        orders.hear(b"\ngroup\ngroup -1x\ngroup 0\nkill 7\nuntil -5\n\xff\xfe\n");
+        assert_eq!((orders.target, orders.until), (None, Moment::NEVER));
+    }
+}

@@ -1,0 +1,245 @@
+//! fencepost itself is stopped or killed, and the command under its lock does not outlive the lease.
+
+use std::fs;
+use std::path::Path;
+
+use rustix::process::{Pid, Signal, kill_process, kill_process_group};
+
+use crate::losing::turn_is_free;
+use crate::sandbox::{Running, Sandbox, is_alive, state, until};
+use crate::workers::{Entry, assert_no_overlap, folder, log, next_after, worker};
+
+/// Long enough that a kill that is sent in time is also carried out in time on a busy machine.
+const TTL: &str = "3s";
+
+fn start(sandbox: &Sandbox, name: &str, folder: &Path) -> Running {
+    let args = ["run", "--ttl", TTL, name, "--"].map(str::to_owned);
+    let args: Vec<String> = args.into_iter().chain(worker(folder)).collect();
+    Running::start(&mut sandbox.fencepost(args))
+}
+
+fn pid(id: &str) -> Pid {
+    Pid::from_raw(id.parse().unwrap()).unwrap()
+}
+
+fn children(parent: &str) -> Vec<String> {
+    let children = fs::read_to_string(format!("/proc/{parent}/task/{parent}/children")).unwrap_or_default();
+    children.split_ascii_whitespace().map(str::to_owned).collect()
+}
+
+fn name_of(id: &str) -> String {
+    fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default().trim().to_owned()
+}
+
+/// The processes of a run: its warden, and its command.
+fn warden_and_command(running: &Running) -> (String, String) {
+    let all = children(&running.id().to_string());
+    let (wardens, commands): (Vec<_>, Vec<_>) = all.into_iter().partition(|id| name_of(id) == "fp-warden");
+    assert_eq!((wardens.len(), commands.len()), (1, 1), "{wardens:?} {commands:?}");
+    (wardens[0].clone(), commands[0].clone())
+}
+
+/// Stops a fencepost, but not in the middle of a transaction: SQLite would let nobody else write until it goes on.
+fn stop(sandbox: &Sandbox, running: &Running) {
+    loop {
+        running.send(Signal::STOP);
+        until("it stands still", || state(&running.id().to_string()) == Some('T'));
+        if turn_is_free(sandbox) {
+            return;
+        }
+        running.send(Signal::CONT);
+    }
+}
+
+/// Ten locks at a time, and on each of them ten holders in turn are stopped: a hundred times somebody else enters while
+/// the fencepost of the holder before stands still.
+#[test]
+fn while_fencepost_is_stopped_the_warden_keeps_the_deadline() {
+    let sandbox = Sandbox::new();
+    std::thread::scope(|scope| {
+        for lock in 0..10 {
+            let sandbox = &sandbox;
+            scope.spawn(move || stop_ten_holders(sandbox, &format!("lock-{lock}"), lock));
+        }
+    });
+}
+
+fn stop_ten_holders(sandbox: &Sandbox, name: &str, seed: usize) {
+    let folder = folder(sandbox, name);
+    let mut holder = start(sandbox, name, &folder);
+    let mut token = next_after(&folder, 0, 1);
+    for round in 0..10 {
+        let mut next = start(sandbox, name, &folder);
+        sandbox.until_waiting(name, 1);
+        // At another point between two renewals each time.
+        until("it has worked for a while", || {
+            log(&folder).iter().filter(|entry| entry.token == token).count() > (seed * 7 + round * 31) % 200
+        });
+        let (_, command) = warden_and_command(&holder);
+        stop(sandbox, &holder);
+        token = next_after(&folder, token, 1);
+        assert!(!is_alive(&command), "it outlived its lock");
+        holder.send(Signal::CONT);
+        holder.expect(76);
+        std::mem::swap(&mut holder, &mut next);
+    }
+    let log = log(&folder);
+    assert_no_overlap(&log);
+    assert!(log.iter().all(|entry| entry.passed), "the fence had nothing to do");
+    holder.send(Signal::TERM);
+    holder.expect(128 + 15);
+}
+
+/// `consul lock` #2022: the shell dies, the real worker lives.
+#[test]
+fn when_fencepost_is_killed_a_grandchild_is_gone_before_the_next_enters() {
+    let sandbox = Sandbox::new();
+    let folder = folder(&sandbox, "log");
+    let work = worker(&folder).join(" ");
+    let script = format!("{work} & echo $! > worker; wait");
+    let mut holder = sandbox.start(&["run", "--ttl", TTL, "a", "-c", &script]);
+    let worker = sandbox.line("worker");
+    let token = next_after(&folder, 0, 5);
+    let (warden, command) = warden_and_command(&holder);
+    let mut next = start(&sandbox, "a", &folder);
+    sandbox.until_waiting("a", 1);
+    holder.send(Signal::KILL);
+    holder.wait();
+    until("all of them are gone", || [&warden, &command, &worker].iter().all(|id| !is_alive(id)));
+    next_after(&folder, token, 5);
+    assert_no_overlap(&log(&folder));
+    next.send(Signal::TERM);
+    next.expect(128 + 15);
+}
+
+/// A virtual machine that is paused, or a laptop that sleeps: nobody is there to keep the deadline. The overlap is
+/// measured, and an effect whose resource checks the token is not applied by the one who comes too late.
+#[test]
+fn when_everything_is_stopped_the_fence_keeps_the_late_one_out() {
+    let sandbox = Sandbox::new();
+    let folder = folder(&sandbox, "log");
+    let mut holder = start(&sandbox, "a", &folder);
+    let late = next_after(&folder, 0, 5);
+    let (warden, command) = warden_and_command(&holder);
+    let mut next = start(&sandbox, "a", &folder);
+    sandbox.until_waiting("a", 1);
+    for id in [&holder.id().to_string(), &warden, &command] {
+        kill_process(pid(id), Signal::STOP).unwrap();
+        until("it stands still", || state(id) == Some('T'));
+    }
+    let token = next_after(&folder, late, 5);
+    // The command first: it has the whole machine to itself until the others are awake.
+    kill_process_group(pid(&command), Signal::CONT).unwrap();
+    let came_late = |entry: &&Entry| entry.token == late && !entry.passed;
+    until("it comes too late", || log(&folder).iter().filter(came_late).count() >= 5);
+    kill_process(pid(&warden), Signal::CONT).unwrap();
+    until("the warden has killed it", || !is_alive(&command));
+    holder.send(Signal::CONT);
+    holder.expect(76);
+
+    let log = log(&folder);
+    let entered = log.iter().find(|entry| entry.token == token).unwrap().nanos;
+    let last = log.iter().rfind(|entry| entry.token == late).unwrap().nanos;
+    println!("overlap of the commands: {} ms", last.saturating_sub(entered) / 1_000_000);
+    let after = log.iter().filter(|entry| entry.token == late && entry.nanos > entered);
+    println!("effects that the fence refused: {}", after.clone().count());
+    assert!(after.clone().all(|entry| !entry.passed), "the fence let a late one through");
+    next.send(Signal::TERM);
+    next.expect(128 + 15);
+}
+
+#[test]
+fn a_warden_that_was_killed_is_replaced() {
+    let sandbox = Sandbox::new();
+    let folder = folder(&sandbox, "log");
+    let mut holder = start(&sandbox, "a", &folder);
+    let token = next_after(&folder, 0, 1);
+    let (warden, command) = warden_and_command(&holder);
+    kill_process(pid(&warden), Signal::KILL).unwrap();
+    until("another one is on duty", || holder.said().contains("another one is on duty"));
+    until("it has its name", || {
+        children(&holder.id().to_string()).iter().any(|id| name_of(id) == "fp-warden")
+    });
+    assert_ne!(warden_and_command(&holder).0, warden);
+    let mut next = start(&sandbox, "a", &folder);
+    sandbox.until_waiting("a", 1);
+    stop(&sandbox, &holder);
+    next_after(&folder, token, 1);
+    assert!(!is_alive(&command));
+    assert_no_overlap(&log(&folder));
+    holder.send(Signal::CONT);
+    holder.expect(76);
+    next.send(Signal::TERM);
+    next.expect(128 + 15);
+}
+
+/// The second belt: the kernel itself ends the command's first process with fencepost.
+#[test]
+fn if_the_warden_cannot_act_the_command_still_ends_with_fencepost() {
+    let sandbox = Sandbox::new();
+    let mut holder =
+        sandbox.start(&["run", "a", "-c", "echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done"]);
+    let command = sandbox.line("ready");
+    let (warden, _) = warden_and_command(&holder);
+    kill_process(pid(&warden), Signal::STOP).unwrap();
+    until("it stands still", || state(&warden) == Some('T'));
+    holder.send(Signal::KILL);
+    holder.wait();
+    until("the command has ended", || !is_alive(&command));
+    assert_eq!(state(&warden), Some('T'), "it was not the warden");
+    kill_process(pid(&warden), Signal::CONT).unwrap();
+    until("the warden has ended", || !is_alive(&warden));
+}
+
+/// A service manager that stops a service tells every process of it; the command is to have its grace all the same.
+#[test]
+fn a_warden_does_not_mind_signals_that_are_meant_for_others() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("a", &[]);
+    let (warden, _) = warden_and_command(&holder);
+    for signal in [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::TSTP] {
+        kill_process(pid(&warden), signal).unwrap();
+    }
+    let command = fs::read(format!("/proc/{warden}/cmdline")).unwrap();
+    assert!(
+        !String::from_utf8_lossy(&command).contains("fencepost"),
+        "whoever kills by name must not find it"
+    );
+    sandbox.let_go();
+    holder.expect(0);
+    assert_eq!(holder.said(), "", "nobody had to be replaced");
+    assert!(!is_alive(&warden));
+}
+
+/// A warden that was stopped hears everything that was said meanwhile before it judges.
+#[test]
+fn a_warden_that_was_stopped_kills_nobody_when_it_goes_on() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("a", &["--ttl", "1s", "--status-file", "events"]);
+    let (warden, command) = warden_and_command(&holder);
+    kill_process(pid(&warden), Signal::STOP).unwrap();
+    let renewals = || sandbox.read("events").matches("\"renewed\"").count();
+    let before = renewals();
+    until("the lease it knows of is long over", || renewals() > before + 6);
+    kill_process(pid(&warden), Signal::CONT).unwrap();
+    let before = renewals();
+    until("it is renewed again", || renewals() > before + 2);
+    assert!(is_alive(&command) && is_alive(&warden));
+    sandbox.let_go();
+    holder.expect(0);
+}
+
+/// What is promised about a process that leaves the command's group: nothing. It goes on, and keeps nobody waiting.
+#[test]
+fn who_leaves_the_group_is_on_its_own() {
+    let sandbox = Sandbox::new();
+    let script = "exec >/dev/null 2>&1; setsid sh -c 'echo $$ > daemon; while [ -e go-on ]; do sleep 0.02; done' & \
+                  until [ -s daemon ]; do sleep 0.01; done; exit 3";
+    sandbox.write("go-on", "");
+    sandbox.run(&["run", "a", "-c", script]).expect(3);
+    let daemon = sandbox.line("daemon");
+    assert!(is_alive(&daemon));
+    sandbox.assert_free("a");
+    fs::remove_file(sandbox.path("go-on")).unwrap();
+    until("it ends", || !is_alive(&daemon));
+}
