@@ -35,6 +35,8 @@ pub(crate) enum Command {
     Run(Box<Run>),
     List(List),
     Show(Show),
+    Watch(Watch),
+    Break(Break),
 }
 
 /// Hold the lock NAME while a command runs
@@ -270,6 +272,42 @@ pub(crate) struct Show {
     pub(crate) storage: Storage,
 }
 
+/// Print a line of JSON for everything that changes: who holds a lock, who no longer does, how many wait
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = include_str!("help/watch.txt"))]
+pub(crate) struct Watch {
+    /// Only names that begin with this
+    #[arg(default_value = "", hide_default_value = true)]
+    pub(crate) prefix: String,
+
+    /// From one look to the next, 100ms at least
+    #[arg(long, value_name = "DUR", value_parser = pace, default_value = "1s")]
+    pub(crate) every: Duration,
+
+    #[command(flatten)]
+    pub(crate) storage: Storage,
+}
+
+/// Take the lock NAME away from its holder
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = include_str!("help/break.txt"))]
+pub(crate) struct Break {
+    /// The lock
+    #[arg(value_parser = |name: &str| LockName::new(name))]
+    pub(crate) name: LockName,
+
+    /// The holder to break, as `fencepost show` says it; required if there are several
+    #[arg(long, value_name = "N")]
+    pub(crate) token: Option<u64>,
+
+    /// Do not ask
+    #[arg(short, long)]
+    pub(crate) yes: bool,
+
+    #[command(flatten)]
+    pub(crate) storage: Storage,
+}
+
 /// Reads the command line; says what is wrong with it, or the help that was asked for.
 pub(crate) fn parse() -> Result<Args, Exit> {
     Args::try_parse().map_err(|error| {
@@ -281,6 +319,13 @@ pub(crate) fn parse() -> Result<Args, Exit> {
         output::help(&text);
         Exit::Done
     })
+}
+
+fn pace(text: &str) -> Result<Duration, String> {
+    match durations::parse(text) {
+        Ok(every) if every < Duration::from_millis(100) => Err("it is less than 100ms".into()),
+        other => other.map_err(|malformed| malformed.to_string()),
+    }
 }
 
 fn key_and_value(text: &str) -> Result<(String, String), &'static str> {

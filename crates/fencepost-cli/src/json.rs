@@ -1,10 +1,15 @@
-//! The JSON form of a lock, for programs. Names are stable; new ones may be added.
+//! The JSON form of locks and of their changes, for programs. Names are stable; new ones may be added.
+
+mod change;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
 use fencepost::{Cell, HolderState, LockState, Mode, Scope, WaiterState};
 use serde::Serialize;
+
+pub(crate) use self::change::Change;
+use crate::words::is_hostile;
 
 /// A lock as `list --json` and `show --json` print it.
 #[derive(Serialize)]
@@ -95,6 +100,15 @@ impl<'a> From<&'a Cell> for CellText<'a> {
     }
 }
 
+/// One value on one line. What a terminal would act on is escaped, also where JSON does not ask for it: it can only stand
+/// inside of strings.
+pub(crate) fn line(value: &impl Serialize) -> String {
+    let escaped = |c: char| {
+        if is_hostile(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() }
+    };
+    serde_json::to_string(value).unwrap_or_default().chars().map(escaped).collect()
+}
+
 fn mode(mode: Mode) -> (&'static str, Option<u32>) {
     match mode {
         Mode::Exclusive => ("exclusive", None),
@@ -112,6 +126,14 @@ mod tests {
     use fencepost::{FencingToken, LockName};
 
     use super::*;
+
+    #[test]
+    fn a_value_is_one_line_that_does_nothing_to_a_terminal() {
+        let text = "a\n\u{1b}[2J\u{9b}\u{7f}\u{202e}é";
+        let line = line(&text);
+        assert_eq!(line, r#""a\n\u001b[2J\u009b\u007f\u202eé""#);
+        assert_eq!(serde_json::from_str::<String>(&line).unwrap(), text);
+    }
 
     #[test]
     fn tokens_are_numbers_and_the_shape_is_stable() {

@@ -7,6 +7,7 @@ mod durations;
 mod environment;
 mod exit;
 mod json;
+mod lines;
 mod nesting;
 mod output;
 mod signals;

@@ -5,6 +5,7 @@ use std::fmt::Display;
 use std::io::{self, Write};
 
 use fencepost::Error;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::words::plain;
 
@@ -69,6 +70,11 @@ pub(crate) fn remark(text: impl Display) {
     say(&format!("{text}\n"));
 }
 
+/// A question, whose answer is typed behind it.
+pub(crate) fn question(text: impl Display) {
+    say(&format!("{} ", plain(&text.to_string())));
+}
+
 /// What is wrong with the command line, or the help for one that is empty.
 pub(crate) fn usage(text: &str) {
     let prefix = if text.starts_with("error:") { "fencepost: " } else { "" };
@@ -88,7 +94,16 @@ pub(crate) fn results(text: impl Display) -> io::Result<()> {
     stdout.flush()
 }
 
-fn report(error: &Error) -> String {
+/// Whether the reader of our results has gone: nothing needs to be written to find out.
+pub(crate) fn nobody_reads() -> bool {
+    let stdout = io::stdout();
+    let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
+    let gone = PollFlags::ERR | PollFlags::HUP;
+    poll(&mut watched, Some(&Timespec::default())).is_ok_and(|_| watched[0].revents().intersects(gone))
+}
+
+/// An error with its causes, on one line.
+pub(crate) fn in_full(error: &Error) -> String {
     let mut text = error.to_string();
     let mut cause = error.source();
     while let Some(found) = cause {
@@ -99,8 +114,12 @@ fn report(error: &Error) -> String {
         }
         cause = found.source();
     }
+    text
+}
+
+fn report(error: &Error) -> String {
     let hint = error.hint().map(|hint| format!("hint: {}\n", plain(hint)));
-    format!("fencepost: error: {}\n{}", plain(&text), hint.unwrap_or_default())
+    format!("fencepost: error: {}\n{}", plain(&in_full(error)), hint.unwrap_or_default())
 }
 
 /// One write per message, so that those of several processes do not mix. Nobody to hear it is no reason to fail.

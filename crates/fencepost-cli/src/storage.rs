@@ -14,8 +14,19 @@ const DEFAULT_URL: &str = "sqlite:";
 
 /// Connects to the storage that the flag, the environment or the default names.
 pub(crate) async fn connect(flag: Option<&str>) -> Result<Client> {
-    let url = choose(flag, |name| std::env::var(name).ok(), |path| fs::read_to_string(path))?;
-    let client = fencepost::connect(url).await?;
+    checked(fencepost::connect(chosen(flag)?).await?).await
+}
+
+/// The same for commands that only look: they make no storage where none is.
+pub(crate) async fn connect_existing(flag: Option<&str>) -> Result<Client> {
+    checked(fencepost::connect_existing(chosen(flag)?).await?).await
+}
+
+fn chosen(flag: Option<&str>) -> Result<String> {
+    choose(flag, |name| std::env::var(name).ok(), |path| fs::read_to_string(path))
+}
+
+async fn checked(client: Client) -> Result<Client> {
     if is_set(std::env::var(REQUIRE_SHARED).ok()) && client.info().scope != Scope::Fleet {
         client.close().await;
         return Err(not_shared(&client));

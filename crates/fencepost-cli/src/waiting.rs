@@ -1,5 +1,6 @@
 //! Taking the lock: waiting in line, saying for whom, and leaving the line when a signal comes.
 
+use std::future::pending;
 use std::io;
 use std::pin::pin;
 use std::time::Duration;
@@ -60,7 +61,9 @@ impl Waiter<'_> {
         signals: &mut Signals,
     ) -> Result<Attempt> {
         let attempt = pin!(attempt(lock, patience));
-        let talk = pin!(self.talk());
+        // Whoever does not wait has nothing to say about it.
+        let talk =
+            pin!(async { if patience == Patience::InLine { self.talk().await } else { pending().await } });
         let outcome = tokio::select! {
             biased;
             signal = signals.next() => return Ok(Attempt::Signalled(signal)),
@@ -74,7 +77,7 @@ impl Waiter<'_> {
     async fn talk(&self) -> std::convert::Infallible {
         // Without a timer there is nothing to say and the lock can still be had.
         let _ = self.try_to_talk().await;
-        std::future::pending().await
+        pending().await
     }
 
     async fn try_to_talk(&self) -> io::Result<()> {

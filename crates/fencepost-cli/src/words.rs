@@ -25,11 +25,15 @@ pub(crate) fn mode(mode: Mode) -> String {
     }
 }
 
+/// Whether a character could do something to a terminal, or turn the text round.
+pub(crate) fn is_hostile(c: char) -> bool {
+    c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}')
+}
+
 /// Makes a text that somebody else wrote safe for a terminal.
 pub(crate) fn plain(text: &str) -> String {
-    let hostile = |c: char| c.is_control() || matches!(c, '\u{202a}'..='\u{202e}' | '\u{2066}'..='\u{2069}');
     let escape = |c: char| {
-        if hostile(c) { c.escape_default().to_string() } else { c.to_string() }
+        if is_hostile(c) { c.escape_default().to_string() } else { c.to_string() }
     };
     text.chars().map(escape).collect()
 }

@@ -14,6 +14,7 @@ use crate::handle::{Command, Handle, closed};
 use crate::lock::Lock;
 use crate::name::LockName;
 use crate::token::FencingToken;
+use crate::watch::Watch;
 
 /// A client of one storage. Cheap to clone; all clones share one thread that does the I/O.
 ///
@@ -102,6 +103,15 @@ impl Client {
         let (answer, locks) = oneshot::channel();
         self.handle.submit(Command::List { prefix: prefix.into(), page, answer })?;
         locks.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Watches the locks whose names begin with `prefix`; see [`Watch`] for what it tells and what it merges.
+    pub fn watch(&self, prefix: impl Into<Arc<str>>) -> Watch {
+        Watch::new(self.handle.clone(), prefix.into())
+    }
+
+    pub(crate) fn handle(&self) -> &Arc<Handle> {
+        &self.handle
     }
 
     /// Takes the lock from the holder with this token, whoever it is. The holder learns of it; what it has under way

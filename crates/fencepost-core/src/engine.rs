@@ -158,7 +158,7 @@ impl Engine {
             }
             Command::Release { owner, told } => self.release(owner, told, now),
             // Whoever asks is told that the client is closed when the answer is dropped.
-            Command::Call { .. } | Command::Inspect { .. } | Command::List { .. }
+            Command::Call { .. } | Command::Inspect { .. } | Command::List { .. } | Command::Alarm { .. }
                 if self.closing.is_some() => {}
             Command::Call { op, answer } => self.flights.push(op, Tag::Call(answer)),
             Command::Inspect { name, answer } => {
@@ -172,6 +172,9 @@ impl Engine {
                 self.questions.push(Box::pin(async move {
                     let _ = answer.send(backend.list(&prefix, page).await);
                 }));
+            }
+            Command::Alarm { at, ring } => {
+                self.questions.push(Box::pin(ring_at(self.clock.clone(), at, ring)));
             }
             Command::Close(done) => {
                 self.begin_closing(now);
@@ -426,4 +429,14 @@ async fn next_wakeup(wakeups: &mut Fuse<BoxStream<'static, Wakeup>>) -> Wakeup {
         Some(wakeup) => wakeup,
         None => std::future::pending().await,
     }
+}
+
+/// Rings at this time, unless nobody listens any more.
+async fn ring_at(clock: Clock, at: Moment, mut ring: oneshot::Sender<Result<()>>) {
+    let slept = tokio::select! {
+        slept = clock.sleep_until(at) => slept,
+        () = ring.closed() => return,
+    };
+    let failed = |error| Error::new(ErrorKind::Storage, "could not set a timer").with_source(error);
+    let _ = ring.send(slept.map_err(failed));
 }

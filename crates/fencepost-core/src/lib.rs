@@ -26,6 +26,7 @@ mod name;
 pub mod releasing;
 mod token;
 pub mod waiting;
+mod watch;
 
 pub use backend::{
     Backend, BackendInfo, Cell, HolderState, Keep, ListPage, LockState, Page, Scope, WaiterState,
@@ -37,3 +38,5 @@ pub use guard::Guard;
 pub use lock::Lock;
 pub use name::LockName;
 pub use token::{FencingToken, Owner, StorageId};
+pub use watch::Watch;
+pub use watch::changes::Change;

@@ -6,8 +6,15 @@ use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::error::io_error;
 
+/// What to do about a database that is not there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum IfMissing {
+    Make,
+    Refuse,
+}
+
 /// The file that `sqlite:REST` names; the user's own if nothing is named.
-pub(crate) fn path_of(rest: &str) -> Result<PathBuf> {
+pub(crate) fn path_of(rest: &str, if_missing: IfMissing) -> Result<PathBuf> {
     let (path, options) = rest.split_once('?').unwrap_or((rest, ""));
     if !options.is_empty() {
         return Err(Error::new(ErrorKind::BadConfig, "sqlite: has no options")
@@ -16,13 +23,13 @@ pub(crate) fn path_of(rest: &str) -> Result<PathBuf> {
     match path.strip_prefix("//").unwrap_or(path) {
         ":memory:" => Err(Error::new(ErrorKind::BadConfig, "sqlite: keeps locks in a file, not in memory")
             .with_hint("use memory: for locks within this process")),
-        "" => default_path(|name| std::env::var_os(name).map(PathBuf::from)),
+        "" => default_path(|name| std::env::var_os(name).map(PathBuf::from), if_missing),
         path => Ok(PathBuf::from(path)),
     }
 }
 
 /// `fencepost/locks.db` in the user's state folder.
-fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
+fn default_path(variable: impl Fn(&str) -> Option<PathBuf>, if_missing: IfMissing) -> Result<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
     let state = variable("XDG_STATE_HOME").filter(absolute);
     let home = || variable("HOME").filter(absolute).map(|home| home.join(".local/state"));
@@ -31,7 +38,9 @@ fn default_path(variable: impl Fn(&str) -> Option<PathBuf>) -> Result<PathBuf> {
             .with_hint("name a file: sqlite:/var/lib/jobs/locks.db")
     })?;
     let folder = folder.join("fencepost");
-    make_private_folder(&folder)?;
+    if if_missing == IfMissing::Make {
+        make_private_folder(&folder)?;
+    }
     Ok(folder.join("locks.db"))
 }
 
@@ -92,27 +101,31 @@ mod tests {
         for (rest, path) in
             [("a.db", "a.db"), ("/a b/c.db", "/a b/c.db"), ("///a.db", "/a.db"), ("//a.db", "a.db")]
         {
-            assert_eq!(path_of(rest).unwrap(), Path::new(path), "{rest}");
+            assert_eq!(path_of(rest, IfMissing::Make).unwrap(), Path::new(path), "{rest}");
         }
-        assert_eq!(path_of("a.db?mode=memory").unwrap_err().kind(), ErrorKind::BadConfig);
+        assert_eq!(path_of("a.db?mode=memory", IfMissing::Make).unwrap_err().kind(), ErrorKind::BadConfig);
     }
 
     #[test]
     fn the_default_needs_an_absolute_folder() {
-        let nothing = default_path(|_| None).unwrap_err();
+        let nothing = default_path(|_| None, IfMissing::Make).unwrap_err();
         assert_eq!(nothing.kind(), ErrorKind::BadConfig);
         assert!(nothing.hint().unwrap().contains("sqlite:/"));
-        let relative = default_path(|_| Some("relative".into())).unwrap_err();
+        let relative = default_path(|_| Some("relative".into()), IfMissing::Make).unwrap_err();
         assert_eq!(relative.kind(), ErrorKind::BadConfig);
     }
 
     #[test]
     fn the_state_folder_goes_before_home() {
         let state = tempfile::tempdir().unwrap();
-        let found = default_path(|name| match name {
-            "XDG_STATE_HOME" => Some(state.path().into()),
-            _ => Some("/nowhere".into()),
-        });
-        assert_eq!(found.unwrap(), state.path().join("fencepost/locks.db"));
+        let folder = state.path().join("fencepost");
+        for (if_missing, is_made) in [(IfMissing::Refuse, false), (IfMissing::Make, true)] {
+            let variable = |name: &str| match name {
+                "XDG_STATE_HOME" => Some(state.path().into()),
+                _ => Some("/nowhere".into()),
+            };
+            assert_eq!(default_path(variable, if_missing).unwrap(), folder.join("locks.db"));
+            assert_eq!(folder.exists(), is_made, "{if_missing:?}");
+        }
     }
 }

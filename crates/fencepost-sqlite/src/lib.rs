@@ -24,6 +24,8 @@ use std::sync::Arc;
 use fencepost_core::backend::Backend;
 use fencepost_core::{Client, Result};
 
+use crate::config::IfMissing;
+
 /// Connects to the database that `sqlite:REST` names: the user's own if `rest` is empty.
 ///
 /// # Errors
@@ -32,8 +34,21 @@ use fencepost_core::{Client, Result};
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect(rest: &str) -> Result<Client> {
-    let path = config::path_of(rest)?;
+    let path = config::path_of(rest, IfMissing::Make)?;
     Client::connect_with(async move { open(&path) }).await
+}
+
+/// Connects to a database that is there already: for those who only look.
+///
+/// # Errors
+/// [`ErrorKind::BadConfig`](fencepost_core::ErrorKind::BadConfig) if there is no such file, and those of [`connect`].
+///
+/// # Cancel safety
+/// If the future is dropped, no connection remains.
+pub async fn connect_existing(rest: &str) -> Result<Client> {
+    let path = config::path_of(rest, IfMissing::Refuse)?;
+    let connect = async move { Ok(Arc::new(open::open(&path, IfMissing::Refuse)?) as Arc<dyn Backend>) };
+    Client::connect_with(connect).await
 }
 
 /// Opens a database as the backend of one client. Must be called inside the runtime in which it will be used.
@@ -44,5 +59,5 @@ pub async fn connect(rest: &str) -> Result<Client> {
 /// # Panics
 /// Outside a tokio runtime.
 pub fn open(path: &Path) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(open::open(path)?))
+    Ok(Arc::new(open::open(path, IfMissing::Make)?))
 }

@@ -15,7 +15,7 @@ use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 
 use crate::backend::{Ears, SqliteBackend};
-use crate::config::{check_file_system, make_private_folder};
+use crate::config::{IfMissing, check_file_system, make_private_folder};
 use crate::error::{io_error, sqlite_error};
 use crate::host_clock::{boot_id, clock_id};
 use crate::identity::FileIdentity;
@@ -29,10 +29,13 @@ use crate::writer::{RESERVE, Writer};
 const FOREIGN_WRITERS: Duration = Duration::from_secs(24 * 3600);
 
 /// Opens the database and starts its writer. Must be called inside the client's runtime.
-pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
+pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> {
+    if if_missing == IfMissing::Refuse {
+        check_exists(path)?;
+    }
     let path = locate(path)?;
     let boot_id = boot_id();
-    let statements = Statements::new(connect(&path)?, &path, clock_id(boot_id));
+    let statements = Statements::new(connect(&path, if_missing)?, &path, clock_id(boot_id));
     let beside = beside(&path);
     let is_first = !beside.exists();
     make_private_folder(&beside)?;
@@ -73,6 +76,21 @@ pub(crate) fn open(path: &Path) -> Result<SqliteBackend> {
     thread.spawn(move || writer.run(&jobs)).map_err(failed)?;
     let ears = Mutex::new(Some(Ears { own: heard, socket }));
     Ok(SqliteBackend { path, storage_id, client, inbox, sockets, ears })
+}
+
+/// Who only looks must not make a database where none is: an empty one would say that nothing is locked.
+fn check_exists(path: &Path) -> Result<()> {
+    match path.metadata() {
+        Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::new(
+            ErrorKind::BadConfig,
+            format!("there is no database {}", path.display()),
+        )
+        .with_hint(
+            "check the path; if it is right, nobody has taken a lock there yet: the first to do so makes it",
+        )),
+        // Whatever else is wrong with it is found on the way.
+        _ => Ok(()),
+    }
 }
 
 /// The absolute path; refuses what cannot be a database of ours.
@@ -157,12 +175,14 @@ fn check_owner(beside: &Path) -> Result<()> {
     ))
 }
 
-fn connect(path: &Path) -> Result<Connection> {
+fn connect(path: &Path, if_missing: IfMissing) -> Result<Connection> {
     /// Closing a file drops all locks this process has on it, also those of another connection, so that nobody may make
     /// the file while somebody else opens it.
     static OPENING: Mutex<()> = Mutex::new(());
     let _alone = OPENING.lock().unwrap_or_else(PoisonError::into_inner);
-    make_private_file(path)?;
+    if if_missing == IfMissing::Make {
+        make_private_file(path)?;
+    }
     let open = || {
         let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
         let connection = Connection::open_with_flags(path, flags)?;

@@ -20,18 +20,38 @@ const SCHEMES: [(&str, &str); 2] = [("memory", "memory"), ("sqlite", "sqlite")];
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect(url: impl AsRef<str>) -> Result<Client> {
-    let url = url.as_ref();
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
-            .with_hint("a URL looks like sqlite:/var/lib/jobs.db"));
-    };
-    match (scheme, rest) {
+    match parts(url.as_ref())? {
         #[cfg(feature = "memory")]
         ("memory", rest) => memory(rest),
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::connect(rest).await,
-        _ => Err(not_built_in(scheme)),
+        (scheme, _) => Err(not_built_in(scheme)),
     }
+}
+
+/// Connects like [`connect`], but makes nothing: for programs that only look. A mistyped path is an error, and not an
+/// empty storage that says that nothing is locked.
+///
+/// # Errors
+/// [`ErrorKind::BadConfig`] if there is no such storage yet, and those of [`connect`].
+///
+/// # Cancel safety
+/// If the future is dropped, no connection remains.
+pub async fn connect_existing(url: impl AsRef<str>) -> Result<Client> {
+    match parts(url.as_ref())? {
+        #[cfg(feature = "sqlite")]
+        ("sqlite", rest) => fencepost_sqlite::connect_existing(rest).await,
+        // The others make nothing that would stay.
+        _ => connect(url).await,
+    }
+}
+
+/// The scheme, and what stands behind it.
+fn parts(url: &str) -> Result<(&str, &str)> {
+    url.split_once(':').ok_or_else(|| {
+        Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
+            .with_hint("a URL looks like sqlite:/var/lib/jobs.db")
+    })
 }
 
 /// One storage per name, for the life of the process.

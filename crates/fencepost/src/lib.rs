@@ -21,6 +21,8 @@
 //! * First come, first served, and the next in line is woken, not polling.
 //! * [`Guard::token`] only ever grows: the resource that checks it is safe even from a holder that was stopped.
 //!
+//! Programs without async use [`blocking`]: the same words, and every call returns when it is done.
+//!
 //! # Features
 //! | feature | URL | scope |
 //! |---|---|---|
@@ -28,12 +30,13 @@
 //! | `sqlite` | `sqlite:`, `sqlite:PATH` | the processes of one host |
 //! | `full` | all of them | |
 
+pub mod blocking;
 mod connect;
 
-pub use connect::connect;
+pub use connect::{connect, connect_existing};
 pub use fencepost_core::{
-    Cell, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage, Lock, LockName,
-    LockState, LostReason, Mode, Page, Result, Scope, StorageId, WaiterState, clock,
+    Cell, Change, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage, Lock, LockName,
+    LockState, LostReason, Mode, Page, Result, Scope, StorageId, WaiterState, Watch, clock,
 };
 
 /// The storage in memory, with scripted faults and a clock that tests can move.

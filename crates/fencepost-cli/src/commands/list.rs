@@ -14,7 +14,7 @@ const PAGE: usize = 500;
 const TITLES: [&str; 7] = ["NAME", "MODE", "HOLDER", "TOKEN", "HELD FOR", "TTL LEFT", "WAITING"];
 
 pub(crate) async fn list(args: &List) -> Result<Exit> {
-    let client = storage::connect(args.storage.url.as_deref()).await?;
+    let client = storage::connect_existing(args.storage.url.as_deref()).await?;
     let locks = everything(&client, &args.prefix).await?;
     let outcome = if args.json {
         output::results(as_json(&locks, &client))
@@ -44,8 +44,7 @@ async fn everything(client: &Client, prefix: &str) -> Result<Vec<LockState>> {
 
 fn as_json(locks: &[LockState], client: &Client) -> String {
     let scope = client.info().scope;
-    let lines = locks.iter().map(|state| serde_json::to_string(&json::Lock::new(state, scope)));
-    let lines: Vec<String> = lines.map(Result::unwrap_or_default).collect();
+    let lines: Vec<String> = locks.iter().map(|state| json::line(&json::Lock::new(state, scope))).collect();
     if lines.is_empty() { "[]\n".into() } else { format!("[\n{}\n]\n", lines.join(",\n")) }
 }
 

@@ -1,8 +1,10 @@
 //! The commands, a file each.
 
+mod breaking;
 mod list;
 mod run;
 mod show;
+mod watch;
 
 use fencepost::{Client, Error, ErrorKind, Result};
 
@@ -14,12 +16,14 @@ use crate::output::{self, Level, Output};
 pub(crate) fn dispatch(args: Args) -> Exit {
     let level = match &args.command {
         Command::Run(run) => run.speech.level(),
-        Command::List(_) | Command::Show(_) => Level::Normal,
+        Command::List(_) | Command::Show(_) | Command::Watch(_) | Command::Break(_) => Level::Normal,
     };
     let outcome = match args.command {
         Command::Run(args) => run::run(&args, Output::new(level)),
         Command::List(args) => on_this_thread(list::list(&args)),
         Command::Show(args) => on_this_thread(show::show(&args)),
+        Command::Watch(args) => on_this_thread(watch::watch(&args, Output::new(level))),
+        Command::Break(args) => on_this_thread(breaking::break_lock(&args)),
     };
     outcome.unwrap_or_else(|error| {
         output::error(&error);

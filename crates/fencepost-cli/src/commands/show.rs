@@ -18,10 +18,10 @@ use crate::{json, storage};
 const CELL_TEXT: usize = 200;
 
 pub(crate) async fn show(args: &Show) -> Result<Exit> {
-    let client = storage::connect(args.storage.url.as_deref()).await?;
+    let client = storage::connect_existing(args.storage.url.as_deref()).await?;
     let state = client.inspect(&args.name).await?;
     let text = if args.json {
-        serde_json::to_string(&json::Lock::new(&state, client.info().scope)).unwrap_or_default() + "\n"
+        json::line(&json::Lock::new(&state, client.info().scope)) + "\n"
     } else {
         describe(&state, &reach(&client))
     };
@@ -29,7 +29,8 @@ pub(crate) async fn show(args: &Show) -> Result<Exit> {
     printed(output::results(text))
 }
 
-fn describe(state: &LockState, reach: &str) -> String {
+/// The card of a lock: everything that is known about it.
+pub(super) fn describe(state: &LockState, reach: &str) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
     let _ = write(&mut text, state, reach);

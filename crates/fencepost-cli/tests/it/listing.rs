@@ -65,6 +65,7 @@ impl CloneTimes for Value {
 #[test]
 fn nothing_is_listed_when_nothing_is_held() {
     let sandbox = Sandbox::new();
+    sandbox.run(&["run", "a", "true"]).expect(0);
     let ran = sandbox.run(&["list"]).expect(0);
     assert_eq!(ran.stdout(), "");
     assert!(ran.stderr().ends_with("no locks\n"), "{}", ran.stderr());
@@ -72,6 +73,21 @@ fn nothing_is_listed_when_nothing_is_held() {
     let shown = sandbox.run(&["show", "a"]).expect(0).stdout();
     assert!(shown.contains("held by:  nobody"), "{shown}");
     assert_eq!(json(&sandbox, &["show", "a", "--json"])["holders"], Value::Array(Vec::new()));
+}
+
+#[test]
+fn who_only_looks_makes_no_database() {
+    let sandbox = Sandbox::new();
+    for args in [["list"].as_slice(), &["show", "a"], &["watch"], &["break", "a", "--yes"]] {
+        let ran = sandbox.run(args).expect(125);
+        let told = format!("there is no database {}", sandbox.path("locks.db").display());
+        assert!(
+            ran.stderr().contains(&told) && ran.stderr().contains("hint: check the path"),
+            "{}",
+            ran.stderr()
+        );
+    }
+    assert_eq!(std::fs::read_dir(sandbox.path(".")).unwrap().count(), 0);
 }
 
 #[test]
@@ -119,6 +135,7 @@ fn a_label_cannot_write_to_the_terminal() {
 #[test]
 fn a_reader_that_goes_away_is_no_failure() {
     let sandbox = Sandbox::new();
+    sandbox.run(&["run", "a", "true"]).expect(0);
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
     let output = sandbox.fencepost(["list", "--json"]).stdout(writer).output().unwrap();

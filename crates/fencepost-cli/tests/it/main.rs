@@ -1,6 +1,7 @@
 //! Real processes of the real binary, on a database of their own. Nothing here sleeps to make sure: every wait is for
 //! a condition.
 
+mod breaking;
 mod counting;
 mod endurance;
 mod events;
@@ -15,6 +16,8 @@ mod reference;
 mod sandbox;
 mod secrets;
 mod signals;
+mod terminal;
 mod waiting;
 mod warden;
+mod watching;
 mod workers;

@@ -14,14 +14,22 @@ This page is what `fencepost --help` and the help of each command say; a test ke
 What `run` promises about processes, time and the terminal is in [running commands](../concepts/running.md); its events are
 in [events](events.md).
 
-`list` and `show` end with 0 whether or not anything is held; a script reads `show --json`.
+`list` and `show` end with 0 whether or not anything is held; a script reads `show --json`. Commands that only look, and `break`,
+make no database: a path at which there is none is an error. What `watch` prints is described in [watch.md](watch.md).
 ";
 
 #[test]
 fn the_reference_is_what_the_help_says() {
     let mut page = INTRODUCTION.to_owned();
     let sandbox = Sandbox::new();
-    for words in [&["--help"][..], &["run", "--help"], &["list", "--help"], &["show", "--help"]] {
+    for words in [
+        &["--help"][..],
+        &["run", "--help"],
+        &["list", "--help"],
+        &["show", "--help"],
+        &["watch", "--help"],
+        &["break", "--help"],
+    ] {
         let help = sandbox.run(words).expect(0).stdout();
         let help: Vec<&str> = help.trim().lines().map(str::trim_end).collect();
         write!(page, "\n## `fencepost {}`\n\n```text\n{}\n```\n", words.join(" "), help.join("\n")).unwrap();

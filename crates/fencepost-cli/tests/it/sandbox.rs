@@ -152,7 +152,12 @@ pub(crate) struct Running {
 
 impl Running {
     pub(crate) fn start(command: &mut Command) -> Self {
-        let mut child = command.stdout(Stdio::null()).stderr(Stdio::piped()).spawn().unwrap();
+        Self::start_into(command, Stdio::null())
+    }
+
+    /// Starts it with its results going there.
+    pub(crate) fn start_into(command: &mut Command, stdout: Stdio) -> Self {
+        let mut child = command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<String>>::default();
         let (mut stderr, heard) = (child.stderr.take().unwrap(), said.clone());
         std::thread::spawn(move || {

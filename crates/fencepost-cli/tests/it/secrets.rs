@@ -15,6 +15,8 @@ fn a_password_is_never_printed() {
         &["run", "--url", &bare, "a", "true"],
         &["list", "--url", &url],
         &["show", "a", "--url", &url],
+        &["watch", "--url", &url],
+        &["break", "a", "--yes", "--url", &url],
         &["list", "a", &url],
         &["show", "a", &url],
         &[&url],

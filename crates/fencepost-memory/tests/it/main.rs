@@ -4,6 +4,7 @@ mod bench;
 mod client_thread;
 mod faults;
 mod manual_clock;
+mod watch;
 
 use bench::MemoryBench;
 use fencepost_testkit::{behavior_suite, state_machine};

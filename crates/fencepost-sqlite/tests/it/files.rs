@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fencepost_core::{Client, Error, ErrorKind, LostReason};
-use fencepost_sqlite::connect;
+use fencepost_sqlite::{connect, connect_existing};
 use fencepost_testkit::{TestBench, wait};
 
 use crate::bench::SqliteBench;
@@ -48,6 +48,23 @@ async fn many_make_a_database_together() {
             client.lock("a").acquire().await.unwrap().release().await.unwrap();
         }
     }
+}
+
+#[tokio::test]
+async fn who_only_looks_makes_nothing() {
+    let bench = SqliteBench::new();
+    let path = bench.path().to_str().unwrap().to_owned();
+    for missing in [path.clone(), format!("{path}.d/locks.db")] {
+        let error = connect_existing(&missing).await.expect_err("it must be refused");
+        assert_eq!(error.kind(), ErrorKind::BadConfig);
+        assert!(error.to_string().contains(&missing) && error.hint().is_some(), "{error}");
+    }
+    assert_eq!(std::fs::read_dir(bench.folder()).unwrap().count(), 0);
+
+    let holder = connected(&bench).await;
+    let _guard = holder.lock("a").acquire().await.unwrap();
+    let looker = connect_existing(&path).await.unwrap();
+    assert_eq!(looker.inspect("a").await.unwrap().holders.len(), 1);
 }
 
 #[tokio::test]

@@ -1,5 +1,8 @@
 //! The crate as users see it: URLs, and what is told about those that do not work.
 
+#[cfg(feature = "memory")]
+mod blocking;
+
 use fencepost::{Error, ErrorKind, connect};
 
 async fn refused(url: &str) -> Error {

@@ -1,0 +1,85 @@
+//! What has changed between two looks: a pure function.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use crate::backend::{Cell, HolderState, LockState};
+use crate::name::LockName;
+
+/// The locks as they were found, by name.
+pub(crate) type Seen = BTreeMap<LockName, LockState>;
+
+/// What has changed about a lock from one look to the next. Renewals are not told.
+#[derive(Clone, Debug)]
+#[non_exhaustive]
+pub enum Change {
+    /// Somebody holds the lock with a token that was not seen before.
+    Held {
+        /// The lock.
+        name: LockName,
+        /// Who holds it.
+        holder: HolderState,
+    },
+    /// A holder that was seen before holds the lock no more.
+    Ended {
+        /// The lock.
+        name: LockName,
+        /// The holder as it was last seen: it has held the lock at least for that long.
+        holder: HolderState,
+        /// How much of its lease was left, at least, when it was found gone. If there is any, the lease did not run
+        /// out: the lock was released or broken, or the storage has forgotten it. Zero says nothing.
+        lease_left: Duration,
+    },
+    /// Another number of waiters stands in line.
+    Line {
+        /// The lock.
+        name: LockName,
+        /// How many wait now.
+        waiters: usize,
+    },
+    /// The lock's cell was written, or is gone.
+    Cell {
+        /// The lock.
+        name: LockName,
+        /// The cell now.
+        cell: Option<Cell>,
+    },
+}
+
+/// What has changed from `old` to `new`, lock by lock: who holds it no more, who holds it now, the line, the cell.
+/// `elapsed` is the time from before the old look to after the new one.
+pub(crate) fn differences(old: &Seen, new: &Seen, elapsed: Duration) -> Vec<Change> {
+    let gone = old.keys().filter(|name| !new.contains_key(*name));
+    let mut names: Vec<&LockName> = new.keys().chain(gone).collect();
+    names.sort();
+    names.into_iter().flat_map(|name| of_one(name, old.get(name), new.get(name), elapsed)).collect()
+}
+
+fn of_one(
+    name: &LockName,
+    old: Option<&LockState>,
+    new: Option<&LockState>,
+    elapsed: Duration,
+) -> Vec<Change> {
+    let holders = |state: Option<&LockState>| state.map(|state| state.holders.clone()).unwrap_or_default();
+    let waiters = |state: Option<&LockState>| state.map_or(0, |state| state.waiters);
+    let cell = |state: Option<&LockState>| state.and_then(|state| state.cell.clone());
+    let (before, now) = (holders(old), holders(new));
+    let is_among =
+        |others: &[HolderState], holder: &HolderState| others.iter().any(|other| other.token == holder.token);
+
+    let ended = before.iter().filter(|holder| !is_among(&now, holder)).map(|holder| Change::Ended {
+        name: name.clone(),
+        holder: holder.clone(),
+        lease_left: holder.expires_in.saturating_sub(elapsed),
+    });
+    let held = now.iter().filter(|holder| !is_among(&before, holder));
+    let held = held.map(|holder| Change::Held { name: name.clone(), holder: holder.clone() });
+    let line =
+        (waiters(old) != waiters(new)).then(|| Change::Line { name: name.clone(), waiters: waiters(new) });
+    let cell = (cell(old) != cell(new)).then(|| Change::Cell { name: name.clone(), cell: cell(new) });
+    ended.chain(held).chain(line).chain(cell).collect()
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,205 @@
+//! What a watcher is told, look by look, on a manual clock.
+
+use std::pin::pin;
+use std::time::Duration;
+
+use fencepost_core::clock::ManualClock;
+use fencepost_core::{Change, Client, ErrorKind, Keep, Watch};
+use fencepost_memory::Memory;
+use futures_util::FutureExt;
+
+use crate::manual_clock::{in_line, on_a_manual_clock};
+
+const SECOND: Duration = Duration::from_secs(1);
+const TTL: Duration = Duration::from_secs(30);
+
+/// The next changes, each in a few words.
+async fn told(watch: &mut Watch, count: usize) -> Vec<String> {
+    let mut words = Vec::new();
+    for _ in 0..count {
+        words.push(match watch.next().await.unwrap() {
+            Change::Held { name, holder } => format!("{name} held by {}", holder.label),
+            Change::Ended { name, holder, .. } => format!("{name} ended of {}", holder.label),
+            Change::Line { name, waiters } => format!("{name} line {waiters}"),
+            Change::Cell { name, cell } => format!("{name} cell {}", cell.is_some()),
+            other => format!("{other:?}"),
+        });
+    }
+    words
+}
+
+/// Whether there is something to tell at once.
+fn is_silent(watch: &mut Watch) -> bool {
+    watch.next().now_or_never().is_none()
+}
+
+/// Waits until every look that is due has been taken: a look of another watcher comes after it.
+async fn looked(client: &Client) {
+    assert!(client.watch("marker").next().await.is_ok());
+}
+
+#[test]
+fn the_first_look_tells_everything_and_later_ones_what_has_changed() {
+    on_a_manual_clock(async |memory, clock| {
+        let client = memory.client().unwrap();
+        let one = client.lock("a").ttl(TTL).label("one").acquire().await.unwrap();
+        let mut watch = client.watch("");
+        assert_eq!(told(&mut watch, 1).await, ["a held by one"]);
+
+        let two = in_line(&client, "a", TTL).await;
+        one.write_cell(*b"x", Keep::Always).await.unwrap();
+        clock.advance(SECOND);
+        assert_eq!(told(&mut watch, 2).await, ["a line 1", "a cell true"]);
+
+        one.release().await.unwrap();
+        let two = two.await.unwrap().unwrap();
+        clock.advance(SECOND);
+        let label = two.label().to_owned();
+        assert_eq!(told(&mut watch, 3).await, ["a ended of one", &format!("a held by {label}"), "a line 0"]);
+    });
+}
+
+#[test]
+fn a_watcher_sees_only_the_names_it_was_asked_for_and_every_page_of_them() {
+    on_a_manual_clock(async |memory, _| {
+        let client = memory.client().unwrap();
+        let names: Vec<String> = (0..1201).map(|number| format!("lock/{number:04}")).collect();
+        let mut guards = Vec::new();
+        for name in names.iter().chain([&"other".to_owned()]) {
+            guards.push(client.lock(name).label("me").acquire().await.unwrap());
+        }
+        let expected: Vec<String> = names.iter().map(|name| format!("{name} held by me")).collect();
+        assert_eq!(told(&mut client.watch("lock/"), 1201).await, expected);
+    });
+}
+
+#[test]
+fn renewals_are_not_told() {
+    on_a_manual_clock(async |memory, clock| {
+        let client = memory.client().unwrap();
+        let _held = client.lock("a").ttl(TTL).label("me").acquire().await.unwrap();
+        let _marker = client.lock("marker").ttl(TTL).acquire().await.unwrap();
+        let mut watch = client.watch("a");
+        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        for _ in 0..100 {
+            clock.advance(SECOND);
+            assert!(is_silent(&mut watch));
+            looked(&client).await;
+            assert!(is_silent(&mut watch));
+        }
+    });
+}
+
+#[test]
+fn what_happens_between_two_looks_is_merged() {
+    on_a_manual_clock(async |memory, clock| {
+        let client = memory.client().unwrap();
+        let hold = async |label: &str| client.lock("a").label(label.to_owned()).acquire().await.unwrap();
+        let one = hold("one").await;
+        let mut watch = client.watch("").every(5 * SECOND);
+        assert_eq!(told(&mut watch, 1).await, ["a held by one"]);
+        one.release().await.unwrap();
+        hold("unseen").await.release().await.unwrap();
+        let _three = hold("three").await;
+        clock.advance(4 * SECOND);
+        assert!(is_silent(&mut watch));
+        clock.advance(SECOND);
+        assert_eq!(told(&mut watch, 2).await, ["a ended of one", "a held by three"]);
+    });
+}
+
+/// How much was left of the lease of `a` when it was found gone.
+async fn lease_left(watch: &mut Watch) -> Duration {
+    match watch.next().await.unwrap() {
+        Change::Ended { lease_left, .. } => lease_left,
+        other => panic!("{other:?}"),
+    }
+}
+
+#[test]
+fn a_lock_that_was_given_back_is_told_from_one_that_may_have_run_out() {
+    on_a_manual_clock(async |memory, clock| {
+        let (client, holder) = (memory.client().unwrap(), memory.client().unwrap());
+        let mut watch = client.watch("");
+        let guard = holder.lock("a").ttl(TTL).label("me").acquire().await.unwrap();
+        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        guard.release().await.unwrap();
+        clock.advance(SECOND);
+        assert_eq!(lease_left(&mut watch).await, TTL.checked_sub(SECOND).unwrap());
+
+        let guard = holder.lock("a").ttl(TTL).label("me").acquire().await.unwrap();
+        clock.advance(SECOND);
+        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        clock.jump(TTL);
+        assert_eq!(lease_left(&mut watch).await, Duration::ZERO);
+        drop(guard);
+    });
+}
+
+#[test]
+fn a_watcher_survives_an_outage() {
+    on_a_manual_clock(async |memory, clock| {
+        let client = memory.client().unwrap();
+        let mut watch = client.watch("");
+        memory.faults().cut();
+        for _ in 0..3 {
+            assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Unreachable);
+            assert!(is_silent(&mut watch), "it must not look again before its time");
+            clock.advance(SECOND);
+        }
+        memory.faults().heal();
+        let _held = client.lock("a").label("me").acquire().await.unwrap();
+        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+    });
+}
+
+#[test]
+fn a_call_that_is_dropped_loses_nothing() {
+    on_a_manual_clock(async |memory, clock| {
+        let client = memory.client().unwrap();
+        let _held = client.lock("a").label("me").acquire().await.unwrap();
+        let mut watch = client.watch("");
+        let mut calls = 0;
+        let first = loop {
+            calls += 1;
+            match pin!(watch.next()).now_or_never() {
+                Some(change) => break change.unwrap(),
+                None => tokio::task::yield_now().await,
+            }
+        };
+        assert!(matches!(first, Change::Held { .. }), "{first:?} after {calls} calls");
+        clock.advance(SECOND);
+        assert!(is_silent(&mut watch));
+    });
+}
+
+#[test]
+fn a_closed_client_ends_the_watch_also_while_it_waits() {
+    on_a_manual_clock(async |memory, _: ManualClock| {
+        let client = memory.client().unwrap();
+        let _held = client.lock("a").label("me").acquire().await.unwrap();
+        let mut watch = client.watch("").every(Duration::from_secs(3600));
+        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        assert!(is_silent(&mut watch), "it waits for its next look");
+        client.close().await;
+        for _ in 0..2 {
+            assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Closed);
+        }
+    });
+}
+
+#[test]
+fn a_watch_goes_on_through_another_client() {
+    on_a_manual_clock(async |memory: Memory, clock| {
+        let (old, new) = (memory.client().unwrap(), memory.client().unwrap());
+        let held = new.lock("a").label("me").acquire().await.unwrap();
+        let mut watch = old.watch("");
+        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        old.close().await;
+        assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Closed);
+        let mut watch = watch.through(&new);
+        held.release().await.unwrap();
+        clock.advance(SECOND);
+        assert_eq!(told(&mut watch, 1).await, ["a ended of me"]);
+    });
+}

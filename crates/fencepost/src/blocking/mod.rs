@@ -1,0 +1,53 @@
+//! The same locks for programs without async: every call returns when it is done.
+//!
+//! A call waits on its thread for the client's own thread, which does the I/O and the renewing; no runtime is needed.
+//! Inside an async runtime the calls work too, and keep the thread they are made on: there, use the async ones.
+//!
+//! The words are those of [`crate::Client`], [`crate::Lock`] and [`crate::Guard`], where their promises are told.
+//!
+//! ```
+//! # fn charge(_invoice: u32, _token: fencepost::FencingToken) {}
+//! # fn main() -> fencepost::Result<()> {
+//! let client = fencepost::blocking::connect("memory:")?;
+//! let lock = client.lock("invoice/42");
+//!
+//! // Waits in line, renews while the work runs, releases at the end; an error if the lock was lost meanwhile.
+//! lock.run(|guard| charge(42, guard.token()))?;
+//!
+//! // Or by hand: now or never, and a guard that releases when it is dropped.
+//! if let Some(guard) = lock.try_acquire()? {
+//!     charge(43, guard.token());
+//! }
+//! # Ok(())
+//! # }
+//! ```
+
+mod block_on;
+mod client;
+mod guard;
+mod lock;
+mod watch;
+
+pub use client::Client;
+pub use guard::Guard;
+pub use lock::Lock;
+pub use watch::Watch;
+
+use self::block_on::{block_on, block_on_for};
+use crate::Result;
+
+/// Connects to the storage that the URL names, as [`crate::connect`] does.
+///
+/// # Errors
+/// Those of [`crate::connect`].
+pub fn connect(url: impl AsRef<str>) -> Result<Client> {
+    block_on(crate::connect(url)).map(Client::from)
+}
+
+/// Connects to a storage that is there already, as [`crate::connect_existing`] does.
+///
+/// # Errors
+/// Those of [`crate::connect_existing`].
+pub fn connect_existing(url: impl AsRef<str>) -> Result<Client> {
+    block_on(crate::connect_existing(url)).map(Client::from)
+}
