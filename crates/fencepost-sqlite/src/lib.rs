@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
-use fencepost_core::{Client, Result};
+use fencepost_core::{Client, Options, Result};
 
 /// Connects to the database that `sqlite:REST` names: the user's own if `rest` is empty.
 ///
@@ -32,8 +32,19 @@ use fencepost_core::{Client, Result};
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect(rest: &str) -> Result<Client> {
+    connect_with(rest, Options::new()).await
+}
+
+/// Connects with these options.
+///
+/// # Errors
+/// Those of [`connect`], and if an option makes no sense.
+///
+/// # Cancel safety
+/// If the future is dropped, no connection remains.
+pub async fn connect_with(rest: &str, options: Options) -> Result<Client> {
     let path = config::path_of(rest)?;
-    Client::connect_with(async move { open(&path) }).await
+    options.connect(async move { open(&path) }).await
 }
 
 /// Opens a database as the backend of one client. Must be called inside the runtime in which it will be used.

@@ -30,10 +30,10 @@
 
 mod connect;
 
-pub use connect::connect;
+pub use connect::{connect, connect_with};
 pub use fencepost_core::{
     Cell, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage, Lock, LockName,
-    LockState, LostReason, Mode, Page, Result, Scope, StorageId, WaiterState, clock,
+    LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, WaiterState, clock,
 };
 
 /// The storage in memory, with scripted faults and a clock that tests can move.
