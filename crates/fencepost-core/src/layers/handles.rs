@@ -1,5 +1,8 @@
 //! Every metric: its name, its labels, its description, and the handles to it, which are registered once.
 
+use std::sync::OnceLock;
+use std::time::Duration;
+
 use ::metrics::{
     Counter, Gauge, Histogram, Label, Unit, counter, describe_counter, describe_gauge, describe_histogram,
     gauge, histogram,
@@ -30,12 +33,29 @@ pub(super) const REQUESTS: [&str; 3] = ["execute", "inspect", "list"];
 /// The `outcome` of a request, the worst last.
 pub(super) const ANSWERS: [&str; 4] = ["ok", "error", "unreachable", "unknown"];
 
+/// A histogram, registered when it has its first value: an empty one is many lines of nothing on an exporter's page.
+pub(super) struct Times {
+    name: &'static str,
+    labels: Vec<Label>,
+    handle: OnceLock<Histogram>,
+}
+
+impl Times {
+    fn new(name: &'static str, labels: Vec<Label>) -> Self {
+        Self { name, labels, handle: OnceLock::new() }
+    }
+
+    pub(super) fn record(&self, time: Duration) {
+        self.handle.get_or_init(|| histogram!(self.name, self.labels.clone())).record(time);
+    }
+}
+
 /// All handles of a client for one recorder.
 pub(super) struct Handles {
     /// One for each group of names.
     pub(super) locks: Vec<LockHandles>,
     /// By request, then by answer.
-    pub(super) requests: [[Histogram; ANSWERS.len()]; REQUESTS.len()],
+    pub(super) requests: [[Times; ANSWERS.len()]; REQUESTS.len()],
     pub(super) up: Gauge,
 }
 
@@ -43,24 +63,25 @@ pub(super) struct Handles {
 pub(super) struct LockHandles {
     /// By kind, then by outcome.
     pub(super) acquires: [[Counter; Outcome::WORDS.len()]; KINDS.len()],
-    pub(super) waited: [Histogram; Outcome::WORDS.len()],
-    pub(super) holds: [Histogram; ENDS.len()],
+    pub(super) waited: [Times; Outcome::WORDS.len()],
+    pub(super) holds: [Times; ENDS.len()],
     pub(super) held: Gauge,
     pub(super) waiters: Gauge,
     pub(super) renewals: [Counter; RENEWALS.len()],
-    pub(super) margin: Histogram,
+    pub(super) margin: Times,
     pub(super) lost: [Counter; REASONS.len()],
     pub(super) forced: Counter,
 }
 
 impl Handles {
-    /// Registers everything with the recorder of this thread, so that what has not happened yet is seen as zero.
+    /// Registers counters and gauges with the recorder of this thread, so that what has not happened yet is seen as
+    /// zero.
     pub(super) fn register(backend: &'static str, names: impl Iterator<Item = Option<String>>) -> Self {
         describe();
         let backend = Label::new("backend", backend);
         let request = |op, answer| {
             let labels = vec![backend.clone(), Label::new("op", op), Label::new("outcome", answer)];
-            histogram!(REQUEST_DURATION, labels)
+            Times::new(REQUEST_DURATION, labels)
         };
         let labels = |name: Option<String>| {
             let name = name.map(|name| Label::new("lock", name));
@@ -84,12 +105,12 @@ impl LockHandles {
         let acquires = |kind, outcome| counter!(ACQUIRE_TOTAL, and(&[("kind", kind), ("outcome", outcome)]));
         Self {
             acquires: KINDS.map(|kind| Outcome::WORDS.map(|outcome| acquires(kind, outcome))),
-            waited: Outcome::WORDS.map(|outcome| histogram!(ACQUIRE_DURATION, and(&[("outcome", outcome)]))),
-            holds: ENDS.map(|end| histogram!(HOLD_DURATION, and(&[("end", end)]))),
+            waited: Outcome::WORDS.map(|outcome| Times::new(ACQUIRE_DURATION, and(&[("outcome", outcome)]))),
+            holds: ENDS.map(|end| Times::new(HOLD_DURATION, and(&[("end", end)]))),
             held: gauge!(HELD, alone()),
             waiters: gauge!(WAITERS, alone()),
             renewals: RENEWALS.map(|outcome| counter!(RENEW_TOTAL, and(&[("outcome", outcome)]))),
-            margin: histogram!(RENEW_MARGIN, alone()),
+            margin: Times::new(RENEW_MARGIN, alone()),
             lost: REASONS.map(|reason| counter!(LOST_TOTAL, and(&[("reason", reason)]))),
             forced: counter!(FORCED_TOTAL, alone()),
         }

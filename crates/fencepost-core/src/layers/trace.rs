@@ -10,7 +10,7 @@ use std::time::Duration;
 use tracing::dispatcher::{self, Dispatch};
 use tracing::field::Empty;
 use tracing::subscriber::NoSubscriber;
-use tracing::{Span, info_span, trace, warn};
+use tracing::{Id, Span, info_span, trace, warn};
 
 use super::Renewal;
 use super::words::{self, KINDS, Outcome};
@@ -21,6 +21,12 @@ use crate::token::FencingToken;
 pub(crate) struct Origin {
     span: Span,
     listener: Dispatch,
+}
+
+impl Drop for Origin {
+    fn drop(&mut self) {
+        let_go(&self.listener, std::mem::replace(&mut self.span, Span::none()));
+    }
 }
 
 /// A caller that waits.
@@ -68,12 +74,13 @@ pub(super) struct Holding {
 }
 
 impl Holding {
+    #[allow(clippy::needless_pass_by_value, reason = "the caller's span is not needed any more")]
     pub(super) fn new(backend: &'static str, grant: &Grant, origin: Origin) -> Self {
-        let Origin { span: outer, listener } = origin;
+        let listener = origin.listener.clone();
         let span = heard_by(&listener, || {
             info_span!(
                 target: "fencepost",
-                parent: &outer,
+                parent: &origin.span,
                 "lock hold",
                 fencepost.lock.name = %Names(grant.held()),
                 fencepost.lock.backend = backend,
@@ -86,8 +93,7 @@ impl Holding {
     }
 
     pub(super) fn renewal(&self, renewal: Renewal<'_>) {
-        let span = self.span.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        let span = span.as_ref().and_then(Span::id);
+        let span = self.span.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Span::id);
         let (name, token) = (Names(self.grant.held()), self.grant.award.token.get());
         heard_by(&self.listener, || match renewal {
             Renewal::Done { margin } => trace!(
@@ -123,13 +129,19 @@ impl Holding {
             span.record("fencepost.lock.hold_ms", millis(held));
         }
         // What somebody has asked for is no reason to warn.
-        if matches!(reason, LostReason::Released | LostReason::Closed) {
-            return;
+        if !matches!(reason, LostReason::Released | LostReason::Closed) {
+            self.warn_of_loss(span.as_ref().and_then(Span::id), reason);
         }
+        if let Some(span) = span {
+            let_go(&self.listener, span);
+        }
+    }
+
+    fn warn_of_loss(&self, span: Option<Id>, reason: LostReason) {
         heard_by(&self.listener, || {
             warn!(
                 target: "fencepost",
-                parent: span.as_ref().and_then(Span::id),
+                parent: span,
                 {
                     fencepost.lock.name = %Names(self.grant.held()),
                     fencepost.lock.backend = self.backend,
@@ -145,6 +157,14 @@ impl Holding {
 /// Tells it to the listener, or to the one of this thread if there was none.
 fn heard_by<T>(listener: &Dispatch, tell: impl FnOnce() -> T) -> T {
     if listener.is::<NoSubscriber>() { tell() } else { dispatcher::with_default(listener, tell) }
+}
+
+/// A span that ends lets go of its parent, and the registry of `tracing-subscriber` asks the thread's listener to do so:
+/// on the client's thread that may be another, and the parent would never end.
+fn let_go(listener: &Dispatch, span: Span) {
+    if !span.is_none() {
+        heard_by(listener, || drop(span));
+    }
 }
 
 fn millis(time: Duration) -> u64 {

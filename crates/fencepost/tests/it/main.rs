@@ -1,5 +1,18 @@
 //! The crate as users see it: URLs, and what is told about those that do not work.
 
+#[cfg(feature = "memory")]
+mod deadline;
+#[cfg(all(feature = "memory", feature = "tracing"))]
+mod listener;
+#[cfg(all(feature = "memory", feature = "metrics"))]
+mod metrics;
+#[cfg(all(feature = "memory", feature = "metrics"))]
+mod recorder;
+#[cfg(feature = "memory")]
+mod stage;
+#[cfg(all(feature = "memory", feature = "tracing"))]
+mod trace;
+
 use fencepost::{Error, ErrorKind, connect};
 
 async fn refused(url: &str) -> Error {
