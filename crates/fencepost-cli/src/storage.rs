@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use fencepost::{Client, Error, ErrorKind, Result, Scope};
+use fencepost::{Client, Error, ErrorKind, Options, Result, Scope};
 
 use crate::words;
 
@@ -14,19 +14,17 @@ const DEFAULT_URL: &str = "sqlite:";
 
 /// Connects to the storage that the flag, the environment or the default names.
 pub(crate) async fn connect(flag: Option<&str>) -> Result<Client> {
-    checked(fencepost::connect(chosen(flag)?).await?).await
+    connect_with(flag, Options::new()).await
 }
 
 /// The same for commands that only look: they make no storage where none is.
 pub(crate) async fn connect_existing(flag: Option<&str>) -> Result<Client> {
-    checked(fencepost::connect_existing(chosen(flag)?).await?).await
+    connect_with(flag, Options::new().only_existing()).await
 }
 
-fn chosen(flag: Option<&str>) -> Result<String> {
-    choose(flag, |name| std::env::var(name).ok(), |path| fs::read_to_string(path))
-}
-
-async fn checked(client: Client) -> Result<Client> {
+async fn connect_with(flag: Option<&str>, options: Options) -> Result<Client> {
+    let url = choose(flag, |name| std::env::var(name).ok(), |path| fs::read_to_string(path))?;
+    let client = fencepost::connect_with(url, options).await?;
     if is_set(std::env::var(REQUIRE_SHARED).ok()) && client.info().scope != Scope::Fleet {
         client.close().await;
         return Err(not_shared(&client));

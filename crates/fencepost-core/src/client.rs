@@ -10,9 +10,10 @@ use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::Rule;
 use crate::guard::{call, read_cell};
-use crate::handle::{Command, Handle, closed};
+use crate::handle::{Command, Connector, Handle, closed};
 use crate::lock::Lock;
 use crate::name::LockName;
+use crate::options::Options;
 use crate::token::FencingToken;
 use crate::watch::Watch;
 
@@ -27,12 +28,12 @@ pub struct Client {
 }
 
 impl Client {
-    /// A client of this backend.
+    /// A client of this backend. [`Options::client`] is for one that is to be told more.
     ///
     /// # Errors
     /// If its thread cannot be started.
     pub fn new(backend: Arc<dyn Backend>) -> Result<Self> {
-        Self::with_clock(backend, Clock::system())
+        Self::start(backend, Options::new())
     }
 
     /// A client that reads its time elsewhere, for tests.
@@ -40,7 +41,7 @@ impl Client {
     /// # Errors
     /// If its thread cannot be started.
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Clock) -> Result<Self> {
-        Ok(Self { handle: Handle::start(backend, clock, default_label().into())? })
+        Self::start(backend, Options::new().clock(clock))
     }
 
     /// A client that makes its backend on its own thread, where drivers find the runtime they live in.
@@ -54,8 +55,15 @@ impl Client {
     where
         F: Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
     {
-        let handle = Handle::connect(Box::pin(connect), Clock::system(), default_label().into()).await?;
-        Ok(Self { handle })
+        Self::start_connecting(Box::pin(connect), Options::new()).await
+    }
+
+    pub(crate) fn start(backend: Arc<dyn Backend>, options: Options) -> Result<Self> {
+        Ok(Self { handle: Handle::start(backend, options, default_label().into())? })
+    }
+
+    pub(crate) async fn start_connecting(connect: Connector, options: Options) -> Result<Self> {
+        Ok(Self { handle: Handle::connect(connect, options, default_label().into()).await? })
     }
 
     /// What the storage is and what it can do.

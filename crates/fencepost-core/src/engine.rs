@@ -17,6 +17,8 @@ use crate::grant::{Award, Grant, LostReason};
 use crate::guard::{Guard, Hold};
 use crate::handle::{Answer, Caller, Command, Mailbox, closed};
 use crate::keeper::{self, Keeper, Kept};
+use crate::layers::{Layers, Renewal};
+use crate::options::Options;
 use crate::releasing::{Releasing, Told};
 use crate::token::Owner;
 use crate::waiting::{self, Asked, AttemptId, GrantedBy, Verdict, Waiting};
@@ -35,6 +37,7 @@ enum Tag {
 /// What the client's thread owns.
 pub(crate) struct Engine {
     backend: Arc<dyn Backend>,
+    layers: Layers,
     clock: Clock,
     mailbox: Arc<Mailbox>,
     keeper: Keeper,
@@ -56,11 +59,18 @@ enum News {
 }
 
 impl Engine {
-    pub(crate) fn new(backend: Arc<dyn Backend>, clock: Clock, mailbox: Arc<Mailbox>) -> Self {
+    pub(crate) fn new(
+        backend: Arc<dyn Backend>,
+        layers: Layers,
+        options: &Options,
+        mailbox: Arc<Mailbox>,
+    ) -> Self {
+        let backend = layers.wrap(backend);
         Self {
-            flights: Flights::new(backend.clone()),
+            flights: Flights::new(backend.clone(), options.deadline),
             backend,
-            clock,
+            layers,
+            clock: options.clock.clone(),
             mailbox,
             keeper: Keeper::default(),
             waiting: Waiting::default(),
@@ -311,7 +321,8 @@ impl Engine {
                     GrantedBy::HandOver => now,
                 };
                 self.keeper.keep(owner, Kept::Grant, counted_from, ttl, first, hold_until);
-                let hold = Arc::new(Hold::new(grant, valid_until(counted_from, ttl), hold_until));
+                let holding = self.layers.holding(&grant, caller.origin);
+                let hold = Arc::new(Hold::new(grant, valid_until(counted_from, ttl), hold_until, holding));
                 self.held.insert(owner, hold.clone());
                 let Some(handle) = caller.handle.upgrade() else {
                     // The caller has gone, and so has everybody else.
@@ -385,15 +396,30 @@ impl Engine {
             Ok(Reply::Renewed { ttl }) => {
                 let until = self.keeper.renewed(owner, sent, *ttl);
                 if let (Some(until), Some(hold)) = (until, self.held.get(&owner))
-                    && !hold.extend(until)
+                    && !hold.extend(until, now)
                 {
                     self.keeper.forget(owner);
                 }
             }
             // A renewal that was overtaken by a release finds nothing, rightly.
-            Ok(_) if self.keeper.holds(owner) => self.lose(owner, LostReason::NotHeld),
+            Ok(_) if self.keeper.holds(owner) => {
+                self.tell_of_renewal(owner, Renewal::NotHeld);
+                self.lose(owner, LostReason::NotHeld);
+            }
             Ok(_) => {}
-            Err(_) => self.keeper.failed(owner, now),
+            Err(error) => {
+                self.tell_of_renewal(owner, Renewal::Failed(error));
+                self.keeper.failed(owner, now);
+            }
+        }
+    }
+
+    /// If it is still to be renewed.
+    fn tell_of_renewal(&self, owner: Owner, renewal: Renewal<'_>) {
+        if self.keeper.holds(owner)
+            && let Some(hold) = self.held.get(&owner)
+        {
+            hold.holding.renewal(renewal);
         }
     }
 

@@ -12,9 +12,6 @@ use crate::backend::{Backend, Op, Reply};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
 
-/// How long an operation without a lease of its own may take.
-const PATIENCE: Duration = Duration::from_secs(30);
-
 struct Flight<T> {
     passengers: Vec<Passenger<T>>,
     sent: Moment,
@@ -30,6 +27,8 @@ struct Passenger<T> {
     tag: Option<T>,
     /// After this its answer is of no use.
     give_up: Moment,
+    /// What it means if there is no answer.
+    silence: ErrorKind,
 }
 
 /// The number of a flight, and its answers unless it was given up.
@@ -46,6 +45,9 @@ pub(crate) struct Flights<T> {
     backend: Arc<dyn Backend>,
     at_once: usize,
     batch: usize,
+    /// How long an operation without a lease of its own may take.
+    deadline: Duration,
+    location: String,
     outbox: VecDeque<(Op, T)>,
     in_the_air: HashMap<u64, Flight<T>>,
     next_number: u64,
@@ -53,12 +55,14 @@ pub(crate) struct Flights<T> {
 }
 
 impl<T> Flights<T> {
-    pub(crate) fn new(backend: Arc<dyn Backend>) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, deadline: Duration) -> Self {
         let info = backend.info();
         Self {
             backend,
             at_once: info.flights,
             batch: info.batch,
+            deadline,
+            location: info.location,
             outbox: VecDeque::new(),
             in_the_air: HashMap::new(),
             next_number: 0,
@@ -82,11 +86,12 @@ impl<T> Flights<T> {
             let count = self.outbox.len().min(self.batch);
             let mut ops = Vec::with_capacity(count);
             let mut passengers = Vec::with_capacity(count);
-            let mut shortest = PATIENCE;
+            let mut shortest = Duration::MAX;
             for (op, tag) in self.outbox.drain(..count) {
                 leaving(&tag);
-                shortest = shortest.min(patience(&op));
-                passengers.push(Passenger { tag: Some(tag), give_up: now + patience(&op) });
+                let patience = lease(&op).unwrap_or(self.deadline);
+                shortest = shortest.min(patience);
+                passengers.push(Passenger { tag: Some(tag), give_up: now + patience, silence: silence(&op) });
                 ops.push(op);
             }
             let (abort, registration) = AbortHandle::new_pair();
@@ -113,7 +118,9 @@ impl<T> Flights<T> {
             if let Some(flight) = self.in_the_air.remove(&number) {
                 let mut replies = replies.unwrap_or_default().into_iter();
                 let answer = |passenger: Passenger<T>| {
-                    let reply = replies.next().unwrap_or_else(|| Err(no_answer()));
+                    let reply = replies.next();
+                    let reply =
+                        reply.unwrap_or_else(|| Err(no_answer(&self.location, flight.sent, &passenger)));
                     Some((passenger.tag?, reply))
                 };
                 let replies = flight.passengers.into_iter().filter_map(answer).collect();
@@ -137,7 +144,11 @@ impl<T> Flights<T> {
             }
             if flight.next_give_up <= now {
                 let late = flight.passengers.iter_mut().filter(|passenger| passenger.give_up <= now);
-                let replies = late.filter_map(|late| Some((late.tag.take()?, Err(no_answer())))).collect();
+                let answer = |late: &mut Passenger<T>| {
+                    let error = no_answer(&self.location, flight.sent, late);
+                    Some((late.tag.take()?, Err(error)))
+                };
+                let replies = late.filter_map(answer).collect();
                 given_up.push(Landed { sent: flight.sent, replies });
                 let left = flight.passengers.iter().filter(|passenger| passenger.tag.is_some());
                 flight.next_give_up = left.map(|passenger| passenger.give_up).min().unwrap_or(Moment::NEVER);
@@ -154,14 +165,23 @@ impl<T> Flights<T> {
     }
 }
 
-fn no_answer() -> Error {
-    Error::new(ErrorKind::OutcomeUnknown, "the storage did not answer in time")
+fn no_answer<T>(location: &str, sent: Moment, passenger: &Passenger<T>) -> Error {
+    let within = passenger.give_up.since(sent);
+    Error::new(passenger.silence, format!("{location} did not answer within {within:?}"))
 }
 
-fn patience(op: &Op) -> Duration {
+/// The lease that an operation is about: after that its answer is of no use.
+fn lease(op: &Op) -> Option<Duration> {
     match op {
-        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => attempt.ttl,
-        Op::Renew(grant) | Op::Release(grant) => grant.award.ttl,
-        Op::ReadCell(_) | Op::WriteCell { .. } | Op::Break { .. } => PATIENCE,
+        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => Some(attempt.ttl),
+        Op::Renew(grant) | Op::Release(grant) => Some(grant.award.ttl),
+        Op::ReadCell(_) | Op::WriteCell { .. } | Op::Break { .. } => None,
+    }
+}
+
+fn silence(op: &Op) -> ErrorKind {
+    match op {
+        Op::ReadCell(_) => ErrorKind::Unreachable,
+        _ => ErrorKind::OutcomeUnknown,
     }
 }

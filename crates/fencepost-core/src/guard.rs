@@ -12,6 +12,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, LostReason, Want};
 use crate::handle::{Answer, Command, Handle, closed};
+use crate::layers::{Holding, Renewal};
 use crate::name::LockName;
 use crate::token::{FencingToken, StorageId};
 
@@ -22,26 +23,35 @@ pub(crate) struct Hold {
     ends_by: Moment,
     lost: OnceLock<LostReason>,
     changed: Notify,
+    pub(crate) holding: Holding,
 }
 
 impl Hold {
-    pub(crate) fn new(grant: Grant, valid_until: Moment, ends_by: Moment) -> Self {
+    pub(crate) fn new(grant: Grant, valid_until: Moment, ends_by: Moment, holding: Holding) -> Self {
         let valid_until = AtomicU64::new(valid_until.min(ends_by).as_nanos());
-        Self { grant, valid_until, ends_by, lost: OnceLock::new(), changed: Notify::new() }
+        Self { grant, valid_until, ends_by, lost: OnceLock::new(), changed: Notify::new(), holding }
     }
 
     /// Sets until when it is valid now; false if it is lost, which is for ever.
-    pub(crate) fn extend(&self, valid_until: Moment) -> bool {
+    pub(crate) fn extend(&self, valid_until: Moment, now: Moment) -> bool {
+        let margin = self.valid_until().since(now);
         self.valid_until.store(valid_until.as_nanos(), Ordering::Release);
         self.changed.notify_waiters();
-        self.lost.get().is_none()
+        let kept = self.lost.get().is_none();
+        if kept {
+            self.holding.renewal(Renewal::Done { margin });
+        }
+        kept
     }
 
     /// Marks the grant as lost, unless it is already, and returns why.
     pub(crate) fn lose(&self, reason: LostReason) -> LostReason {
-        let reason = *self.lost.get_or_init(|| reason);
+        let first = self.lost.set(reason).is_ok();
         self.changed.notify_waiters();
-        reason
+        if first {
+            self.holding.ended(reason);
+        }
+        self.lost.get().copied().unwrap_or(reason)
     }
 
     fn valid_until(&self) -> Moment {

@@ -14,7 +14,9 @@ use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::Attempt;
 use crate::guard::Guard;
+use crate::layers::{Layers, Origin};
 use crate::name::LockName;
+use crate::options::Options;
 use crate::releasing::Told;
 use crate::token::Owner;
 use crate::waiting::AttemptId;
@@ -40,6 +42,7 @@ pub(crate) struct Caller {
     /// Not the handle itself: the engine must not be the last to have it, or nobody would wait for it to end.
     pub(crate) handle: Weak<Handle>,
     pub(crate) max_hold: Option<Duration>,
+    pub(crate) origin: Origin,
 }
 
 /// Who waits for a release.
@@ -60,6 +63,7 @@ pub(crate) struct Handle {
     pub(crate) info: BackendInfo,
     pub(crate) clock: Clock,
     pub(crate) label: Arc<str>,
+    pub(crate) layers: Layers,
 }
 
 /// What lies between the callers' threads and the engine's.
@@ -107,19 +111,23 @@ pub(crate) type Connector = BoxFuture<'static, Result<Arc<dyn Backend>>>;
 
 impl Handle {
     /// Starts the engine of a backend that is there already.
-    pub(crate) fn start(backend: Arc<dyn Backend>, clock: Clock, label: Arc<str>) -> Result<Arc<Self>> {
+    pub(crate) fn start(backend: Arc<dyn Backend>, options: Options, label: Arc<str>) -> Result<Arc<Self>> {
         let info = backend.info();
-        let started = Started::spawn(Box::pin(std::future::ready(Ok(backend))), clock.clone())?;
-        Ok(started.handle(info, clock, label))
+        let started = Started::spawn(Box::pin(std::future::ready(Ok(backend))), options.clone())?;
+        Ok(started.handle(info, options, label))
     }
 
     /// Starts the engine and lets it make its backend on its own thread.
-    pub(crate) async fn connect(connector: Connector, clock: Clock, label: Arc<str>) -> Result<Arc<Self>> {
-        let mut started = Started::spawn(connector, clock.clone())?;
+    pub(crate) async fn connect(
+        connector: Connector,
+        options: Options,
+        label: Arc<str>,
+    ) -> Result<Arc<Self>> {
+        let mut started = Started::spawn(connector, options.clone())?;
         let mut unwanted = Unwanted(Some(started.mailbox.clone()));
         let info = (&mut started.info).await.unwrap_or_else(|_| Err(closed()))?;
         unwanted.0 = None;
-        Ok(started.handle(info, clock, label))
+        Ok(started.handle(info, options, label))
     }
 
     pub(crate) fn next_id(&self) -> AttemptId {
@@ -177,7 +185,7 @@ struct Started {
 }
 
 impl Started {
-    fn spawn(connector: Connector, clock: Clock) -> Result<Self> {
+    fn spawn(connector: Connector, options: Options) -> Result<Self> {
         let failed = |error: std::io::Error| {
             Error::new(ErrorKind::Storage, "could not start the client's thread").with_source(error)
         };
@@ -186,7 +194,7 @@ impl Started {
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let timer = {
             let _inside = runtime.enter();
-            clock.timer().map_err(failed)?
+            options.clock.timer().map_err(failed)?
         };
         let (tell, info) = oneshot::channel();
         let end = AnnounceEnd(mailbox.clone());
@@ -194,9 +202,10 @@ impl Started {
             match connector.await {
                 Ok(backend) => {
                     let info = backend.info();
+                    let layers = Layers::new(&info, &options);
                     // Nobody waits for it if the backend was there before.
                     let _ = tell.send(Ok(info));
-                    Engine::new(backend, clock, end.0.clone()).run(timer).await;
+                    Engine::new(backend, layers, &options, end.0.clone()).run(timer).await;
                 }
                 Err(error) => {
                     let _ = tell.send(Err(error));
@@ -209,9 +218,10 @@ impl Started {
         Ok(Self { mailbox, thread: thread.thread().id(), info })
     }
 
-    fn handle(self, info: BackendInfo, clock: Clock, label: Arc<str>) -> Arc<Handle> {
+    fn handle(self, info: BackendInfo, options: Options, label: Arc<str>) -> Arc<Handle> {
         let Self { mailbox, thread, .. } = self;
-        Arc::new(Handle { mailbox, next_id: AtomicU64::new(0), thread, info, clock, label })
+        let (layers, clock) = (Layers::new(&info, &options), options.clock);
+        Arc::new(Handle { mailbox, next_id: AtomicU64::new(0), thread, info, clock, label, layers })
     }
 }
 

@@ -172,11 +172,19 @@ impl Lock {
             let attempt = Arc::new(prepared?);
             let (answer, verdict) = oneshot::channel();
             let id = handle.next_id();
-            let caller = Caller { answer, handle: Arc::downgrade(&handle), max_hold };
-            handle.submit(Command::Acquire { id, attempt, queue, until, caller })?;
-            let mut abandon = Abandon(Some((handle, id)));
-            let verdict = verdict.await.unwrap_or_else(|_| Err(closed()));
-            abandon.0 = None;
+            let acquiring = handle.layers.acquiring(&attempt);
+            let origin = acquiring.origin();
+            let caller = Caller { answer, handle: Arc::downgrade(&handle), max_hold, origin };
+            let verdict = match handle.submit(Command::Acquire { id, attempt, queue, until, caller }) {
+                Ok(()) => {
+                    let mut abandon = Abandon(Some((handle, id)));
+                    let verdict = verdict.await.unwrap_or_else(|_| Err(closed()));
+                    abandon.0 = None;
+                    verdict
+                }
+                Err(error) => Err(error),
+            };
+            acquiring.ended(&verdict);
             verdict
         }
     }

@@ -8,7 +8,7 @@ use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
 use fencepost_core::book::{Book, Shelf};
 use fencepost_core::clock::{Clock, Moment, wall_time};
 use fencepost_core::line::{ClientId, Line, Ticket};
-use fencepost_core::{Client, LockName, Result, StorageId, Want};
+use fencepost_core::{Client, LockName, Options, Result, StorageId, Want};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::backend::MemoryBackend;
@@ -122,7 +122,15 @@ impl Memory {
     /// # Errors
     /// If its thread cannot be started.
     pub fn client(&self) -> Result<Client> {
-        Client::with_clock(Arc::new(self.backend()), self.clock.clone())
+        self.client_with(Options::new())
+    }
+
+    /// A new client of this storage with these options, on the storage's clock.
+    ///
+    /// # Errors
+    /// If an option makes no sense, or its thread cannot be started.
+    pub fn client_with(&self, options: Options) -> Result<Client> {
+        options.clock(self.clock.clone()).client(Arc::new(self.backend()))
     }
 
     /// A new backend of this storage, for one client.

@@ -22,7 +22,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
-use fencepost_core::{Client, Result};
+use fencepost_core::{Client, Options, Result};
 
 use crate::config::IfMissing;
 
@@ -34,21 +34,21 @@ use crate::config::IfMissing;
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect(rest: &str) -> Result<Client> {
-    let path = config::path_of(rest, IfMissing::Make)?;
-    Client::connect_with(async move { open(&path) }).await
+    connect_with(rest, Options::new()).await
 }
 
-/// Connects to a database that is there already: for those who only look.
+/// Connects with these options.
 ///
 /// # Errors
-/// [`ErrorKind::BadConfig`](fencepost_core::ErrorKind::BadConfig) if there is no such file, and those of [`connect`].
+/// Those of [`connect`]; if an option makes no sense; and
+/// [`ErrorKind::BadConfig`](fencepost_core::ErrorKind::BadConfig) if there is no such file and it was not to be made.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
-pub async fn connect_existing(rest: &str) -> Result<Client> {
-    let path = config::path_of(rest, IfMissing::Refuse)?;
-    let connect = async move { Ok(Arc::new(open::open(&path, IfMissing::Refuse)?) as Arc<dyn Backend>) };
-    Client::connect_with(connect).await
+pub async fn connect_with(rest: &str, options: Options) -> Result<Client> {
+    let if_missing = if options.wants_existing() { IfMissing::Refuse } else { IfMissing::Make };
+    let path = config::path_of(rest, if_missing)?;
+    options.connect(async move { Ok(Arc::new(open::open(&path, if_missing)?) as Arc<dyn Backend>) }).await
 }
 
 /// Opens a database as the backend of one client. Must be called inside the runtime in which it will be used.

@@ -1,6 +1,6 @@
 //! The only list of storages: which URL scheme is which backend, and which feature it needs.
 
-use fencepost_core::{Client, Error, ErrorKind, Result};
+use fencepost_core::{Client, Error, ErrorKind, Options, Result};
 
 /// Schemes, and the feature that brings each.
 const SCHEMES: [(&str, &str); 2] = [("memory", "memory"), ("sqlite", "sqlite")];
@@ -20,43 +20,50 @@ const SCHEMES: [(&str, &str); 2] = [("memory", "memory"), ("sqlite", "sqlite")];
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect(url: impl AsRef<str>) -> Result<Client> {
-    match parts(url.as_ref())? {
-        #[cfg(feature = "memory")]
-        ("memory", rest) => memory(rest),
-        #[cfg(feature = "sqlite")]
-        ("sqlite", rest) => fencepost_sqlite::connect(rest).await,
-        (scheme, _) => Err(not_built_in(scheme)),
-    }
+    connect_with(url, Options::new()).await
 }
 
-/// Connects like [`connect`], but makes nothing: for programs that only look. A mistyped path is an error, and not an
-/// empty storage that says that nothing is locked.
+/// Connects to the storage that the URL names, as [`connect`] does, with these options.
+///
+/// ```
+/// use std::time::Duration;
+/// use fencepost::Options;
+///
+/// # async fn example() -> fencepost::Result<()> {
+/// let options = Options::new().deadline(Duration::from_secs(5));
+/// let client = fencepost::connect_with("memory:", options).await?;
+/// # drop(client);
+/// # Ok(())
+/// # }
+/// # futures_executor::block_on(example()).unwrap();
+/// ```
 ///
 /// # Errors
-/// [`ErrorKind::BadConfig`] if there is no such storage yet, and those of [`connect`].
+/// Those of [`connect`], and [`ErrorKind::BadConfig`] if an option makes no sense.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
-pub async fn connect_existing(url: impl AsRef<str>) -> Result<Client> {
-    match parts(url.as_ref())? {
+pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Client> {
+    let url = url.as_ref();
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
+            .with_hint("a URL looks like sqlite:/var/lib/jobs.db"));
+    };
+    match (scheme, rest) {
+        #[cfg(feature = "memory")]
+        ("memory", rest) => memory(rest, options),
         #[cfg(feature = "sqlite")]
-        ("sqlite", rest) => fencepost_sqlite::connect_existing(rest).await,
-        // The others make nothing that would stay.
-        _ => connect(url).await,
+        ("sqlite", rest) => fencepost_sqlite::connect_with(rest, options).await,
+        _ => {
+            drop(options);
+            Err(not_built_in(scheme))
+        }
     }
-}
-
-/// The scheme, and what stands behind it.
-fn parts(url: &str) -> Result<(&str, &str)> {
-    url.split_once(':').ok_or_else(|| {
-        Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
-            .with_hint("a URL looks like sqlite:/var/lib/jobs.db")
-    })
 }
 
 /// One storage per name, for the life of the process.
 #[cfg(feature = "memory")]
-fn memory(name: &str) -> Result<Client> {
+fn memory(name: &str, options: Options) -> Result<Client> {
     use std::collections::HashMap;
     use std::sync::{LazyLock, Mutex, PoisonError};
 
@@ -67,7 +74,7 @@ fn memory(name: &str) -> Result<Client> {
         let mut named = NAMED.lock().unwrap_or_else(PoisonError::into_inner);
         named.entry(name.to_owned()).or_default().clone()
     };
-    memory.client()
+    memory.client_with(options)
 }
 
 /// The scheme is repeated only if it is one of ours: of a malformed URL any part may be a secret.

@@ -29,14 +29,22 @@
 //! | `memory` (default) | `memory:`, `memory:NAME` | the tasks and threads of this process |
 //! | `sqlite` | `sqlite:`, `sqlite:PATH` | the processes of one host |
 //! | `full` | all of them | |
+//!
+//! Two more say what the locks do, whatever the storage; `full` is about storages and leaves them out, so that nobody
+//! pays for a facade without asking for it. Without a subscriber or a recorder they do nothing.
+//!
+//! | feature | what it brings |
+//! |---|---|
+//! | `tracing` | the spans `lock acquire` and `lock hold`, and warnings of losses and failed renewals |
+//! | `metrics` | counters, gauges and histograms, and `Options::metrics_names` |
 
 pub mod blocking;
 mod connect;
 
-pub use connect::{connect, connect_existing};
+pub use connect::{connect, connect_with};
 pub use fencepost_core::{
     Cell, Change, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage, Lock, LockName,
-    LockState, LostReason, Mode, Page, Result, Scope, StorageId, WaiterState, Watch, clock,
+    LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, WaiterState, Watch, clock,
 };
 
 /// The storage in memory, with scripted faults and a clock that tests can move.
@@ -48,3 +56,11 @@ pub mod memory {
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "sqlite", feature = "metrics", feature = "tracing"))]
+#[doc = include_str!("../../../docs/guides/observability.md")]
+struct Observability;
+
+#[cfg(all(doctest, feature = "metrics"))]
+#[doc = include_str!("../../../docs/reference/metrics.md")]
+struct Metrics;

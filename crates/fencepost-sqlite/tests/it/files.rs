@@ -4,8 +4,8 @@ use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::time::Duration;
 
-use fencepost_core::{Client, Error, ErrorKind, LostReason};
-use fencepost_sqlite::{connect, connect_existing};
+use fencepost_core::{Client, Error, ErrorKind, LostReason, Options};
+use fencepost_sqlite::{connect, connect_with};
 use fencepost_testkit::{TestBench, wait};
 
 use crate::bench::SqliteBench;
@@ -55,7 +55,8 @@ async fn who_only_looks_makes_nothing() {
     let bench = SqliteBench::new();
     let path = bench.path().to_str().unwrap().to_owned();
     for missing in [path.clone(), format!("{path}.d/locks.db")] {
-        let error = connect_existing(&missing).await.expect_err("it must be refused");
+        let error =
+            connect_with(&missing, Options::new().only_existing()).await.expect_err("it must be refused");
         assert_eq!(error.kind(), ErrorKind::BadConfig);
         assert!(error.to_string().contains(&missing) && error.hint().is_some(), "{error}");
     }
@@ -63,7 +64,7 @@ async fn who_only_looks_makes_nothing() {
 
     let holder = connected(&bench).await;
     let _guard = holder.lock("a").acquire().await.unwrap();
-    let looker = connect_existing(&path).await.unwrap();
+    let looker = connect_with(&path, Options::new().only_existing()).await.unwrap();
     assert_eq!(looker.inspect("a").await.unwrap().holders.len(), 1);
 }
 

@@ -34,7 +34,7 @@ pub use lock::Lock;
 pub use watch::Watch;
 
 use self::block_on::{block_on, block_on_for};
-use crate::Result;
+use crate::{Options, Result};
 
 /// Connects to the storage that the URL names, as [`crate::connect`] does.
 ///
@@ -44,10 +44,10 @@ pub fn connect(url: impl AsRef<str>) -> Result<Client> {
     block_on(crate::connect(url)).map(Client::from)
 }
 
-/// Connects to a storage that is there already, as [`crate::connect_existing`] does.
+/// Connects with these options, as [`crate::connect_with`] does.
 ///
 /// # Errors
-/// Those of [`crate::connect_existing`].
-pub fn connect_existing(url: impl AsRef<str>) -> Result<Client> {
-    block_on(crate::connect_existing(url)).map(Client::from)
+/// Those of [`crate::connect_with`].
+pub fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Client> {
+    block_on(crate::connect_with(url, options)).map(Client::from)
 }

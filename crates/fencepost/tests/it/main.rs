@@ -2,6 +2,18 @@
 
 #[cfg(feature = "memory")]
 mod blocking;
+#[cfg(feature = "memory")]
+mod deadline;
+#[cfg(all(feature = "memory", feature = "tracing"))]
+mod listener;
+#[cfg(all(feature = "memory", feature = "metrics"))]
+mod metrics;
+#[cfg(all(feature = "memory", feature = "metrics"))]
+mod recorder;
+#[cfg(feature = "memory")]
+mod stage;
+#[cfg(all(feature = "memory", feature = "tracing"))]
+mod trace;
 
 use fencepost::{Error, ErrorKind, connect};
 

@@ -1,0 +1,82 @@
+//! The deadline: no question to a storage is open for ever.
+//!
+//! Operations of a flight are given up one by one, each after its own ttl, by `flights.rs`; they pass through.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use async_trait::async_trait;
+use futures_util::future::BoxFuture;
+use futures_util::stream::BoxStream;
+
+use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::LockName;
+
+/// A backend whose questions are answered in time, if only with an error.
+pub(super) struct Deadline {
+    inner: Arc<dyn Backend>,
+    clock: Clock,
+    within: Duration,
+    location: String,
+}
+
+impl Deadline {
+    pub(super) fn new(inner: Arc<dyn Backend>, clock: Clock, within: Duration) -> Self {
+        let location = inner.info().location;
+        Self { inner, clock, within, location }
+    }
+
+    async fn bound<T>(
+        &self,
+        what: impl FnOnce() -> String,
+        question: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let late = self.clock.now() + self.within;
+        let why = tokio::select! {
+            // The answer first: one that has arrived is not thrown away.
+            biased;
+            answer = question => return answer,
+            slept = self.clock.sleep_until(late) => match slept {
+                Ok(()) => format!("{} did not answer within {:?}", self.location, self.within),
+                Err(error) => format!("the system has no timer left: {error}"),
+            },
+        };
+        Err(Error::new(ErrorKind::Unreachable, format!("could not {}: {why}", what())))
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Deadline {
+    fn info(&self) -> BackendInfo {
+        self.inner.info()
+    }
+
+    // Not an `async fn`, so that the flight travels in one box and not in two.
+    fn execute<'a, 'b>(&'a self, ops: Vec<Op>) -> BoxFuture<'b, Vec<Result<Reply>>>
+    where
+        'a: 'b,
+        Self: 'b,
+    {
+        self.inner.execute(ops)
+    }
+
+    fn wakeups(&self) -> BoxStream<'static, Wakeup> {
+        self.inner.wakeups()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.bound(|| format!("inspect lock {name:?}"), self.inner.inspect(name)).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
+        self.bound(|| "list locks".to_owned(), self.inner.list(prefix, page)).await
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

@@ -1,0 +1,140 @@
+//! A wrapper round a backend that takes the time of every request.
+
+use std::sync::Arc;
+
+use async_trait::async_trait;
+use futures_util::stream::BoxStream;
+
+use super::metrics::Meters;
+use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, ErrorKind, Result};
+use crate::name::LockName;
+
+/// The backend, measured.
+pub(super) fn measured(backend: Arc<dyn Backend>, clock: &Clock, meters: &Arc<Meters>) -> Arc<dyn Backend> {
+    Arc::new(Measured { inner: backend, clock: clock.clone(), meters: meters.clone() })
+}
+
+struct Measured {
+    inner: Arc<dyn Backend>,
+    clock: Clock,
+    meters: Arc<Meters>,
+}
+
+/// What was asked, as an index of `REQUESTS`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Asked {
+    Execute,
+    Inspect,
+    List,
+}
+
+/// How a request was answered, the worst last, as an index of `ANSWERS`.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Answer {
+    Ok,
+    Error,
+    Unreachable,
+    Unknown,
+}
+
+impl Answer {
+    fn of<T>(answer: &Result<T>) -> Self {
+        match answer.as_ref().map_err(Error::kind) {
+            Err(ErrorKind::OutcomeUnknown) => Self::Unknown,
+            Err(ErrorKind::Unreachable) => Self::Unreachable,
+            Err(ErrorKind::Denied | ErrorKind::Storage | ErrorKind::Closed) => Self::Error,
+            // The others are about what was asked, not about the storage.
+            Ok(_) | Err(_) => Self::Ok,
+        }
+    }
+}
+
+impl Measured {
+    fn begin(&self, asked: Asked) -> Request<'_> {
+        Request { by: self, asked, sent: self.clock.now(), over: false }
+    }
+
+    /// The breaks among these operations: their places, and the groups of their names.
+    fn breaks(&self, ops: &[Op]) -> Vec<(usize, usize)> {
+        let breaks = ops.iter().enumerate().filter_map(|(place, op)| match op {
+            Op::Break { name, .. } => Some((place, self.meters.group(name))),
+            _ => None,
+        });
+        breaks.collect()
+    }
+}
+
+/// A request under way. A flight that is dropped was given up; a question that is dropped was not needed any more.
+struct Request<'a> {
+    by: &'a Measured,
+    asked: Asked,
+    sent: Moment,
+    over: bool,
+}
+
+impl Request<'_> {
+    fn ended(mut self, answer: Answer) {
+        self.over = true;
+        self.tell(answer);
+    }
+
+    fn tell(&self, answer: Answer) {
+        let handles = self.by.meters.handles();
+        let took = self.by.clock.now().since(self.sent);
+        handles.requests[self.asked as usize][answer as usize].record(took);
+        handles.up.set(u8::from(answer < Answer::Unreachable));
+    }
+}
+
+impl Drop for Request<'_> {
+    fn drop(&mut self) {
+        if !self.over && self.asked == Asked::Execute {
+            self.tell(Answer::Unknown);
+        }
+    }
+}
+
+#[async_trait]
+#[deny(clippy::missing_trait_methods)]
+impl Backend for Measured {
+    fn info(&self) -> BackendInfo {
+        self.inner.info()
+    }
+
+    async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
+        let breaks = self.breaks(&ops);
+        let request = self.begin(Asked::Execute);
+        let replies = self.inner.execute(ops).await;
+        request.ended(replies.iter().map(Answer::of).max().unwrap_or(Answer::Ok));
+        for (place, group) in breaks {
+            if matches!(replies.get(place), Some(Ok(Reply::Released))) {
+                self.meters.handles().locks[group].forced.increment(1);
+            }
+        }
+        replies
+    }
+
+    fn wakeups(&self) -> BoxStream<'static, Wakeup> {
+        self.inner.wakeups()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        let request = self.begin(Asked::Inspect);
+        let answer = self.inner.inspect(name).await;
+        request.ended(Answer::of(&answer));
+        answer
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
+        let request = self.begin(Asked::List);
+        let answer = self.inner.list(prefix, page).await;
+        request.ended(Answer::of(&answer));
+        answer
+    }
+
+    async fn close(&self) {
+        self.inner.close().await;
+    }
+}

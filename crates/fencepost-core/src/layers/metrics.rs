@@ -1,0 +1,138 @@
+//! Counters, gauges and histograms for the `metrics` facade. Names and labels are in `handles.rs`.
+//!
+//! Handles are registered once per recorder: an event costs a look at which recorder there is, and no allocation.
+
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use super::Renewal;
+use super::handles::{ENDS, Handles, LockHandles, REASONS, RENEWALS};
+pub(super) use super::measured::measured;
+use super::patterns::Patterns;
+use super::words::{self, Outcome};
+use crate::grant::{Attempt, Grant, LostReason};
+use crate::name::LockName;
+use crate::options::Options;
+use crate::token::FencingToken;
+
+/// Where one client's metrics go.
+pub(super) struct Meters {
+    backend: &'static str,
+    patterns: Patterns,
+    first: OnceLock<Box<Known>>,
+}
+
+/// A recorder that was met, and the handles registered with it: as a rule first the one that does nothing, because the
+/// program has not installed its own yet, and then that.
+struct Known {
+    recorder: usize,
+    handles: Arc<Handles>,
+    next: OnceLock<Box<Known>>,
+}
+
+impl Meters {
+    pub(super) fn new(backend: &'static str, options: &Options) -> Self {
+        Self { backend, patterns: Patterns::new(&options.metrics_names), first: OnceLock::new() }
+    }
+
+    /// The handles for this thread's recorder.
+    pub(super) fn handles(&self) -> &Arc<Handles> {
+        let recorder = ::metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).addr());
+        let mut place = &self.first;
+        loop {
+            let known = place.get_or_init(|| {
+                let handles = Arc::new(Handles::register(self.backend, self.patterns.labels()));
+                Box::new(Known { recorder, handles, next: OnceLock::new() })
+            });
+            if known.recorder == recorder {
+                return &known.handles;
+            }
+            place = &known.next;
+        }
+    }
+
+    pub(super) fn group(&self, name: &LockName) -> usize {
+        self.patterns.group(name.as_str())
+    }
+
+    pub(super) fn acquiring(&self, attempt: &Attempt) -> Acquiring {
+        let want = attempt.wants.first();
+        let group = want.map_or(0, |want| self.group(&want.name));
+        let kind = want.map_or(0, |want| words::kind(want.mode));
+        let acquiring = Acquiring { handles: self.handles().clone(), group, kind };
+        acquiring.lock().waiters.increment(1);
+        acquiring
+    }
+
+    pub(super) fn holding(&self, grant: &Grant) -> Holding {
+        let group = grant.held().first().map_or(0, |want| self.group(&want.name));
+        let holding = Holding { handles: self.handles().clone(), group };
+        holding.lock().held.increment(1);
+        holding
+    }
+}
+
+/// A caller that waits. It keeps its handles, so that a gauge goes down where it went up.
+pub(super) struct Acquiring {
+    handles: Arc<Handles>,
+    group: usize,
+    kind: usize,
+}
+
+impl Acquiring {
+    fn lock(&self) -> &LockHandles {
+        &self.handles.locks[self.group]
+    }
+
+    pub(super) fn ended(&self, outcome: Outcome, _token: Option<FencingToken>, waited: Duration) {
+        let lock = self.lock();
+        lock.waiters.decrement(1);
+        lock.acquires[self.kind][outcome as usize].increment(1);
+        lock.waited[outcome as usize].record(waited);
+    }
+}
+
+/// A lock that is held.
+pub(super) struct Holding {
+    handles: Arc<Handles>,
+    group: usize,
+}
+
+impl Holding {
+    fn lock(&self) -> &LockHandles {
+        &self.handles.locks[self.group]
+    }
+
+    pub(super) fn renewal(&self, renewal: Renewal<'_>) {
+        let lock = self.lock();
+        let outcome = match renewal {
+            Renewal::Done { .. } => "renewed",
+            Renewal::NotHeld => "not_held",
+            Renewal::Failed(_) => "failed",
+        };
+        lock.renewals[place(&RENEWALS, outcome)].increment(1);
+        if let Renewal::Done { margin } = renewal {
+            lock.margin.record(margin);
+        }
+    }
+
+    pub(super) fn ended(&self, reason: LostReason, held: Duration) {
+        let lock = self.lock();
+        let end = match reason {
+            LostReason::Released => "released",
+            LostReason::Expired => "expired",
+            LostReason::Broken => "forced",
+            LostReason::NotHeld | LostReason::MaxHold | LostReason::Closed => "lost",
+        };
+        lock.held.decrement(1);
+        lock.holds[place(&ENDS, end)].record(held);
+        if reason != LostReason::Released {
+            lock.lost[place(&REASONS, words::reason(reason))].increment(1);
+        }
+    }
+}
+
+/// Where a word stands in its list, which has it.
+fn place(words: &[&str], word: &str) -> usize {
+    words.iter().position(|other| *other == word).unwrap_or_default()
+}

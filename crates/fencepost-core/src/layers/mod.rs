@@ -1,0 +1,177 @@
+//! What logs, counts or bounds the client's calls; nothing else in this crate does.
+//!
+//! The rest tells what happens to two small objects: an [`Acquiring`] lives as long as a caller waits for a lock, a
+//! [`Holding`] as long as a lock is held. What is sent to the storage passes through wrappers round its
+//! [`Backend`]. With the features `tracing` and `metrics` off there is nothing in the objects and nothing to pay.
+
+mod deadline;
+#[cfg(feature = "metrics")]
+mod handles;
+#[cfg(feature = "metrics")]
+mod measured;
+#[cfg(feature = "metrics")]
+mod metrics;
+#[cfg(feature = "metrics")]
+mod patterns;
+#[cfg(not(all(feature = "tracing", feature = "metrics")))]
+mod silent;
+#[cfg(feature = "tracing")]
+mod trace;
+#[cfg_attr(
+    not(all(feature = "tracing", feature = "metrics")),
+    allow(dead_code, reason = "each has its readers")
+)]
+mod words;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+#[cfg(not(feature = "metrics"))]
+use silent as metrics;
+#[cfg(not(feature = "tracing"))]
+use silent as trace;
+pub(crate) use trace::Origin;
+use words::Outcome;
+
+use crate::backend::{Backend, BackendInfo};
+use crate::clock::{Clock, Moment};
+use crate::error::{Error, Result};
+use crate::grant::{Attempt, Grant, LostReason};
+use crate::guard::Guard;
+use crate::options::Options;
+use crate::token::FencingToken;
+
+/// Whether anybody wants to know how long things take.
+const TIMED: bool = cfg!(any(feature = "tracing", feature = "metrics"));
+
+/// The layers of one client; its callers and its thread have a copy each.
+pub(crate) struct Layers {
+    backend: &'static str,
+    clock: Clock,
+    deadline: Duration,
+    meters: Arc<metrics::Meters>,
+}
+
+impl Layers {
+    pub(crate) fn new(info: &BackendInfo, options: &Options) -> Self {
+        Self {
+            backend: info.scheme,
+            clock: options.clock.clone(),
+            deadline: options.deadline,
+            meters: Arc::new(metrics::Meters::new(info.scheme, options)),
+        }
+    }
+
+    /// Wraps what is sent to the storage.
+    pub(crate) fn wrap(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
+        let bounded = deadline::Deadline::new(backend, self.clock.clone(), self.deadline);
+        metrics::measured(Arc::new(bounded), &self.clock, &self.meters)
+    }
+
+    /// A caller begins to wait for a lock. To be called where the caller is.
+    pub(crate) fn acquiring(&self, attempt: &Attempt) -> Acquiring {
+        Acquiring {
+            stopwatch: Stopwatch::start(&self.clock),
+            trace: trace::Acquiring::new(self.backend, attempt),
+            meter: self.meters.acquiring(attempt),
+            outcome: Outcome::Cancelled,
+            token: None,
+        }
+    }
+
+    /// A lock begins to be held by a caller from there.
+    pub(crate) fn holding(&self, grant: &Grant, origin: Origin) -> Holding {
+        Holding {
+            stopwatch: Stopwatch::start(&self.clock),
+            trace: trace::Holding::new(self.backend, grant, origin),
+            meter: self.meters.holding(grant),
+        }
+    }
+}
+
+/// A caller that waits for a lock. Dropped before [`Acquiring::ended`], it was cancelled.
+pub(crate) struct Acquiring {
+    stopwatch: Stopwatch,
+    trace: trace::Acquiring,
+    meter: metrics::Acquiring,
+    outcome: Outcome,
+    token: Option<FencingToken>,
+}
+
+impl Acquiring {
+    /// Where the caller is, for what happens to the lock later.
+    pub(crate) fn origin(&self) -> Origin {
+        self.trace.origin()
+    }
+
+    /// The caller has its verdict.
+    pub(crate) fn ended(mut self, verdict: &Result<Option<Guard>>) {
+        self.outcome = Outcome::of(verdict);
+        self.token = verdict.as_ref().ok().and_then(Option::as_ref).map(Guard::token);
+    }
+}
+
+impl Drop for Acquiring {
+    fn drop(&mut self) {
+        let waited = self.stopwatch.elapsed();
+        self.trace.ended(self.outcome, self.token, waited);
+        self.meter.ended(self.outcome, self.token, waited);
+    }
+}
+
+/// How a renewal went.
+#[cfg_attr(
+    not(all(feature = "tracing", feature = "metrics")),
+    allow(dead_code, reason = "each has its readers")
+)]
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Renewal<'a> {
+    /// It succeeded when so much of the lease was left.
+    Done { margin: Duration },
+    /// The storage says that the lock is not held.
+    NotHeld,
+    /// There was no verdict.
+    Failed(&'a Error),
+}
+
+/// A lock that is held.
+pub(crate) struct Holding {
+    stopwatch: Stopwatch,
+    trace: trace::Holding,
+    meter: metrics::Holding,
+}
+
+impl Holding {
+    /// A renewal was answered, or given up.
+    pub(crate) fn renewal(&self, renewal: Renewal<'_>) {
+        self.trace.renewal(renewal);
+        self.meter.renewal(renewal);
+    }
+
+    /// It is no longer held. To be called once.
+    pub(crate) fn ended(&self, reason: LostReason) {
+        let held = self.stopwatch.elapsed();
+        self.trace.ended(reason, held);
+        self.meter.ended(reason, held);
+    }
+}
+
+/// Takes the time of something, if anybody wants to know.
+struct Stopwatch {
+    clock: Clock,
+    since: Moment,
+}
+
+impl Stopwatch {
+    fn start(clock: &Clock) -> Self {
+        if TIMED {
+            Self { clock: clock.clone(), since: clock.now() }
+        } else {
+            Self { clock: Clock::system(), since: Moment::NEVER }
+        }
+    }
+
+    fn elapsed(&self) -> Duration {
+        if TIMED { self.clock.now().since(self.since) } else { Duration::ZERO }
+    }
+}

@@ -1,0 +1,56 @@
+//! The words that spans and metrics share: one list for both.
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::{LostReason, Mode};
+use crate::guard::Guard;
+
+/// How an attempt to take a lock ended, as its caller saw it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Outcome {
+    Acquired,
+    Held,
+    Timeout,
+    Cancelled,
+    Error,
+}
+
+impl Outcome {
+    pub(super) const WORDS: [&str; 5] = ["acquired", "held", "timeout", "cancelled", "error"];
+
+    pub(super) fn of(verdict: &Result<Option<Guard>>) -> Self {
+        match verdict.as_ref().map_err(Error::kind) {
+            Ok(Some(_)) => Self::Acquired,
+            Ok(None) => Self::Held,
+            Err(ErrorKind::WaitedOut) => Self::Timeout,
+            Err(_) => Self::Error,
+        }
+    }
+
+    pub(super) fn word(self) -> &'static str {
+        Self::WORDS[self as usize]
+    }
+}
+
+/// The kinds of locks, without the size of a semaphore.
+pub(super) const KINDS: [&str; 3] = ["exclusive", "shared", "semaphore"];
+
+/// Which of the [`KINDS`] it is.
+pub(super) fn kind(mode: Mode) -> usize {
+    match mode {
+        Mode::Exclusive => 0,
+        Mode::Shared => 1,
+        Mode::Slots { .. } => 2,
+    }
+}
+
+/// Why a lock is no longer held, as one word.
+pub(super) fn reason(reason: LostReason) -> &'static str {
+    match reason {
+        LostReason::Expired => "expired",
+        LostReason::NotHeld => "not_held",
+        LostReason::Broken => "broken",
+        LostReason::MaxHold => "max_hold",
+        LostReason::Closed => "closed",
+        LostReason::Released => "released",
+    }
+}

@@ -1,0 +1,120 @@
+//! How a client is to be made: what can be set, and what happens if it is not.
+
+use std::future::Future;
+use std::sync::Arc;
+use std::time::Duration;
+
+use crate::backend::Backend;
+use crate::client::Client;
+use crate::clock::Clock;
+use crate::error::{Error, ErrorKind, Result};
+
+/// What a [`Client`] can be told when it is made. Everything has a default.
+///
+/// ```
+/// use std::time::Duration;
+/// use fencepost_core::Options;
+///
+/// let options = Options::new().deadline(Duration::from_secs(5));
+/// # drop(options);
+/// ```
+#[derive(Clone, Debug)]
+#[must_use = "options do nothing until a client is made with them"]
+pub struct Options {
+    pub(crate) clock: Clock,
+    pub(crate) deadline: Duration,
+    only_existing: bool,
+    #[cfg(feature = "metrics")]
+    pub(crate) metrics_names: Vec<String>,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Options {
+    /// How long a call without a lease of its own may take unless told otherwise.
+    pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
+
+    /// The defaults.
+    pub fn new() -> Self {
+        Self {
+            clock: Clock::system(),
+            deadline: Self::DEFAULT_DEADLINE,
+            only_existing: false,
+            #[cfg(feature = "metrics")]
+            metrics_names: Vec::new(),
+        }
+    }
+
+    /// How long a call without a lease of its own may take: looking at locks, listing them, cells, breaking. 30 s by
+    /// default. Whatever has a lease (taking, renewing, releasing) is given up after its ttl.
+    ///
+    /// A call that is not answered in time fails with [`ErrorKind::Unreachable`] if it only reads, and with
+    /// [`ErrorKind::OutcomeUnknown`] if it may have had its effect.
+    pub fn deadline(mut self, deadline: Duration) -> Self {
+        self.deadline = deadline;
+        self
+    }
+
+    /// Makes nothing where there is no storage yet: for programs that only look. A mistyped path is then an error, and
+    /// not an empty storage that says that nothing is locked.
+    pub fn only_existing(mut self) -> Self {
+        self.only_existing = true;
+        self
+    }
+
+    /// Whether a storage that is not there is to be refused, for those who open one.
+    pub fn wants_existing(&self) -> bool {
+        self.only_existing
+    }
+
+    /// Where the client reads its time, for tests.
+    pub fn clock(mut self, clock: impl Into<Clock>) -> Self {
+        self.clock = clock.into();
+        self
+    }
+
+    /// Labels the metrics of locks with `lock`: the first of these patterns that the lock's name matches, or `other`.
+    /// A `*` stands for any characters. Without patterns there is no such label.
+    ///
+    /// Names never become labels by themselves, because there are often as many as there are orders; so write
+    /// `order:*`, and there is one more value of the label and no more. Of several names taken together the first
+    /// counts.
+    #[cfg(feature = "metrics")]
+    pub fn metrics_names<P: Into<String>>(mut self, patterns: impl IntoIterator<Item = P>) -> Self {
+        self.metrics_names = patterns.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// A client of this backend.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadConfig`] if an option makes no sense; or if the client's thread cannot be started.
+    pub fn client(self, backend: Arc<dyn Backend>) -> Result<Client> {
+        Client::start(backend, self.checked()?)
+    }
+
+    /// A client that makes its backend on its own thread, where drivers find the runtime they live in.
+    ///
+    /// # Errors
+    /// Those of [`Options::client`], and what the connecting says.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped the client ends as soon as it has connected.
+    pub async fn connect<F>(self, connect: F) -> Result<Client>
+    where
+        F: Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
+    {
+        Client::start_connecting(Box::pin(connect), self.checked()?).await
+    }
+
+    fn checked(self) -> Result<Self> {
+        if self.deadline.is_zero() {
+            return Err(Error::new(ErrorKind::BadConfig, "a deadline of zero leaves no time for an answer"));
+        }
+        Ok(self)
+    }
+}

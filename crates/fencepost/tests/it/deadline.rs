@@ -1,0 +1,75 @@
+//! Per-call deadlines: nothing that is asked of a storage stays open for ever.
+
+use std::time::Duration;
+
+use fencepost::{ErrorKind, Keep, Options, Page};
+
+use crate::stage::{TTL, on_stage};
+
+const DEADLINE: Duration = Duration::from_secs(5);
+
+#[test]
+fn a_hung_inspect_answers_at_its_deadline() {
+    on_stage("hung-inspect", async |stage| {
+        let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
+        proxy.stop();
+        let asking = client.clone();
+        let question = tokio::spawn(async move { asking.inspect("a").await });
+        assert!(stage.seconds_until_over(&question).await >= 5);
+        let error = question.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert_eq!(error.to_string(), "could not inspect lock \"a\": memory: did not answer within 5s");
+        proxy.resume();
+        assert!(client.inspect("a").await.unwrap().is_idle(), "it works again");
+    });
+}
+
+#[test]
+fn a_hung_list_answers_after_half_a_minute_by_default() {
+    on_stage("hung-list", async |stage| {
+        let (client, proxy) = stage.proxied(Options::new()).await;
+        proxy.stop();
+        let asking = client.clone();
+        let question =
+            tokio::spawn(async move { asking.list("", Page { after: None, limit: 1 }).await.map(drop) });
+        assert!(stage.seconds_until_over(&question).await >= 30);
+        let error = question.await.unwrap().unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Unreachable);
+        assert_eq!(error.to_string(), "could not list locks: memory: did not answer within 30s");
+    });
+}
+
+/// What may have been done is unknown; what only reads has done nothing.
+#[test]
+fn silence_means_unknown_only_where_something_may_have_happened() {
+    on_stage("silence", async |stage| {
+        let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
+        let guard = client.lock("a").ttl(TTL * 100).acquire().await.unwrap();
+        let token = guard.token();
+        proxy.stop();
+        let (reading, breaking) = (client.clone(), client.clone());
+        let read = tokio::spawn(async move { reading.read_cell("a").await.map(drop) });
+        let broken = tokio::spawn(async move { breaking.break_lock("a", token).await });
+        let written = tokio::spawn(async move { guard.write_cell(*b"x", Keep::Always).await });
+        for (task, kind) in [
+            (read, ErrorKind::Unreachable),
+            (broken, ErrorKind::OutcomeUnknown),
+            (written, ErrorKind::OutcomeUnknown),
+        ] {
+            stage.seconds_until_over(&task).await;
+            let error = task.await.unwrap().unwrap_err();
+            assert_eq!(error.kind(), kind);
+            assert_eq!(error.to_string(), "memory: did not answer within 5s");
+        }
+        proxy.resume();
+    });
+}
+
+#[test]
+fn a_deadline_of_zero_is_refused() {
+    on_stage("zero", async |stage| {
+        let options = Options::new().deadline(Duration::ZERO);
+        let error = stage.memory.client_with(options).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::BadConfig);
+    });
+}
