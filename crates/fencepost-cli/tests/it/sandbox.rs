@@ -15,7 +15,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Far longer than anything here should take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits until the condition holds.
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
