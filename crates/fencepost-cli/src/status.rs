@@ -15,7 +15,7 @@ use serde::Serialize;
 
 use crate::args;
 use crate::exit::{Ended, Exit};
-use crate::json::{Holder, millis};
+use crate::json::{self, Holder, millis};
 use crate::timestamps::rfc3339_millis;
 use crate::unchecked::inherited;
 
@@ -168,10 +168,8 @@ impl Status {
     pub(crate) fn tell(&self, event: Event<'_>) {
         let Some(lines) = &self.lines else { return };
         let line = Line { time: rfc3339_millis(wall_time()), lock: self.lock.as_str(), event };
-        if let Ok(line) = serde_json::to_string(&line) {
-            // A reader that is so far behind has a gap; one that has gone, nothing.
-            let _ = lines.try_send(line + "\n");
-        }
+        // A reader that is so far behind has a gap; one that has gone, nothing.
+        let _ = lines.try_send(json::line(&line) + "\n");
     }
 }
 

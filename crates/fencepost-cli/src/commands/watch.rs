@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::lines::Lines;
 use crate::output::{self, Output};
 use crate::signals::Signals;
-use crate::timestamps::rfc3339;
+use crate::timestamps::rfc3339_millis;
 use crate::{json, storage};
 
 /// How often the same failure is said again.
@@ -47,7 +47,7 @@ async fn tell(args: &Watch, output: Output) -> Result<Exit> {
     loop {
         match watch.next().await {
             Ok(change) => {
-                if let Some(change) = json::Change::new(&change, rfc3339(wall_time())) {
+                if let Some(change) = json::Change::new(&change, rfc3339_millis(wall_time())) {
                     let written = lines.write(json::line(&change)).await;
                     if written.is_err() {
                         return printed(written);

@@ -7,51 +7,51 @@ use super::{CellText, Holder, millis};
 /// What has changed about a lock, and when it was seen.
 #[derive(Serialize)]
 pub(crate) struct Change<'a> {
-    at: String,
+    time: String,
     #[serde(flatten)]
     what: What<'a>,
 }
 
 #[derive(Serialize)]
-#[serde(tag = "change", rename_all = "lowercase")]
+#[serde(tag = "event", rename_all = "lowercase")]
 enum What<'a> {
     Held {
-        name: &'a str,
+        lock: &'a str,
         holder: Holder<'a>,
     },
     Ended {
-        name: &'a str,
+        lock: &'a str,
         /// As it was last seen.
         holder: Holder<'a>,
         lease_left_ms: u64,
     },
     Line {
-        name: &'a str,
+        lock: &'a str,
         waiters: usize,
     },
     Cell {
-        name: &'a str,
+        lock: &'a str,
         cell: Option<CellText<'a>>,
     },
 }
 
 impl<'a> Change<'a> {
     /// `None` for kinds of changes that have no JSON form yet.
-    pub(crate) fn new(change: &'a fencepost::Change, at: String) -> Option<Self> {
+    pub(crate) fn new(change: &'a fencepost::Change, time: String) -> Option<Self> {
         use fencepost::Change;
 
         let what = match change {
-            Change::Held { name, holder } => What::Held { name: name.as_str(), holder: holder.into() },
+            Change::Held { name, holder } => What::Held { lock: name.as_str(), holder: holder.into() },
             Change::Ended { name, holder, lease_left } => {
-                What::Ended { name: name.as_str(), holder: holder.into(), lease_left_ms: millis(*lease_left) }
+                What::Ended { lock: name.as_str(), holder: holder.into(), lease_left_ms: millis(*lease_left) }
             }
-            Change::Line { name, waiters } => What::Line { name: name.as_str(), waiters: *waiters },
+            Change::Line { name, waiters } => What::Line { lock: name.as_str(), waiters: *waiters },
             Change::Cell { name, cell } => {
-                What::Cell { name: name.as_str(), cell: cell.as_ref().map(CellText::from) }
+                What::Cell { lock: name.as_str(), cell: cell.as_ref().map(CellText::from) }
             }
             _ => return None,
         };
-        Some(Self { at, what })
+        Some(Self { time, what })
     }
 }
 
@@ -64,7 +64,7 @@ mod tests {
     use super::*;
 
     fn text(change: &fencepost::Change) -> String {
-        super::super::line(&Change::new(change, "2026-05-09T07:29:33Z".into()).unwrap())
+        super::super::line(&Change::new(change, "2026-05-09T07:29:33.000Z".into()).unwrap())
     }
 
     #[test]
@@ -80,22 +80,22 @@ mod tests {
             held_for: Duration::from_secs(2),
         };
         let as_json = r#"{"token":7,"mode":"exclusive","label":"web","meta":{},"held_for_ms":2000,"ttl_ms":30000,"ttl_left_ms":21000}"#;
-        let start = r#"{"at":"2026-05-09T07:29:33Z","change""#;
+        let start = r#"{"time":"2026-05-09T07:29:33.000Z","event""#;
         let held = fencepost::Change::Held { name: name.clone(), holder: holder.clone() };
-        assert_eq!(text(&held), format!(r#"{start}:"held","name":"a","holder":{as_json}}}"#));
+        assert_eq!(text(&held), format!(r#"{start}:"held","lock":"a","holder":{as_json}}}"#));
         let lease_left = Duration::from_secs(20);
         let ended = fencepost::Change::Ended { name: name.clone(), holder, lease_left };
         assert_eq!(
             text(&ended),
-            format!(r#"{start}:"ended","name":"a","holder":{as_json},"lease_left_ms":20000}}"#)
+            format!(r#"{start}:"ended","lock":"a","holder":{as_json},"lease_left_ms":20000}}"#)
         );
         let line = fencepost::Change::Line { name: name.clone(), waiters: 3 };
-        assert_eq!(text(&line), format!(r#"{start}:"line","name":"a","waiters":3}}"#));
+        assert_eq!(text(&line), format!(r#"{start}:"line","lock":"a","waiters":3}}"#));
         let cell = Some(Cell { token: FencingToken::new(7), bytes: (*b"hi").into() });
         let cell = fencepost::Change::Cell { name, cell };
         assert_eq!(
             text(&cell),
-            format!(r#"{start}:"cell","name":"a","cell":{{"token":7,"bytes":2,"text":"hi"}}}}"#)
+            format!(r#"{start}:"cell","lock":"a","cell":{{"token":7,"bytes":2,"text":"hi"}}}}"#)
         );
     }
 }

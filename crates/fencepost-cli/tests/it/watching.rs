@@ -33,8 +33,7 @@ impl<'a> Watching<'a> {
 
     /// Waits until a change is told, and returns it.
     fn until_told(&self, change: &str, name: &str) -> Value {
-        let find =
-            || self.changes().into_iter().find(|told| told["change"] == change && told["name"] == name);
+        let find = || self.changes().into_iter().find(|told| told["event"] == change && told["lock"] == name);
         until(&format!("{change} of {name} is told"), || find().is_some());
         find().unwrap()
     }
@@ -54,7 +53,7 @@ fn what_is_there_and_what_changes_is_told_line_by_line() {
     let held = watching.until_told("held", "jobs/a");
     assert_eq!(held["holder"]["token"], guard.token().get());
     assert_eq!((&held["holder"]["label"], &held["holder"]["meta"]["build"]), (&"web-3".into(), &"42".into()));
-    assert!(held["at"].as_str().unwrap().ends_with('Z'));
+    assert!(held["time"].as_str().unwrap().ends_with('Z'));
 
     block_on(guard.write_cell(*b"half done", Keep::Always)).unwrap();
     assert_eq!(watching.until_told("cell", "jobs/a")["cell"]["text"], "half done");
@@ -66,7 +65,7 @@ fn what_is_there_and_what_changes_is_told_line_by_line() {
     assert!(ended["lease_left_ms"].as_u64().unwrap() > 0, "{ended}");
     waiter.expect(0);
 
-    assert!(watching.changes().iter().all(|told| told["name"] == "jobs/a"));
+    assert!(watching.changes().iter().all(|told| told["lock"] == "jobs/a"));
     watching.process.send(Signal::TERM);
     watching.process.expect(128 + 15);
     assert_eq!(watching.process.said(), "");
