@@ -4,6 +4,7 @@
 mod counting;
 mod exit_codes;
 mod group;
+mod job_control;
 mod listing;
 mod losing;
 mod passing;
@@ -11,4 +12,5 @@ mod reference;
 mod sandbox;
 mod secrets;
 mod signals;
+mod terminal;
 mod waiting;
