@@ -15,7 +15,7 @@ use crate::output::{self, Output};
 use crate::signals::{Signals, asks_to_end, comes_from_the_terminal};
 use crate::status::{Event, Status};
 use crate::stopping::{Lease, OnLost, Rules, Step, Stopping, Why};
-use crate::terminal::{self, AfterStop, Terminal};
+use crate::terminal::{self, AfterStop, Terminal, Told};
 use crate::warden::{Fate, Order, Warden};
 
 /// How often it is looked for stragglers whose end is not told to us.
@@ -253,7 +253,11 @@ impl<'a> Watch<'a> {
     }
 
     fn pass_on(&mut self, signal: Signal, group: &Group) {
-        self.asked_to_stop |= signal == Signal::TSTP;
+        if signal == Signal::TSTP {
+            self.asked_to_stop = true;
+            // If the command stands still already, that is to be dealt with again: now we are to stop, too.
+            self.stands_still = false;
+        }
         if group.is_one_process() && comes_from_the_terminal(signal) && terminal::is_in_foreground() {
             // The command is in our group, and has got it as well.
             return;
@@ -286,7 +290,12 @@ impl<'a> Watch<'a> {
         }
         self.stands_still = true;
         let foreground = self.post.terminal.as_ref().map(|terminal| terminal.foreground(group.id()));
-        match terminal::after_stop(signal, foreground, self.asked_to_stop, terminal::has_shell()) {
+        match terminal::after_stop(
+            signal,
+            foreground,
+            self.told_to_stop(signal, group),
+            terminal::has_shell(),
+        ) {
             AfterStop::Continue => self.go_on(group),
             AfterStop::HandOver => {
                 self.hand_over(group);
@@ -297,8 +306,21 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// Whether we were told to stop, when the command was stopped by this signal.
+    fn told_to_stop(&self, signal: Signal, group: &Group) -> Told {
+        let in_foreground = terminal::is_in_foreground();
+        // A key reaches everybody in our group: if it has reached the command, it is on its way to us.
+        let shared = group.is_one_process() && signal == Signal::TSTP && in_foreground;
+        match self.asked_to_stop || shared {
+            true if in_foreground => Told::ByKey,
+            true => Told::BySignal,
+            false => Told::No,
+        }
+    }
+
     fn go_on(&mut self, group: &Group) {
         self.stands_still = false;
+        self.asked_to_stop = false;
         self.warn_if_refused(group.signal(Signal::CONT));
     }
 

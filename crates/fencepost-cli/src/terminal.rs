@@ -23,6 +23,16 @@ pub(crate) enum AfterStop {
     Tell,
 }
 
+/// Whether we were told to stop, as the command was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    No,
+    /// By a signal that somebody has sent.
+    BySignal,
+    /// By a key that was typed at the terminal, whose foreground is our group.
+    ByKey,
+}
+
 /// Who has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Foreground {
@@ -90,11 +100,11 @@ pub(crate) fn stop_ourselves() {
     let _ = kill_process(getpid(), Signal::STOP);
 }
 
-/// What to do when the command was stopped by this signal. `asked` says that we were told to stop, too.
+/// What to do when the command was stopped by this signal.
 pub(crate) fn after_stop(
     signal: Signal,
     foreground: Option<Foreground>,
-    asked: bool,
+    told: Told,
     shell: bool,
 ) -> AfterStop {
     let wants_the_terminal = matches!(signal, Signal::TTIN | Signal::TTOU);
@@ -103,9 +113,12 @@ pub(crate) fn after_stop(
         // It asked for the terminal just before it got it.
         Some(Foreground::Theirs) if wants_the_terminal => AfterStop::Continue,
         Some(_) if shell => AfterStop::StopToo,
-        // There is nobody who could continue it.
+        // There is nobody who could continue it. Some programs answer Ctrl-Z by stopping themselves for good: a
+        // fencepost under this one, too.
+        Some(Foreground::Theirs) => AfterStop::Continue,
         Some(_) if signal == Signal::TSTP => AfterStop::Continue,
-        None if asked && shell => AfterStop::StopToo,
+        None if told != Told::No && shell => AfterStop::StopToo,
+        None if told == Told::ByKey && signal == Signal::TSTP => AfterStop::Continue,
         _ => AfterStop::Tell,
     }
 }
@@ -140,7 +153,7 @@ mod tests {
     #[test]
     fn who_wants_the_terminal_gets_it_when_it_is_ours_to_give() {
         for signal in [Signal::TTIN, Signal::TTOU] {
-            let after = |foreground| after_stop(signal, foreground, false, true);
+            let after = |foreground| after_stop(signal, foreground, Told::No, true);
             assert_eq!(after(Some(Foreground::Ours)), AfterStop::HandOver);
             assert_eq!(after(Some(Foreground::Theirs)), AfterStop::Continue);
             assert_eq!(after(Some(Foreground::Others)), AfterStop::StopToo);
@@ -152,22 +165,30 @@ mod tests {
     fn who_is_stopped_at_a_terminal_is_not_alone() {
         for signal in [Signal::TSTP, Signal::STOP] {
             for foreground in [Foreground::Ours, Foreground::Theirs, Foreground::Others] {
-                assert_eq!(after_stop(signal, Some(foreground), false, true), AfterStop::StopToo);
+                assert_eq!(after_stop(signal, Some(foreground), Told::No, true), AfterStop::StopToo);
             }
         }
     }
 
     #[test]
     fn without_a_shell_nobody_stops_for_ever() {
-        let after = |signal, asked| after_stop(signal, Some(Foreground::Theirs), asked, false);
-        assert_eq!(after(Signal::TSTP, true), AfterStop::Continue);
-        assert_eq!(after(Signal::STOP, true), AfterStop::Tell);
-        assert_eq!(after_stop(Signal::TSTP, None, true, false), AfterStop::Tell);
+        let after = |signal, foreground, told| after_stop(signal, foreground, told, false);
+        let (ours, theirs) = (Some(Foreground::Ours), Some(Foreground::Theirs));
+        assert_eq!(after(Signal::TSTP, theirs, Told::No), AfterStop::Continue);
+        assert_eq!(after(Signal::STOP, theirs, Told::No), AfterStop::Continue);
+        assert_eq!(after(Signal::TSTP, ours, Told::No), AfterStop::Continue);
+        assert_eq!(after(Signal::STOP, ours, Told::No), AfterStop::Tell);
+        assert_eq!(after(Signal::TSTP, None, Told::ByKey), AfterStop::Continue);
+        assert_eq!(after(Signal::TSTP, None, Told::BySignal), AfterStop::Tell);
+        assert_eq!(after(Signal::TTIN, None, Told::ByKey), AfterStop::Tell, "it would only ask again");
     }
 
     #[test]
     fn in_a_pipeline_we_stop_if_we_were_told_to() {
-        assert_eq!(after_stop(Signal::TSTP, None, true, true), AfterStop::StopToo);
-        assert_eq!(after_stop(Signal::TSTP, None, false, true), AfterStop::Tell);
+        for told in [Told::BySignal, Told::ByKey] {
+            assert_eq!(after_stop(Signal::TSTP, None, told, true), AfterStop::StopToo);
+            assert_eq!(after_stop(Signal::TTIN, None, told, true), AfterStop::StopToo);
+        }
+        assert_eq!(after_stop(Signal::TSTP, None, Told::No, true), AfterStop::Tell);
     }
 }
