@@ -12,6 +12,7 @@ use crate::output::Output;
 use crate::signals::Signals;
 use crate::status::{self, Event, Status};
 use crate::storage;
+use crate::terminal::may_speak_from_the_background;
 use crate::turn::Turn;
 use crate::warden::Warden;
 
@@ -39,6 +40,8 @@ async fn take_a_turn(
     status: &Status,
     output: Output,
 ) -> Result<Exit> {
+    // Before anything is said.
+    let mask = may_speak_from_the_background();
     let mut signals = Signals::new().map_err(|error| failed("could not take over the signals", error))?;
     let client = tokio::select! {
         biased;
@@ -46,7 +49,7 @@ async fn take_a_turn(
         client = storage::connect(args.storage.url.as_deref()) => client?,
     };
     say_scope(&client, output);
-    let mut turn = Turn { args, kill_after, client: &client, signals, output, status };
+    let mut turn = Turn { args, kill_after, client: &client, signals, output, status, mask };
     let exit = turn.take(warden).await?;
     if exit != Exit::Lost {
         // What is lost cannot be given back, so there would be nothing to wait for.
