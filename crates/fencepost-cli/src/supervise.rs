@@ -29,6 +29,8 @@ pub(crate) struct Outcome {
     pub(crate) lost: bool,
     /// It was stopped because it ran for too long.
     pub(crate) ran_too_long: bool,
+    /// The key that ended it, if it had the terminal: whoever else is in our group has not heard of that.
+    pub(crate) typed: Option<Signal>,
 }
 
 /// Watches over one command.
@@ -103,9 +105,10 @@ impl<'a> Watch<'a> {
             self.mind_the_warden(group);
             self.keep_the_deadline(group);
             if let (Seen::Gone, Some(ended)) = (seen, group.ended()) {
-                self.take_back(group, ended);
+                let had_terminal = self.take_back(group, ended);
                 let (lost, ran_too_long) = (self.stopping.lost(), self.stopping.ran_too_long());
-                return Ok(Outcome { ended, lost, ran_too_long });
+                let typed = typed(ended).filter(|_| had_terminal && !self.asked_to_end);
+                return Ok(Outcome { ended, lost, ran_too_long, typed });
             }
             let mut next = self.stopping.next(self.lease());
             if seen != Seen::Running {
@@ -361,13 +364,12 @@ impl<'a> Watch<'a> {
         }
     }
 
-    fn take_back(&self, group: &Group, ended: Ended) {
-        if let Some(terminal) = &self.post.terminal {
-            match ended {
-                Ended::Exited(_) => terminal.take_back(group.id()),
-                Ended::Killed(_) => terminal.take_back_and_tidy(group.id()),
-            }
-        }
+    /// Returns whether the command had the terminal.
+    fn take_back(&self, group: &Group, ended: Ended) -> bool {
+        self.post.terminal.as_ref().is_some_and(|terminal| match ended {
+            Ended::Exited(_) => terminal.take_back(group.id()),
+            Ended::Killed(_) => terminal.take_back_and_tidy(group.id()),
+        })
     }
 
     fn warn_if_refused(&self, sent: io::Result<()>) {
@@ -375,4 +377,10 @@ impl<'a> Watch<'a> {
             self.post.output.warning(format_args!("could not signal the command: {error}"));
         }
     }
+}
+
+/// The signal of a key that ends programs, if that is how it ended.
+fn typed(ended: Ended) -> Option<Signal> {
+    let Ended::Killed(signal) = ended else { return None };
+    Signal::from_named_raw(signal).filter(|signal| matches!(*signal, Signal::INT | Signal::QUIT))
 }

@@ -5,6 +5,7 @@
 
 use std::io::{self, IsTerminal};
 
+use crate::unchecked::end_by_interrupt;
 use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getsid, kill_process, kill_process_group};
 use rustix::stdio::stdin;
@@ -73,26 +74,37 @@ impl Terminal {
         self.foreground(group) == Foreground::Ours && tcsetpgrp(stdin(), group).is_ok()
     }
 
-    /// Takes the terminal back from a group.
-    pub(crate) fn take_back(&self, group: Pid) {
-        if self.foreground(group) == Foreground::Theirs {
+    /// Takes the terminal back from a group. Returns whether that had it.
+    pub(crate) fn take_back(&self, group: Pid) -> bool {
+        let had_it = self.foreground(group) == Foreground::Theirs;
+        if had_it {
             let _ = tcsetpgrp(stdin(), self.own);
         }
+        had_it
     }
 
     /// Takes the terminal back from a group that was killed and could not tidy up.
-    pub(crate) fn take_back_and_tidy(&self, group: Pid) {
-        let had_it = self.foreground(group) == Foreground::Theirs;
-        self.take_back(group);
+    pub(crate) fn take_back_and_tidy(&self, group: Pid) -> bool {
+        let had_it = self.take_back(group);
         if let (true, Some(modes)) = (had_it, &self.modes) {
             let _ = tcsetattr(stdin(), OptionalActions::Drain, modes);
         }
+        had_it
     }
 
     /// Stops our whole group: a script that we are part of stops with us, as it would with the command.
     pub(crate) fn stop_together(&self) {
         let _ = kill_process_group(self.own, Signal::STOP);
     }
+}
+
+/// Sends the signal of a key to our whole group, of which the command that had the terminal was no part: a script that
+/// we are in ends with the command, as it would without us. Some shells look whether we ended by Ctrl-C, too.
+pub(crate) fn pass_on_key(signal: Signal) {
+    if signal == Signal::INT {
+        end_by_interrupt();
+    }
+    let _ = kill_process_group(getpgrp(), signal);
 }
 
 /// Stops this process alone, until somebody continues it.

@@ -12,7 +12,7 @@ use crate::output::Output;
 use crate::signals::Signals;
 use crate::status::{self, Event, Status};
 use crate::storage;
-use crate::terminal::may_speak_from_the_background;
+use crate::terminal::{may_speak_from_the_background, pass_on_key};
 use crate::turn::Turn;
 use crate::warden::Warden;
 
@@ -30,6 +30,10 @@ pub(crate) fn run(args: &Run, output: Output) -> Result<Exit> {
         take_a_turn(args, kill_after, warden, &status, output).await
     });
     status.tell(Event::exit(*exit.as_ref().unwrap_or(&Exit::Failed)));
+    drop(status);
+    if let Ok(Exit::Typed(signal)) = exit {
+        pass_on_key(signal);
+    }
     exit
 }
 

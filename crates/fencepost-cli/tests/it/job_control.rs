@@ -3,21 +3,28 @@
 use crate::sandbox::{Sandbox, is_alive, state, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
 
-/// A command that writes its id and fencepost's, and then counts each signal of a kind that it gets.
-fn counting(signal: &str, then: &str) -> String {
-    format!(
-        "trap 'echo x >> {signal}; {then}' {signal}; echo $PPID > fencepost; echo $$ > command; \
-         while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done; exit 5"
-    )
-}
+/// A command that tells its id and fencepost's, and ends when it may.
+pub(crate) const LOOP: &str = "echo $PPID > fencepost; echo $$ > command; \
+                               while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done; exit 5";
 
-/// A command that writes its id and fencepost's and ends when it may.
-const LOOP: &str = "echo $PPID > fencepost; echo $$ > command; \
-                    while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done; exit 5";
+/// The same, but it reads lines until there is one that says `end`.
+const READER: &str = "echo $PPID > fencepost; echo $$ > command; \
+                      while read line; do echo got $line; [ $line = end ] && exit 5; done; exit 6";
+
+/// A sandbox with these commands as scripts, and a shell at a terminal there.
+pub(crate) fn shell() -> (Sandbox, Terminal) {
+    let sandbox = Sandbox::new();
+    sandbox.write("loop.sh", LOOP);
+    sandbox.write("reader.sh", READER);
+    sandbox.write("sink.sh", "echo x > sink; exec cat");
+    sandbox.write("int.sh", &format!("trap 'echo x >> INT; echo x > go' INT; {LOOP}"));
+    let terminal = Terminal::with_shell(&sandbox);
+    (sandbox, terminal)
+}
 
 /// Waits until both the command and fencepost stand still.
 #[track_caller]
-fn until_both_stand_still(sandbox: &Sandbox) {
+pub(crate) fn until_both_stand_still(sandbox: &Sandbox) {
     for who in ["command", "fencepost"] {
         let id = sandbox.line(who);
         until(&format!("{who} stands still"), || state(&id) == Some('T'));
@@ -25,7 +32,7 @@ fn until_both_stand_still(sandbox: &Sandbox) {
 }
 
 #[track_caller]
-fn until_both_go_on(sandbox: &Sandbox) {
+pub(crate) fn until_both_go_on(sandbox: &Sandbox) {
     for who in ["command", "fencepost"] {
         let id = sandbox.line(who);
         until(&format!("{who} goes on"), || matches!(state(&id), Some('S' | 'R')));
@@ -34,31 +41,197 @@ fn until_both_go_on(sandbox: &Sandbox) {
 
 #[test]
 fn a_command_reads_what_is_typed_and_the_shell_has_its_terminal_back() {
-    let sandbox = Sandbox::new();
-    let mut terminal = Terminal::with_shell(&sandbox);
-    let shell = terminal.foreground();
+    let (sandbox, mut terminal) = shell();
+    let before = terminal.foreground();
     terminal.type_line("fencepost run a -- sh -c 'echo ask; read x; echo got $x; exit 5'");
     terminal.until_next("\nask\n");
-    assert_ne!(terminal.foreground(), shell);
+    assert_ne!(terminal.foreground(), before);
     terminal.type_line("this");
     terminal.until_next("got this\n");
     terminal.expect_code(5);
-    assert_eq!(terminal.foreground(), shell);
+    assert_eq!(terminal.foreground(), before);
     sandbox.assert_free("a");
 }
 
 #[test]
 fn ctrl_c_reaches_the_command_once_and_its_exit_code_counts() {
-    let sandbox = Sandbox::new();
-    sandbox.write("count.sh", &counting("INT", "echo x > go"));
-    let mut terminal = Terminal::with_shell(&sandbox);
-    terminal.type_line("fencepost run a -- sh count.sh");
+    let (sandbox, mut terminal) = shell();
+    terminal.type_line("fencepost run a -- sh int.sh");
     sandbox.line("command");
     terminal.type_text(CTRL_C);
     terminal.expect_code(5);
     assert_eq!(sandbox.read("INT"), "x\n");
-    terminal.type_line("fencepost run a -- sleep 60 & wait; fencepost run a -- sleep 60");
-    sandbox.assert_free("b");
-    terminal.type_text(CTRL_C);
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn ctrl_c_ends_the_script_that_fencepost_is_part_of() {
+    let (sandbox, mut terminal) = shell();
+    for shell in ["sh", "bash"] {
+        sandbox.write("script.sh", "fencepost run a -- sh loop.sh; echo and on");
+        sandbox.write("command", "");
+        terminal.type_line(&format!("{shell} script.sh"));
+        sandbox.line("command");
+        terminal.type_text(CTRL_C);
+        terminal.expect_code(130);
+        assert!(!terminal.screen().contains("and on"), "{shell}: {}", terminal.screen());
+        sandbox.assert_free("a");
+    }
+}
+
+#[test]
+fn ctrl_z_stops_both_and_fg_gives_the_terminal_back() {
+    let (sandbox, mut terminal) = shell();
+    let before = terminal.foreground();
+    terminal.type_line("fencepost run a -- sh reader.sh");
+    sandbox.line("command");
+    for round in 0..3 {
+        terminal.type_text(CTRL_Z);
+        terminal.until_next("Stopped");
+        terminal.until_next(PROMPT);
+        until_both_stand_still(&sandbox);
+        assert_eq!(terminal.foreground(), before);
+        terminal.type_line(&format!("echo usable-$((6*7+{round}))"));
+        terminal.until_next(&format!("usable-{}\n", 42 + round));
+        terminal.type_line("fg");
+        until_both_go_on(&sandbox);
+        terminal.type_line("word");
+        terminal.until_next("got word");
+    }
+    terminal.type_line("end");
+    terminal.until_next("got end");
+    terminal.expect_code(5);
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn bg_lets_the_command_go_on_without_the_terminal() {
+    let (sandbox, mut terminal) = shell();
+    let before = terminal.foreground();
+    terminal.type_line("fencepost run a -- sh loop.sh");
+    sandbox.line("command");
+    terminal.type_text(CTRL_Z);
+    terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
+    terminal.type_line("bg");
+    until_both_go_on(&sandbox);
+    terminal.until_next(PROMPT);
+    assert_eq!(terminal.foreground(), before);
+    sandbox.let_go();
+    terminal.type_line("wait %1");
+    terminal.expect_code(5);
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn whoever_is_stopped_for_longer_than_the_lease_is_killed_before_the_next_enters() {
+    let (sandbox, mut terminal) = shell();
+    terminal.type_line("fencepost run --ttl 2s a -- sh loop.sh");
+    let command = sandbox.line("command");
+    terminal.type_text(CTRL_Z);
+    terminal.until_next("Stopped");
+    terminal.until_next(PROMPT);
+    let next = "grep -q '^State:[[:space:]][^ZX]' /proc/$(cat command)/status 2>/dev/null && exit 9; exit 0";
+    sandbox.run(&["run", "a", "-c", next]).expect(0);
+    assert!(!is_alive(&command));
+    terminal.type_line("fg");
+    terminal.until_next("the warden has killed the command");
+    terminal.expect_code(76);
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn a_command_that_ignores_ctrl_z_goes_on() {
+    let (sandbox, mut terminal) = shell();
+    sandbox.write("stubborn.sh", &format!("trap '' TSTP; {READER}"));
+    terminal.type_line("fencepost run a -- sh stubborn.sh");
+    sandbox.line("command");
+    terminal.type_text(CTRL_Z);
+    terminal.type_line("end");
+    terminal.until_next("got end");
+    terminal.expect_code(5);
+}
+
+#[test]
+fn ctrl_z_stops_the_script_that_fencepost_is_part_of() {
+    let (sandbox, mut terminal) = shell();
+    sandbox.write("script.sh", "fencepost run a -- sh reader.sh; echo after=$?");
+    terminal.type_line("sh script.sh");
+    sandbox.line("command");
+    for _ in 0..2 {
+        terminal.type_text(CTRL_Z);
+        terminal.until_next("Stopped");
+        terminal.until_next(PROMPT);
+        until_both_stand_still(&sandbox);
+        terminal.type_line("fg");
+        until_both_go_on(&sandbox);
+    }
+    terminal.type_line("end");
+    terminal.until_next("after=5\n");
+    terminal.expect_code(0);
+}
+
+#[test]
+fn a_command_in_the_background_reads_when_it_is_brought_forward() {
+    let (sandbox, mut terminal) = shell();
+    terminal.type_line("fencepost run a -- sh reader.sh &");
+    terminal.until_next(PROMPT);
+    until_both_stand_still(&sandbox);
+    terminal.type_line("fg");
+    until_both_go_on(&sandbox);
+    terminal.type_line("end");
+    terminal.until_next("got end");
+    terminal.expect_code(5);
+}
+
+#[test]
+fn a_command_that_is_killed_leaves_the_terminal_as_it_was() {
+    let (sandbox, mut terminal) = shell();
+    let before = terminal.modes();
+    sandbox.write("raw.sh", &format!("stty raw -echo; {LOOP}"));
+    terminal.type_line("fencepost run --ttl 2s a -- sh raw.sh");
+    sandbox.line("command");
+    assert_ne!(terminal.modes().local_modes, before.local_modes);
+    crate::losing::break_it(&sandbox, "a");
+    terminal.until_next("was lost");
+    terminal.expect_code(76);
+    let after = terminal.modes();
+    assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
+    assert_eq!(after.output_modes, before.output_modes);
+}
+
+#[test]
+fn a_terminal_that_stops_who_speaks_from_the_background_does_not_stop_fencepost() {
+    let (sandbox, mut terminal) = shell();
+    terminal.type_line("stty tostop");
+    terminal.type_line("fencepost run -v a -- sh loop.sh &");
+    terminal.until_next("holding");
+    sandbox.line("command");
+    terminal.type_line("fencepost run b -- fencepost run --wait 2s a -- true");
+    terminal.expect_code(75);
+    terminal.type_line("fencepost run --wait 2s a -- true &");
+    terminal.until_next("is held by");
+    sandbox.let_go();
+    terminal.type_line("wait %1");
+    terminal.until_next("released");
+    terminal.expect_code(5);
+}
+
+#[test]
+fn the_window_s_new_size_reaches_the_command() {
+    let (sandbox, mut terminal) = shell();
+    sandbox.write("size.sh", &format!("trap 'stty size < /dev/tty > size' WINCH; {LOOP}"));
+    for (line, rows) in [
+        ("fencepost run a -- sh size.sh", 31),
+        ("fencepost run a -- sh size.sh | cat", 32),
+        ("fencepost run --foreground a -- sh size.sh | cat", 33),
+    ] {
+        sandbox.write("command", "");
+        terminal.type_line(line);
+        sandbox.line("command");
+        terminal.resize(rows, 90);
+        until("the size is seen", || sandbox.read("size") == format!("{rows} 90\n"));
+        terminal.type_text(CTRL_C);
+        terminal.until_next(PROMPT);
+    }
 }

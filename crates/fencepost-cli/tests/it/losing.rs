@@ -8,7 +8,7 @@ use rustix::process::Signal;
 
 use crate::sandbox::{Sandbox, has, is_alive, until};
 
-fn break_it(sandbox: &Sandbox, name: &str) {
+pub(crate) fn break_it(sandbox: &Sandbox, name: &str) {
     let client = sandbox.client();
     let token = block_on(client.inspect(name)).unwrap().holders[0].token;
     block_on(client.break_lock(name, token)).unwrap();
