@@ -1,13 +1,23 @@
 //! At a terminal, under a shell with job control: keys, Ctrl-C, Ctrl-Z, `fg` and `bg`.
 
+use std::fs::File;
+use std::io::Write;
+
+use rustix::process::{Pid, Signal, kill_process};
+
 use crate::sandbox::{Sandbox, is_alive, state, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
 
-/// A command that tells its id and fencepost's, and ends when it may.
+/// A command that tells its id and fencepost's, and goes on until it is ended.
 pub(crate) const LOOP: &str = "echo $PPID > fencepost; echo $$ > command; \
-                               while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done; exit 5";
+                               while [ -e locks.db ]; do sleep 0.02; done; exit 6";
 
-/// The same, but it reads lines until there is one that says `end`.
+/// The same, but it starts nothing, and ends when the gate is opened. A shell that is about to start a program when
+/// Ctrl-Z is typed may not stop: the new process stops before it is that program, and the shell waits for that.
+const WAITER: &str =
+    "mkfifo gate; exec 9<> gate; echo $PPID > fencepost; echo $$ > command; read x <&9; exit 5";
+
+/// The same, but it reads lines from the terminal until there is one that says `end`.
 const READER: &str = "echo $PPID > fencepost; echo $$ > command; \
                       while read line; do echo got $line; [ $line = end ] && exit 5; done; exit 6";
 
@@ -15,11 +25,32 @@ const READER: &str = "echo $PPID > fencepost; echo $$ > command; \
 pub(crate) fn shell() -> (Sandbox, Terminal) {
     let sandbox = Sandbox::new();
     sandbox.write("loop.sh", LOOP);
+    sandbox.write("waiter.sh", WAITER);
     sandbox.write("reader.sh", READER);
     sandbox.write("sink.sh", "echo x > sink; exec cat");
-    sandbox.write("int.sh", &format!("trap 'echo x >> INT; echo x > go' INT; {LOOP}"));
+    // What comes after INT shows that INT came no second time.
+    sandbox.write("int.sh", &format!("trap 'echo x >> INT' INT; trap 'exit 5' USR1; {LOOP}"));
     let terminal = Terminal::with_shell(&sandbox);
     (sandbox, terminal)
+}
+
+/// Lets the waiter end.
+pub(crate) fn open_gate(sandbox: &Sandbox) {
+    let mut gate = File::options().read(true).write(true).open(sandbox.path("gate")).unwrap();
+    gate.write_all(b"x\n").unwrap();
+    let command = sandbox.line("command");
+    until("the command ends", || !is_alive(&command));
+    std::fs::remove_file(sandbox.path("gate")).unwrap();
+}
+
+/// Types Ctrl-C for `int.sh`, and then lets it end by a signal that takes the same way.
+pub(crate) fn interrupt(sandbox: &Sandbox, terminal: &mut Terminal) {
+    let (command, fencepost) = (sandbox.line("command"), sandbox.line("fencepost"));
+    terminal.type_text(CTRL_C);
+    sandbox.line("INT");
+    let id = Pid::from_raw(fencepost.parse().unwrap()).unwrap();
+    kill_process(id, Signal::USR1).unwrap();
+    until("the command ends", || !is_alive(&command));
 }
 
 /// Waits until both the command and fencepost stand still.
@@ -57,8 +88,7 @@ fn a_command_reads_what_is_typed_and_the_shell_has_its_terminal_back() {
 fn ctrl_c_reaches_the_command_once_and_its_exit_code_counts() {
     let (sandbox, mut terminal) = shell();
     terminal.type_line("fencepost run a -- sh int.sh");
-    sandbox.line("command");
-    terminal.type_text(CTRL_C);
+    interrupt(&sandbox, &mut terminal);
     terminal.expect_code(5);
     assert_eq!(sandbox.read("INT"), "x\n");
     sandbox.assert_free("a");
@@ -108,7 +138,7 @@ fn ctrl_z_stops_both_and_fg_gives_the_terminal_back() {
 fn bg_lets_the_command_go_on_without_the_terminal() {
     let (sandbox, mut terminal) = shell();
     let before = terminal.foreground();
-    terminal.type_line("fencepost run a -- sh loop.sh");
+    terminal.type_line("fencepost run a -- sh waiter.sh");
     sandbox.line("command");
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
@@ -117,7 +147,7 @@ fn bg_lets_the_command_go_on_without_the_terminal() {
     until_both_go_on(&sandbox);
     terminal.until_next(PROMPT);
     assert_eq!(terminal.foreground(), before);
-    sandbox.let_go();
+    open_gate(&sandbox);
     terminal.type_line("wait %1");
     terminal.expect_code(5);
     sandbox.assert_free("a");
@@ -126,7 +156,7 @@ fn bg_lets_the_command_go_on_without_the_terminal() {
 #[test]
 fn whoever_is_stopped_for_longer_than_the_lease_is_killed_before_the_next_enters() {
     let (sandbox, mut terminal) = shell();
-    terminal.type_line("fencepost run --ttl 2s a -- sh loop.sh");
+    terminal.type_line("fencepost run --ttl 2s a -- sh waiter.sh");
     let command = sandbox.line("command");
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
@@ -204,14 +234,14 @@ fn a_command_that_is_killed_leaves_the_terminal_as_it_was() {
 fn a_terminal_that_stops_who_speaks_from_the_background_does_not_stop_fencepost() {
     let (sandbox, mut terminal) = shell();
     terminal.type_line("stty tostop");
-    terminal.type_line("fencepost run -v a -- sh loop.sh &");
+    terminal.type_line("fencepost run -v a -- sh waiter.sh &");
     terminal.until_next("holding");
     sandbox.line("command");
     terminal.type_line("fencepost run b -- fencepost run --wait 2s a -- true");
     terminal.expect_code(75);
     terminal.type_line("fencepost run --wait 2s a -- true &");
     terminal.until_next("is held by");
-    sandbox.let_go();
+    open_gate(&sandbox);
     terminal.type_line("wait %1");
     terminal.until_next("released");
     terminal.expect_code(5);

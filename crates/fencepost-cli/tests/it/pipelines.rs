@@ -1,7 +1,7 @@
 //! In a pipeline at a terminal: its foreground belongs to all of the pipeline's programs, and stays with them. Keys that
 //! are for all of them are typed when all of them run.
 
-use crate::job_control::{shell, until_both_go_on, until_both_stand_still};
+use crate::job_control::{interrupt, open_gate, shell, until_both_go_on, until_both_stand_still};
 use crate::sandbox::{is_alive, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT};
 
@@ -58,15 +58,14 @@ fn ctrl_c_reaches_the_command_once() {
     let (sandbox, mut terminal) = shell();
     for options in ["", "--foreground"] {
         for rest in ["| sh sink.sh", "2>&1 | sh sink.sh", "< /dev/null", "2> errors"] {
-            for file in ["command", "go", "INT", "sink"] {
+            for file in ["command", "INT", "sink"] {
                 let _ = std::fs::remove_file(sandbox.path(file));
             }
             terminal.type_line(&format!("fencepost run {options} a -- sh int.sh {rest}"));
-            sandbox.line("command");
             if rest.contains("sink") {
                 sandbox.line("sink");
             }
-            terminal.type_text(CTRL_C);
+            interrupt(&sandbox, &mut terminal);
             terminal.until_next(PROMPT);
             until("the lock is free", || sandbox.inspect("a").is_idle());
             assert_eq!(sandbox.read("INT"), "x\n", "{options} {rest}: {}", terminal.screen());
@@ -78,11 +77,10 @@ fn ctrl_c_reaches_the_command_once() {
 fn the_exit_code_is_the_commands() {
     let (sandbox, mut terminal) = shell();
     for options in ["", "--foreground"] {
-        let _ = std::fs::remove_file(sandbox.path("go"));
         sandbox.write("command", "");
+        sandbox.write("INT", "");
         terminal.type_line(&format!("fencepost run {options} a -- sh int.sh 2> errors"));
-        sandbox.line("command");
-        terminal.type_text(CTRL_C);
+        interrupt(&sandbox, &mut terminal);
         terminal.expect_code(5);
     }
 }
@@ -91,10 +89,9 @@ fn the_exit_code_is_the_commands() {
 fn ctrl_z_stops_the_whole_pipeline_and_fg_continues_it() {
     let (sandbox, mut terminal) = shell();
     for options in ["", "--foreground"] {
-        let _ = std::fs::remove_file(sandbox.path("go"));
         sandbox.write("command", "");
         sandbox.write("sink", "");
-        terminal.type_line(&format!("fencepost run {options} a -- sh loop.sh | sh sink.sh"));
+        terminal.type_line(&format!("fencepost run {options} a -- sh waiter.sh | sh sink.sh"));
         sandbox.line("command");
         sandbox.line("sink");
         for _ in 0..20 {
@@ -105,7 +102,7 @@ fn ctrl_z_stops_the_whole_pipeline_and_fg_continues_it() {
             terminal.type_line("fg");
             until_both_go_on(&sandbox);
         }
-        sandbox.let_go();
+        open_gate(&sandbox);
         terminal.expect_code(0);
         assert!(!terminal.screen().contains("stopped by a signal"), "{}", terminal.screen());
     }

@@ -2,7 +2,7 @@
 
 use rustix::process::Signal;
 
-use crate::job_control::{LOOP, shell, until_both_go_on, until_both_stand_still};
+use crate::job_control::{LOOP, open_gate, shell, until_both_go_on, until_both_stand_still};
 use crate::sandbox::{Running, Sandbox, is_alive, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
 
@@ -28,6 +28,22 @@ fn without_a_shell_ctrl_z_freezes_nothing() {
         terminal.expect(5);
         sandbox.assert_free("a");
     }
+}
+
+#[test]
+fn without_a_shell_ctrl_z_freezes_no_pipeline() {
+    let sandbox = Sandbox::new();
+    // It starts nothing, and is told that Ctrl-Z was typed.
+    let script = "trap 'echo x > continued' CONT; mkfifo gate; exec 9<> gate; echo $PPID > fencepost; \
+                  echo $$ > command; while ! [ -e continued ]; do read x <&9; done; exit 5";
+    sandbox.write("waiter.sh", script);
+    let mut command = sandbox.on_path("sh");
+    command.args(["-c", "fencepost run a -- sh waiter.sh 2> errors; exit $?"]);
+    let mut terminal = Terminal::start(&command);
+    sandbox.line("command");
+    terminal.type_text(CTRL_Z);
+    terminal.expect(5);
+    sandbox.assert_free("a");
 }
 
 #[test]
@@ -60,7 +76,7 @@ fn a_terminal_that_hangs_up_ends_the_command_and_frees_the_lock() {
 #[test]
 fn a_terminal_that_hangs_up_ends_what_was_stopped() {
     let (sandbox, mut terminal) = shell();
-    terminal.type_line("fencepost run a -- sh loop.sh");
+    terminal.type_line("fencepost run a -- sh waiter.sh");
     sandbox.line("command");
     terminal.type_text(CTRL_Z);
     terminal.until_next(PROMPT);
@@ -113,13 +129,13 @@ fn an_interactive_shell_under_the_lock_has_job_control() {
         let (sandbox, mut terminal) = shell();
         terminal.type_line(&format!("PS1='inner> ' fencepost run a -- {inner}"));
         terminal.until_next("\ninner> ");
-        terminal.type_line("sh loop.sh");
+        terminal.type_line("sh waiter.sh");
         sandbox.line("command");
         terminal.type_text(CTRL_Z);
         terminal.until_next("Stopped");
         terminal.until_next("inner> ");
         terminal.type_line("fg");
-        sandbox.let_go();
+        open_gate(&sandbox);
         terminal.until_next("inner> ");
         terminal.type_line("exit 6");
         terminal.expect_code(6);
