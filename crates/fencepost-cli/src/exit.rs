@@ -3,10 +3,10 @@
 use std::process::ExitCode;
 
 use fencepost::{ErrorKind, Result};
-use rustix::process::Signal;
 
 use crate::stopping::OnLost;
 use crate::supervise::Outcome;
+use crate::terminal::Key;
 
 /// The exit code of "not acquired", unless told otherwise.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
@@ -41,8 +41,8 @@ pub(crate) enum Exit {
     RanTooLong,
     /// The command ran under the lock the whole time.
     Child(Ended),
-    /// The same, and a key that was typed for it ended it: we end like it.
-    Typed(Signal),
+    /// The same, and a key has ended it.
+    Typed(Key),
 }
 
 impl Exit {
@@ -55,7 +55,7 @@ impl Exit {
         }
         match outcome.typed {
             _ if outcome.ran_too_long => Self::RanTooLong,
-            Some(signal) => Self::Typed(signal),
+            Some(key) => Self::Typed(key),
             None => Self::Child(outcome.ended),
         }
     }
@@ -86,7 +86,7 @@ impl Exit {
             Self::Lost => 76,
             Self::RanTooLong => 124,
             Self::Signalled(signal) | Self::Child(Ended::Killed(signal)) => low_byte(128 + signal),
-            Self::Typed(signal) => low_byte(128 + signal.as_raw()),
+            Self::Typed(key) => low_byte(128 + key.signal().as_raw()),
             Self::Child(Ended::Exited(code)) => low_byte(code),
         }
     }
@@ -105,6 +105,7 @@ impl From<Exit> for ExitCode {
 #[cfg(test)]
 mod tests {
     use fencepost::Error;
+    use rustix::process::Signal;
 
     use super::*;
 
@@ -122,13 +123,14 @@ mod tests {
             (Exit::RanTooLong, 124),
             (Exit::Child(Ended::Exited(7)), 7),
             (Exit::Child(Ended::Killed(9)), 137),
-            (Exit::Typed(Signal::INT), 130),
+            (Exit::Typed(INTERRUPT), 130),
         ];
         for (exit, code) in codes {
             assert_eq!(exit.code(), code, "{exit:?}");
         }
     }
 
+    const INTERRUPT: Key = Key::ForAll(Signal::INT);
     const GOOD: Ended = Ended::Exited(0);
     const RAN: Outcome = Outcome { ended: GOOD, lost: false, ran_too_long: false, typed: None };
 
@@ -144,9 +146,9 @@ mod tests {
 
     #[test]
     fn a_key_is_passed_on_only_if_nothing_else_has_happened() {
-        let typed = Outcome { ended: Ended::Killed(2), typed: Some(Signal::INT), ..RAN };
+        let typed = Outcome { ended: Ended::Killed(2), typed: Some(INTERRUPT), ..RAN };
         let after = |outcome| Exit::after(outcome, OnLost::Term, &Ok(()));
-        assert_eq!(after(typed), Exit::Typed(Signal::INT));
+        assert_eq!(after(typed), Exit::Typed(INTERRUPT));
         assert_eq!(after(Outcome { lost: true, ..typed }), Exit::Lost);
         assert_eq!(after(Outcome { ran_too_long: true, ..typed }), Exit::RanTooLong);
     }

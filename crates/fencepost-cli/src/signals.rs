@@ -3,7 +3,7 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost::clock::{Clock, Moment};
@@ -71,6 +71,14 @@ impl Signals {
             if !self.requests.is_echo(signal, Clock::system().now()) {
                 return signal;
             }
+        }
+    }
+
+    /// Forgets a signal that has come and was not looked at yet.
+    pub(crate) fn forget(&mut self, signal: Signal) {
+        let mut nobody = Context::from_waker(Waker::noop());
+        for (_, stream) in self.streams.iter_mut().filter(|(taken, _)| *taken == signal) {
+            let _ = stream.poll_recv(&mut nobody);
         }
     }
 

@@ -15,7 +15,7 @@ use crate::output::{self, Output};
 use crate::signals::{Signals, asks_to_end, comes_from_the_terminal};
 use crate::status::{Event, Status};
 use crate::stopping::{Lease, OnLost, Rules, Step, Stopping, Why};
-use crate::terminal::{self, AfterStop, Terminal, Told};
+use crate::terminal::{self, AfterStop, Key, Terminal, Told};
 use crate::warden::{Fate, Order, Warden};
 
 /// How often it is looked for stragglers whose end is not told to us.
@@ -29,8 +29,8 @@ pub(crate) struct Outcome {
     pub(crate) lost: bool,
     /// It was stopped because it ran for too long.
     pub(crate) ran_too_long: bool,
-    /// The key that ended it, if it had the terminal: whoever else is in our group has not heard of that.
-    pub(crate) typed: Option<Signal>,
+    /// The key that has ended it.
+    pub(crate) typed: Option<Key>,
 }
 
 /// Watches over one command.
@@ -107,7 +107,7 @@ impl<'a> Watch<'a> {
             if let (Seen::Gone, Some(ended)) = (seen, group.ended()) {
                 let had_terminal = self.take_back(group, ended);
                 let (lost, ran_too_long) = (self.stopping.lost(), self.stopping.ran_too_long());
-                let typed = typed(ended).filter(|_| had_terminal && !self.asked_to_end);
+                let typed = self.typed(ended, had_terminal);
                 return Ok(Outcome { ended, lost, ran_too_long, typed });
             }
             let mut next = self.stopping.next(self.lease());
@@ -268,6 +268,8 @@ impl<'a> Watch<'a> {
         if signal == Signal::CONT {
             self.asked_to_stop = false;
             self.stands_still = false;
+            // We have stopped since it came: that was obeyed.
+            self.post.signals.forget(Signal::TSTP);
             self.hand_over(group);
         }
         let ends = asks_to_end(signal);
@@ -356,11 +358,9 @@ impl<'a> Watch<'a> {
     }
 
     fn hand_over(&self, group: &Group) {
-        if let Some(terminal) = &self.post.terminal
-            && terminal.hand_over(group.id())
-        {
-            // It may have asked for the terminal before it had it.
-            self.warn_if_refused(group.signal(Signal::CONT));
+        // If it has asked for the terminal before it had it, it stands still, and that is noticed like every stop.
+        if let Some(terminal) = &self.post.terminal {
+            terminal.hand_over(group.id());
         }
     }
 
@@ -372,15 +372,20 @@ impl<'a> Watch<'a> {
         })
     }
 
+    /// The key that has ended the command.
+    fn typed(&self, ended: Ended, had_terminal: bool) -> Option<Key> {
+        let Ended::Killed(signal) = ended else { return None };
+        let signal = Signal::from_named_raw(signal)?;
+        if !matches!(signal, Signal::INT | Signal::QUIT) || !terminal::is_in_foreground() {
+            return None;
+        }
+        let heard_by_us = self.asked_to_end || !had_terminal;
+        Some(if heard_by_us { Key::ForAll(signal) } else { Key::ForCommand(signal) })
+    }
+
     fn warn_if_refused(&self, sent: io::Result<()>) {
         if let Err(error) = sent {
             self.post.output.warning(format_args!("could not signal the command: {error}"));
         }
     }
-}
-
-/// The signal of a key that ends programs, if that is how it ended.
-fn typed(ended: Ended) -> Option<Signal> {
-    let Ended::Killed(signal) = ended else { return None };
-    Signal::from_named_raw(signal).filter(|signal| matches!(*signal, Signal::INT | Signal::QUIT))
 }

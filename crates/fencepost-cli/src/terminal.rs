@@ -34,6 +34,22 @@ pub(crate) enum Told {
     ByKey,
 }
 
+/// A key that ends programs, and has ended the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// The command had the terminal: the rest of our group has not heard of it.
+    ForCommand(Signal),
+    /// Our whole group has heard of it.
+    ForAll(Signal),
+}
+
+impl Key {
+    pub(crate) fn signal(self) -> Signal {
+        let (Self::ForCommand(signal) | Self::ForAll(signal)) = self;
+        signal
+    }
+}
+
 /// Who has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Foreground {
@@ -69,9 +85,11 @@ impl Terminal {
         }
     }
 
-    /// Gives the terminal to a group, if it is ours to give. Returns whether it did.
-    pub(crate) fn hand_over(&self, group: Pid) -> bool {
-        self.foreground(group) == Foreground::Ours && tcsetpgrp(stdin(), group).is_ok()
+    /// Gives the terminal to a group, if it is ours to give.
+    pub(crate) fn hand_over(&self, group: Pid) {
+        if self.foreground(group) == Foreground::Ours {
+            let _ = tcsetpgrp(stdin(), group);
+        }
     }
 
     /// Takes the terminal back from a group. Returns whether that had it.
@@ -98,13 +116,18 @@ impl Terminal {
     }
 }
 
-/// Sends the signal of a key to our whole group, of which the command that had the terminal was no part: a script that
-/// we are in ends with the command, as it would without us. Some shells look whether we ended by Ctrl-C, too.
-pub(crate) fn pass_on_key(signal: Signal) {
-    if signal == Signal::INT {
+/// Ends as the command did. A script that we are part of ends with it, as it would without us: some shells do when they
+/// get the signal, others look whether we were ended by it. Returns if that is not how this process can end.
+pub(crate) fn end_by(key: Key) {
+    if key.signal() == Signal::INT {
         end_by_interrupt();
     }
-    let _ = kill_process_group(getpgrp(), signal);
+    let _ = match key {
+        Key::ForCommand(signal) => kill_process_group(getpgrp(), signal),
+        Key::ForAll(Signal::INT) => kill_process(getpid(), Signal::INT),
+        // It would leave a core of fencepost behind.
+        Key::ForAll(_) => Ok(()),
+    };
 }
 
 /// Stops this process alone, until somebody continues it.

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fencepost::{Client, Error, ErrorKind, Result, Scope};
+use rustix::process::Signal;
 
 use super::{failed, on_this_thread, reach};
 use crate::args::{Run, Timing};
@@ -12,7 +13,7 @@ use crate::output::Output;
 use crate::signals::Signals;
 use crate::status::{self, Event, Status};
 use crate::storage;
-use crate::terminal::{may_speak_from_the_background, pass_on_key};
+use crate::terminal::{Key, end_by, is_in_foreground, may_speak_from_the_background};
 use crate::turn::Turn;
 use crate::warden::Warden;
 
@@ -31,8 +32,12 @@ pub(crate) fn run(args: &Run, output: Output) -> Result<Exit> {
     });
     status.tell(Event::exit(*exit.as_ref().unwrap_or(&Exit::Failed)));
     drop(status);
-    if let Ok(Exit::Typed(signal)) = exit {
-        pass_on_key(signal);
+    match exit {
+        Ok(Exit::Typed(key)) => end_by(key),
+        Ok(Exit::Signalled(signal)) if signal == Signal::INT.as_raw() && is_in_foreground() => {
+            end_by(Key::ForAll(Signal::INT));
+        }
+        _ => {}
     }
     exit
 }

@@ -98,14 +98,51 @@ fn ctrl_c_reaches_the_command_once_and_its_exit_code_counts() {
 fn ctrl_c_ends_the_script_that_fencepost_is_part_of() {
     let (sandbox, mut terminal) = shell();
     for shell in ["sh", "bash"] {
-        sandbox.write("script.sh", "fencepost run a -- sh loop.sh; echo and on");
-        sandbox.write("command", "");
+        for (run, has_terminal) in [("", true), ("2> errors", false), ("--foreground", false)] {
+            sandbox.write("script.sh", &format!("fencepost run {run} a -- sh loop.sh; echo and on"));
+            sandbox.write("command", "");
+            terminal.type_line(&format!("{shell} script.sh"));
+            let command = sandbox.line("command").parse().ok();
+            until("it has the terminal", || !has_terminal || terminal.foreground() == command);
+            terminal.type_text(CTRL_C);
+            terminal.expect_code(130);
+            assert!(!terminal.screen().contains("and on"), "{shell}: {}", terminal.screen());
+            sandbox.assert_free("a");
+        }
+    }
+}
+
+#[test]
+fn ctrl_c_ends_the_script_in_which_fencepost_waits() {
+    let (sandbox, mut terminal) = shell();
+    let mut holder = sandbox.hold("a", &[]);
+    for shell in ["sh", "bash"] {
+        sandbox.write("script.sh", "fencepost run a -- true; echo and on");
         terminal.type_line(&format!("{shell} script.sh"));
-        sandbox.line("command");
+        terminal.until_next("held by");
         terminal.type_text(CTRL_C);
         terminal.expect_code(130);
         assert!(!terminal.screen().contains("and on"), "{shell}: {}", terminal.screen());
-        sandbox.assert_free("a");
+        sandbox.until_waiting("a", 0);
+    }
+    sandbox.let_go();
+    holder.expect(0);
+}
+
+/// A command that catches Ctrl-C and goes on has not ended by it, and neither does the script.
+#[test]
+fn a_script_goes_on_after_a_command_that_takes_ctrl_c_for_itself() {
+    let (sandbox, mut terminal) = shell();
+    for shell in ["sh", "bash"] {
+        sandbox.write("script.sh", "fencepost run a -- sh int.sh; echo after=$?");
+        sandbox.write("command", "");
+        sandbox.write("INT", "");
+        terminal.type_line(&format!("{shell} script.sh"));
+        let command = sandbox.line("command").parse().ok();
+        until("it has the terminal", || terminal.foreground() == command);
+        interrupt(&sandbox, &mut terminal);
+        terminal.until_next("after=5\n");
+        terminal.expect_code(0);
     }
 }
 

@@ -1,6 +1,7 @@
 //! Real processes of the real binary, on a database of their own. Nothing here sleeps to make sure: every wait is for
 //! a condition.
 
+mod containers;
 mod counting;
 mod exit_codes;
 mod group;

@@ -3,6 +3,7 @@
 use std::fs::{self, File};
 use std::io::Write;
 use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
@@ -171,16 +172,20 @@ impl Terminal {
         self.child.wait().unwrap()
     }
 
-    /// Waits for the command's end and checks the exit code.
+    /// Waits for the command's end and checks the exit code, as a shell would show it.
     #[track_caller]
     pub(crate) fn expect(&mut self, code: i32) {
         let found = self.wait();
-        assert_eq!(found.code(), Some(code), "{found}; screen: {}", self.screen());
+        let shown = found.code().or(found.signal().map(|signal| 128 + signal));
+        assert_eq!(shown, Some(code), "{found}; screen: {}", self.screen());
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("the screen:\n{}", self.screen());
+        }
         for id in self.session().iter().filter_map(|id| id.parse().ok().and_then(Pid::from_raw)) {
             let _ = kill_process(id, Signal::KILL);
         }
