@@ -17,11 +17,11 @@ use crate::nesting::HeldAbove;
 use crate::output::{self, Output};
 use crate::signals::Signals;
 use crate::status::{Event, Status};
-use crate::stopping::Rules;
+use crate::stopping::{OnLost, Rules};
 use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
 use crate::waiting::{Attempt, Waiter};
-use crate::warden::{Fate, Warden};
+use crate::warden::{Fate, Order, Warden};
 use crate::words;
 
 /// How often it is looked whether a grant has enough time left to start a command.
@@ -147,12 +147,16 @@ impl Turn<'_> {
     async fn run(
         &mut self,
         guard: &Guard,
-        warden: Warden,
+        mut warden: Warden,
         above: &HeldAbove,
     ) -> Result<Result<Outcome, Exit>> {
         self.signals.take_all().map_err(|error| failed("could not take over the signals", error))?;
         let Run { timing, process, .. } = self.args;
         let place = if process.foreground { Place::OurGroup } else { Place::OwnGroup };
+        if timing.on_lost != OnLost::Ignore {
+            // Before the command begins: we may be stopped as soon as it has.
+            warden.tell(Order::Until(guard.valid_until()));
+        }
         let line = warden.line().map_err(|error| failed("could not reach the warden", error))?;
         let mut command = environment::command(self.args, guard, &self.client.info().location, above);
         let group = match Group::spawn(&mut command, place, line, self.mask) {

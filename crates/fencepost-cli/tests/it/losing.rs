@@ -21,7 +21,7 @@ fn a_broken_lock_stops_the_command_even_if_it_then_exits_with_0() {
     let sandbox = Sandbox::new();
     let script =
         "trap 'echo x > told; exit 0' TERM; echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done";
-    let mut running = sandbox.start(&["run", "--ttl", "2s", "a", "-c", script]);
+    let mut running = sandbox.start(&["run", "--ttl", "6s", "--kill-after", "2s", "a", "-c", script]);
     let command = sandbox.line("ready");
     break_it(&sandbox, "a");
     running.expect(76);
@@ -53,6 +53,22 @@ fn a_lock_that_was_lost_just_before_the_end_is_found_by_the_release() {
     until("the command ends", || !is_alive(&command));
     holder.send(Signal::CONT);
     holder.expect(76);
+}
+
+#[test]
+fn a_fencepost_that_is_stopped_as_soon_as_its_command_runs_does_not_let_it_outlive_the_lease() {
+    let sandbox = Sandbox::new();
+    let mut all = Vec::new();
+    for name in ["a", "b", "c", "d", "e", "f", "g", "h"] {
+        let script = format!("kill -STOP $PPID; echo $$ > {name}; exec sleep 60");
+        all.push((name, sandbox.start(&["run", "--ttl", "1s", name, "-c", &script])));
+    }
+    for (name, mut running) in all {
+        let command = sandbox.line(name);
+        until("the warden has killed it", || !is_alive(&command));
+        running.send(Signal::CONT);
+        running.expect(76);
+    }
 }
 
 /// The storage's turnstile, held by us: whoever wants to write waits in the kernel.
