@@ -3,6 +3,7 @@
 //! It is handed over only if stdin, stdout and stderr are all the terminal and our group is its foreground. In a
 //! pipeline the foreground belongs to all of its programs, a pager among them, and stays with them.
 
+use std::cell::OnceCell;
 use std::io::{self, IsTerminal};
 
 use crate::unchecked::end_by_interrupt;
@@ -65,7 +66,7 @@ pub(crate) enum Foreground {
 pub(crate) struct Terminal {
     own: Pid,
     /// How it was before the command had it.
-    modes: Option<Termios>,
+    modes: OnceCell<Termios>,
 }
 
 impl Terminal {
@@ -74,7 +75,7 @@ impl Terminal {
         let all = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
         // One that is not this session's has no foreground that we could ask for.
         let controls = all && tcgetpgrp(stdin()).is_ok();
-        controls.then(|| Self { own: getpgrp(), modes: tcgetattr(stdin()).ok() })
+        controls.then(|| Self { own: getpgrp(), modes: OnceCell::new() })
     }
 
     pub(crate) fn foreground(&self, group: Pid) -> Foreground {
@@ -88,6 +89,10 @@ impl Terminal {
     /// Gives the terminal to a group, if it is ours to give.
     pub(crate) fn hand_over(&self, group: Pid) {
         if self.foreground(group) == Foreground::Ours {
+            if let (None, Ok(modes)) = (self.modes.get(), tcgetattr(stdin())) {
+                // A shell that edits its lines has other modes while we run in the background.
+                let _ = self.modes.set(modes);
+            }
             let _ = tcsetpgrp(stdin(), group);
         }
     }
@@ -104,7 +109,7 @@ impl Terminal {
     /// Takes the terminal back from a group that was killed and could not tidy up.
     pub(crate) fn take_back_and_tidy(&self, group: Pid) -> bool {
         let had_it = self.take_back(group);
-        if let (true, Some(modes)) = (had_it, &self.modes) {
+        if let (true, Some(modes)) = (had_it, self.modes.get()) {
             let _ = tcsetattr(stdin(), OptionalActions::Drain, modes);
         }
         had_it

@@ -162,7 +162,8 @@ impl Turn<'_> {
         let group = match Group::spawn(&mut command, place, line, self.mask) {
             Ok(group) => group,
             Err(error) => {
-                output::failure(format_args!("could not execute {:?}: {error}", command.get_program()));
+                let program = command.get_program().to_string_lossy();
+                output::failure(format_args!("could not execute {program:?}: {error}"));
                 return Ok(Err(not_started(&error)));
             }
         };

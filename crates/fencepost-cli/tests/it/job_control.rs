@@ -268,6 +268,28 @@ fn a_command_that_is_killed_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
+fn a_command_that_was_brought_forward_and_killed_leaves_the_terminal_as_it_got_it() {
+    let (sandbox, mut terminal) = shell();
+    sandbox.write(
+        "raw.sh",
+        &format!("echo $PPID > fencepost; echo $$ > command; stty raw -echo; echo x > raw; {LOOP}"),
+    );
+    terminal.type_line("fencepost run --ttl 10s a -- sh raw.sh &");
+    terminal.until_next(PROMPT);
+    until("it stands still", || state(&sandbox.line("fencepost")) == Some('T'));
+    terminal.type_line("stty -echoe");
+    terminal.until_next(PROMPT);
+    let before = terminal.modes();
+    terminal.type_line("fg");
+    sandbox.line("raw");
+    assert_ne!(terminal.modes().local_modes, before.local_modes);
+    crate::losing::break_it(&sandbox, "a");
+    terminal.until_next("was lost");
+    terminal.expect_code(76);
+    assert_eq!(terminal.modes().local_modes, before.local_modes);
+}
+
+#[test]
 fn a_terminal_that_stops_who_speaks_from_the_background_does_not_stop_fencepost() {
     let (sandbox, mut terminal) = shell();
     terminal.type_line("stty tostop");
