@@ -1,4 +1,4 @@
-//! At a terminal, under a shell with job control: keys, Ctrl-C, Ctrl-Z, `fg` and `bg`.
+//! At a terminal, under a shell with job control: Ctrl-Z, `fg` and `bg`.
 
 use std::fs::File;
 use std::io::Write;
@@ -67,82 +67,6 @@ pub(crate) fn until_both_go_on(sandbox: &Sandbox) {
     for who in ["command", "fencepost"] {
         let id = sandbox.line(who);
         until(&format!("{who} goes on"), || matches!(state(&id), Some('S' | 'R')));
-    }
-}
-
-#[test]
-fn a_command_reads_what_is_typed_and_the_shell_has_its_terminal_back() {
-    let (sandbox, mut terminal) = shell();
-    let before = terminal.foreground();
-    terminal.type_line("fencepost run a -- sh -c 'echo ask; read x; echo got $x; exit 5'");
-    terminal.until_next("\nask\n");
-    assert_ne!(terminal.foreground(), before);
-    terminal.type_line("this");
-    terminal.until_next("got this\n");
-    terminal.expect_code(5);
-    assert_eq!(terminal.foreground(), before);
-    sandbox.assert_free("a");
-}
-
-#[test]
-fn ctrl_c_reaches_the_command_once_and_its_exit_code_counts() {
-    let (sandbox, mut terminal) = shell();
-    terminal.type_line("fencepost run a -- sh int.sh");
-    interrupt(&sandbox, &mut terminal);
-    terminal.expect_code(5);
-    assert_eq!(sandbox.read("INT"), "x\n");
-    sandbox.assert_free("a");
-}
-
-#[test]
-fn ctrl_c_ends_the_script_that_fencepost_is_part_of() {
-    let (sandbox, mut terminal) = shell();
-    for shell in ["sh", "bash"] {
-        for (run, has_terminal) in [("", true), ("2> errors", false), ("--foreground", false)] {
-            sandbox.write("script.sh", &format!("fencepost run {run} a -- sh loop.sh; echo and on"));
-            sandbox.write("command", "");
-            terminal.type_line(&format!("{shell} script.sh"));
-            let command = sandbox.line("command").parse().ok();
-            until("it has the terminal", || !has_terminal || terminal.foreground() == command);
-            terminal.type_text(CTRL_C);
-            terminal.expect_code(130);
-            assert!(!terminal.screen().contains("and on"), "{shell}: {}", terminal.screen());
-            sandbox.assert_free("a");
-        }
-    }
-}
-
-#[test]
-fn ctrl_c_ends_the_script_in_which_fencepost_waits() {
-    let (sandbox, mut terminal) = shell();
-    let mut holder = sandbox.hold("a", &[]);
-    for shell in ["sh", "bash"] {
-        sandbox.write("script.sh", "fencepost run a -- true; echo and on");
-        terminal.type_line(&format!("{shell} script.sh"));
-        terminal.until_next("held by");
-        terminal.type_text(CTRL_C);
-        terminal.expect_code(130);
-        assert!(!terminal.screen().contains("and on"), "{shell}: {}", terminal.screen());
-        sandbox.until_waiting("a", 0);
-    }
-    sandbox.let_go();
-    holder.expect(0);
-}
-
-/// A command that catches Ctrl-C and goes on has not ended by it, and neither does the script.
-#[test]
-fn a_script_goes_on_after_a_command_that_takes_ctrl_c_for_itself() {
-    let (sandbox, mut terminal) = shell();
-    for shell in ["sh", "bash"] {
-        sandbox.write("script.sh", "fencepost run a -- sh int.sh; echo after=$?");
-        sandbox.write("command", "");
-        sandbox.write("INT", "");
-        terminal.type_line(&format!("{shell} script.sh"));
-        let command = sandbox.line("command").parse().ok();
-        until("it has the terminal", || terminal.foreground() == command);
-        interrupt(&sandbox, &mut terminal);
-        terminal.until_next("after=5\n");
-        terminal.expect_code(0);
     }
 }
 
@@ -249,78 +173,4 @@ fn a_command_in_the_background_reads_when_it_is_brought_forward() {
     terminal.type_line("end");
     terminal.until_next("got end");
     terminal.expect_code(5);
-}
-
-#[test]
-fn a_command_that_is_killed_leaves_the_terminal_as_it_was() {
-    let (sandbox, mut terminal) = shell();
-    let before = terminal.modes();
-    sandbox.write("raw.sh", &format!("stty raw -echo; {LOOP}"));
-    terminal.type_line("fencepost run --ttl 2s a -- sh raw.sh");
-    sandbox.line("command");
-    assert_ne!(terminal.modes().local_modes, before.local_modes);
-    crate::losing::break_it(&sandbox, "a");
-    terminal.until_next("was lost");
-    terminal.expect_code(76);
-    let after = terminal.modes();
-    assert_eq!((after.local_modes, after.input_modes), (before.local_modes, before.input_modes));
-    assert_eq!(after.output_modes, before.output_modes);
-}
-
-#[test]
-fn a_command_that_was_brought_forward_and_killed_leaves_the_terminal_as_it_got_it() {
-    let (sandbox, mut terminal) = shell();
-    sandbox.write(
-        "raw.sh",
-        &format!("echo $PPID > fencepost; echo $$ > command; stty raw -echo; echo x > raw; {LOOP}"),
-    );
-    terminal.type_line("fencepost run --ttl 10s a -- sh raw.sh &");
-    terminal.until_next(PROMPT);
-    until("it stands still", || state(&sandbox.line("fencepost")) == Some('T'));
-    terminal.type_line("stty -echoe");
-    terminal.until_next(PROMPT);
-    let before = terminal.modes();
-    terminal.type_line("fg");
-    sandbox.line("raw");
-    assert_ne!(terminal.modes().local_modes, before.local_modes);
-    crate::losing::break_it(&sandbox, "a");
-    terminal.until_next("was lost");
-    terminal.expect_code(76);
-    assert_eq!(terminal.modes().local_modes, before.local_modes);
-}
-
-#[test]
-fn a_terminal_that_stops_who_speaks_from_the_background_does_not_stop_fencepost() {
-    let (sandbox, mut terminal) = shell();
-    terminal.type_line("stty tostop");
-    terminal.type_line("fencepost run -v a -- sh waiter.sh &");
-    terminal.until_next("holding");
-    sandbox.line("command");
-    terminal.type_line("fencepost run b -- fencepost run --wait 2s a -- true");
-    terminal.expect_code(75);
-    terminal.type_line("fencepost run --wait 2s a -- true &");
-    terminal.until_next("is held by");
-    open_gate(&sandbox);
-    terminal.type_line("wait %1");
-    terminal.until_next("released");
-    terminal.expect_code(5);
-}
-
-#[test]
-fn the_window_s_new_size_reaches_the_command() {
-    let (sandbox, mut terminal) = shell();
-    sandbox.write("size.sh", &format!("trap 'stty size < /dev/tty > size' WINCH; {LOOP}"));
-    for (line, rows) in [
-        ("fencepost run a -- sh size.sh", 31),
-        ("fencepost run a -- sh size.sh | cat", 32),
-        ("fencepost run --foreground a -- sh size.sh | cat", 33),
-    ] {
-        sandbox.write("command", "");
-        terminal.type_line(line);
-        sandbox.line("command");
-        terminal.resize(rows, 90);
-        until("the size is seen", || sandbox.read("size") == format!("{rows} 90\n"));
-        terminal.type_text(CTRL_C);
-        terminal.until_next(PROMPT);
-    }
 }
