@@ -268,6 +268,10 @@ impl<'a> Watch<'a> {
         if signal == Signal::CONT {
             self.asked_to_stop = false;
             self.stands_still = false;
+            if group.is_one_process() && terminal::is_in_foreground() {
+                // The shell has continued our whole group; another CONT could undo the next Ctrl-Z.
+                return;
+            }
             // We have stopped since it came: that was obeyed.
             self.post.signals.forget(Signal::TSTP);
             self.hand_over(group);

@@ -27,7 +27,7 @@ fn a_broken_lock_stops_the_command_even_if_it_then_exits_with_0() {
     running.expect(76);
     assert_eq!(sandbox.line("told"), "x");
     assert!(!is_alive(&command));
-    assert!(running.said().contains("fencepost: error: lock \"a\" was lost: "), "{}", running.said());
+    until("it is told", || running.said().contains("fencepost: error: lock \"a\" was lost: "));
 }
 
 #[test]
