@@ -6,6 +6,7 @@ use fencepost::{ErrorKind, Result};
 
 use crate::stopping::OnLost;
 use crate::supervise::Outcome;
+use crate::terminal::Key;
 
 /// The exit code of "not acquired", unless told otherwise.
 pub(crate) const NOT_ACQUIRED: u8 = 75;
@@ -40,6 +41,8 @@ pub(crate) enum Exit {
     RanTooLong,
     /// The command ran under the lock the whole time.
     Child(Ended),
+    /// The same, and a key has ended it.
+    Typed(Key),
 }
 
 impl Exit {
@@ -50,7 +53,11 @@ impl Exit {
         if (outcome.lost || found_lost) && on_lost != OnLost::Ignore {
             return Self::Lost;
         }
-        if outcome.ran_too_long { Self::RanTooLong } else { Self::Child(outcome.ended) }
+        match outcome.typed {
+            _ if outcome.ran_too_long => Self::RanTooLong,
+            Some(key) => Self::Typed(key),
+            None => Self::Child(outcome.ended),
+        }
     }
 
     /// The reason in a word, for programs.
@@ -64,7 +71,7 @@ impl Exit {
             Self::NotFound => "not-found",
             Self::Lost => "lost",
             Self::RanTooLong => "max-run",
-            Self::Child(_) => "child",
+            Self::Child(_) | Self::Typed(_) => "child",
         }
     }
 
@@ -79,6 +86,7 @@ impl Exit {
             Self::Lost => 76,
             Self::RanTooLong => 124,
             Self::Signalled(signal) | Self::Child(Ended::Killed(signal)) => low_byte(128 + signal),
+            Self::Typed(key) => low_byte(128 + key.signal().as_raw()),
             Self::Child(Ended::Exited(code)) => low_byte(code),
         }
     }
@@ -97,6 +105,7 @@ impl From<Exit> for ExitCode {
 #[cfg(test)]
 mod tests {
     use fencepost::Error;
+    use rustix::process::Signal;
 
     use super::*;
 
@@ -114,14 +123,16 @@ mod tests {
             (Exit::RanTooLong, 124),
             (Exit::Child(Ended::Exited(7)), 7),
             (Exit::Child(Ended::Killed(9)), 137),
+            (Exit::Typed(INTERRUPT), 130),
         ];
         for (exit, code) in codes {
             assert_eq!(exit.code(), code, "{exit:?}");
         }
     }
 
+    const INTERRUPT: Key = Key::ForAll(Signal::INT);
     const GOOD: Ended = Ended::Exited(0);
-    const RAN: Outcome = Outcome { ended: GOOD, lost: false, ran_too_long: false };
+    const RAN: Outcome = Outcome { ended: GOOD, lost: false, ran_too_long: false, typed: None };
 
     #[test]
     fn a_lost_lock_goes_before_a_run_that_took_too_long_and_that_before_the_command() {
@@ -131,6 +142,15 @@ mod tests {
         assert_eq!(term(RAN, &lost), Exit::Lost);
         assert_eq!(term(Outcome { ran_too_long: true, ..RAN }, &Ok(())), Exit::RanTooLong);
         assert_eq!(term(RAN, &Ok(())), Exit::Child(GOOD));
+    }
+
+    #[test]
+    fn a_key_is_passed_on_only_if_nothing_else_has_happened() {
+        let typed = Outcome { ended: Ended::Killed(2), typed: Some(INTERRUPT), ..RAN };
+        let after = |outcome| Exit::after(outcome, OnLost::Term, &Ok(()));
+        assert_eq!(after(typed), Exit::Typed(INTERRUPT));
+        assert_eq!(after(Outcome { lost: true, ..typed }), Exit::Lost);
+        assert_eq!(after(Outcome { ran_too_long: true, ..typed }), Exit::RanTooLong);
     }
 
     #[test]

@@ -3,8 +3,10 @@
 
 use std::future::poll_fn;
 use std::io;
-use std::task::Poll;
+use std::task::{Context, Poll, Waker};
+use std::time::Duration;
 
+use fencepost::clock::{Clock, Moment};
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -13,12 +15,16 @@ const ENDING: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
 /// Signals that mean something to the command only.
 const PASSED_ON: [Signal; 3] = [Signal::WINCH, Signal::CONT, Signal::TSTP];
+/// The same request to end, if it is heard again within this time, is an echo of the first: `timeout` sends to its child
+/// and to its group, and others pass on what the terminal has sent to everybody.
+const ECHO: Duration = Duration::from_millis(250);
 
 /// The signals that have come and were not looked at yet.
 pub(crate) struct Signals {
     ignored: u64,
     streams: Vec<(Signal, unix::Signal)>,
     children: unix::Signal,
+    requests: Requests,
 }
 
 impl Signals {
@@ -29,7 +35,12 @@ impl Signals {
     pub(crate) fn new() -> io::Result<Self> {
         // Children must be watched before there is one: if their signal was ignored, the kernel would reap them.
         let children = unix::signal(SignalKind::child())?;
-        let mut signals = Self { ignored: ignored_at_start(), streams: Vec::new(), children };
+        let mut signals = Self {
+            ignored: ignored_at_start(),
+            streams: Vec::new(),
+            children,
+            requests: Requests::default(),
+        };
         signals.take(&ENDING)?;
         Ok(signals)
     }
@@ -55,7 +66,20 @@ impl Signals {
     /// # Cancel safety
     /// Dropping the future loses no signal.
     pub(crate) async fn next(&mut self) -> Signal {
-        next(&mut self.streams).await
+        loop {
+            let signal = next(&mut self.streams).await;
+            if !self.requests.is_echo(signal, Clock::system().now()) {
+                return signal;
+            }
+        }
+    }
+
+    /// Forgets a signal that has come and was not looked at yet.
+    pub(crate) fn forget(&mut self, signal: Signal) {
+        let mut nobody = Context::from_waker(Waker::noop());
+        for (_, stream) in self.streams.iter_mut().filter(|(taken, _)| *taken == signal) {
+            let _ = stream.poll_recv(&mut nobody);
+        }
     }
 
     /// Waits until the user has asked so many times to end, with INT or TERM.
@@ -74,10 +98,37 @@ impl Signals {
     /// # Cancel safety
     /// Dropping the future loses no signal.
     pub(crate) async fn next_or_child(&mut self) -> Option<Signal> {
-        tokio::select! {
-            signal = next(&mut self.streams) => Some(signal),
-            _ = self.children.recv() => None,
+        loop {
+            // What was sent to us first: it may be the reason for what a child has done.
+            let signal = tokio::select! {
+                biased;
+                signal = next(&mut self.streams) => signal,
+                _ = self.children.recv() => return None,
+            };
+            if !self.requests.is_echo(signal, Clock::system().now()) {
+                return Some(signal);
+            }
         }
+    }
+}
+
+/// The requests to end that were heard.
+#[derive(Debug, Default)]
+struct Requests {
+    last: Option<(Signal, Moment)>,
+}
+
+impl Requests {
+    /// Whether a signal is the echo of a request that was heard a moment ago. If not, it is remembered.
+    fn is_echo(&mut self, signal: Signal, now: Moment) -> bool {
+        if !asks_to_end(signal) {
+            return false;
+        }
+        let echo = self.last.is_some_and(|(last, at)| last == signal && now.since(at) < ECHO);
+        if !echo {
+            self.last = Some((signal, now));
+        }
+        echo
     }
 }
 
@@ -118,6 +169,26 @@ fn ignored_in(status: &str) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn the_same_request_a_moment_later_is_an_echo() {
+        let at = |millis| Moment::START + Duration::from_millis(millis);
+        let mut requests = Requests::default();
+        assert!(!requests.is_echo(Signal::INT, at(0)));
+        assert!(requests.is_echo(Signal::INT, at(1)));
+        assert!(!requests.is_echo(Signal::TERM, at(2)), "another request");
+        assert!(requests.is_echo(Signal::TERM, at(251)));
+        assert!(!requests.is_echo(Signal::TERM, at(252)), "an echo does not last");
+    }
+
+    #[test]
+    fn what_does_not_ask_to_end_has_no_echo() {
+        let mut requests = Requests::default();
+        for signal in [Signal::HUP, Signal::WINCH, Signal::USR1, Signal::CONT] {
+            assert!(!requests.is_echo(signal, Moment::START));
+            assert!(!requests.is_echo(signal, Moment::START));
+        }
+    }
 
     #[test]
     fn ignored_signals_are_read_from_the_process_status() {

@@ -15,7 +15,7 @@ use crate::output::{self, Output};
 use crate::signals::{Signals, asks_to_end, comes_from_the_terminal};
 use crate::status::{Event, Status};
 use crate::stopping::{Lease, OnLost, Rules, Step, Stopping, Why};
-use crate::terminal::{self, AfterStop, Terminal};
+use crate::terminal::{self, AfterStop, Key, Terminal, Told};
 use crate::warden::{Fate, Order, Warden};
 
 /// How often it is looked for stragglers whose end is not told to us.
@@ -29,6 +29,8 @@ pub(crate) struct Outcome {
     pub(crate) lost: bool,
     /// It was stopped because it ran for too long.
     pub(crate) ran_too_long: bool,
+    /// The key that has ended it.
+    pub(crate) typed: Option<Key>,
 }
 
 /// Watches over one command.
@@ -103,9 +105,10 @@ impl<'a> Watch<'a> {
             self.mind_the_warden(group);
             self.keep_the_deadline(group);
             if let (Seen::Gone, Some(ended)) = (seen, group.ended()) {
-                self.take_back(group, ended);
+                let had_terminal = self.take_back(group, ended);
                 let (lost, ran_too_long) = (self.stopping.lost(), self.stopping.ran_too_long());
-                return Ok(Outcome { ended, lost, ran_too_long });
+                let typed = self.typed(ended, had_terminal);
+                return Ok(Outcome { ended, lost, ran_too_long, typed });
             }
             let mut next = self.stopping.next(self.lease());
             if seen != Seen::Running {
@@ -253,7 +256,11 @@ impl<'a> Watch<'a> {
     }
 
     fn pass_on(&mut self, signal: Signal, group: &Group) {
-        self.asked_to_stop |= signal == Signal::TSTP;
+        if signal == Signal::TSTP {
+            self.asked_to_stop = true;
+            // If the command stands still already, that is to be dealt with again: now we are to stop, too.
+            self.stands_still = false;
+        }
         if group.is_one_process() && comes_from_the_terminal(signal) && terminal::is_in_foreground() {
             // The command is in our group, and has got it as well.
             return;
@@ -261,6 +268,12 @@ impl<'a> Watch<'a> {
         if signal == Signal::CONT {
             self.asked_to_stop = false;
             self.stands_still = false;
+            if group.is_one_process() && terminal::is_in_foreground() {
+                // The shell has continued our whole group; another CONT could undo the next Ctrl-Z.
+                return;
+            }
+            // We have stopped since it came: that was obeyed.
+            self.post.signals.forget(Signal::TSTP);
             self.hand_over(group);
         }
         let ends = asks_to_end(signal);
@@ -286,7 +299,12 @@ impl<'a> Watch<'a> {
         }
         self.stands_still = true;
         let foreground = self.post.terminal.as_ref().map(|terminal| terminal.foreground(group.id()));
-        match terminal::after_stop(signal, foreground, self.asked_to_stop, terminal::has_shell()) {
+        match terminal::after_stop(
+            signal,
+            foreground,
+            self.told_to_stop(signal, group),
+            terminal::has_shell(),
+        ) {
             AfterStop::Continue => self.go_on(group),
             AfterStop::HandOver => {
                 self.hand_over(group);
@@ -297,8 +315,21 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// Whether we were told to stop, when the command was stopped by this signal.
+    fn told_to_stop(&self, signal: Signal, group: &Group) -> Told {
+        let in_foreground = terminal::is_in_foreground();
+        // A key reaches everybody in our group: if it has reached the command, it is on its way to us.
+        let shared = group.is_one_process() && signal == Signal::TSTP && in_foreground;
+        match self.asked_to_stop || shared {
+            true if in_foreground => Told::ByKey,
+            true => Told::BySignal,
+            false => Told::No,
+        }
+    }
+
     fn go_on(&mut self, group: &Group) {
         self.stands_still = false;
+        self.asked_to_stop = false;
         self.warn_if_refused(group.signal(Signal::CONT));
     }
 
@@ -331,21 +362,29 @@ impl<'a> Watch<'a> {
     }
 
     fn hand_over(&self, group: &Group) {
-        if let Some(terminal) = &self.post.terminal
-            && terminal.hand_over(group.id())
-        {
-            // It may have asked for the terminal before it had it.
-            self.warn_if_refused(group.signal(Signal::CONT));
+        // If it has asked for the terminal before it had it, it stands still, and that is noticed like every stop.
+        if let Some(terminal) = &self.post.terminal {
+            terminal.hand_over(group.id());
         }
     }
 
-    fn take_back(&self, group: &Group, ended: Ended) {
-        if let Some(terminal) = &self.post.terminal {
-            match ended {
-                Ended::Exited(_) => terminal.take_back(group.id()),
-                Ended::Killed(_) => terminal.take_back_and_tidy(group.id()),
-            }
+    /// Returns whether the command had the terminal.
+    fn take_back(&self, group: &Group, ended: Ended) -> bool {
+        self.post.terminal.as_ref().is_some_and(|terminal| match ended {
+            Ended::Exited(_) => terminal.take_back(group.id()),
+            Ended::Killed(_) => terminal.take_back_and_tidy(group.id()),
+        })
+    }
+
+    /// The key that has ended the command.
+    fn typed(&self, ended: Ended, had_terminal: bool) -> Option<Key> {
+        let Ended::Killed(signal) = ended else { return None };
+        let signal = Signal::from_named_raw(signal)?;
+        if !matches!(signal, Signal::INT | Signal::QUIT) || !terminal::is_in_foreground() {
+            return None;
         }
+        let heard_by_us = self.asked_to_end || !had_terminal;
+        Some(if heard_by_us { Key::ForAll(signal) } else { Key::ForCommand(signal) })
     }
 
     fn warn_if_refused(&self, sent: io::Result<()>) {

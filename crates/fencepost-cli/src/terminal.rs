@@ -3,8 +3,10 @@
 //! It is handed over only if stdin, stdout and stderr are all the terminal and our group is its foreground. In a
 //! pipeline the foreground belongs to all of its programs, a pager among them, and stays with them.
 
+use std::cell::OnceCell;
 use std::io::{self, IsTerminal};
 
+use crate::unchecked::end_by_interrupt;
 use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getsid, kill_process, kill_process_group};
 use rustix::stdio::stdin;
@@ -23,6 +25,32 @@ pub(crate) enum AfterStop {
     Tell,
 }
 
+/// Whether we were told to stop, as the command was.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Told {
+    No,
+    /// By a signal that somebody has sent.
+    BySignal,
+    /// By a key that was typed at the terminal, whose foreground is our group.
+    ByKey,
+}
+
+/// A key that ends programs, and has ended the command.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Key {
+    /// The command had the terminal: the rest of our group has not heard of it.
+    ForCommand(Signal),
+    /// Our whole group has heard of it.
+    ForAll(Signal),
+}
+
+impl Key {
+    pub(crate) fn signal(self) -> Signal {
+        let (Self::ForCommand(signal) | Self::ForAll(signal)) = self;
+        signal
+    }
+}
+
 /// Who has the terminal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Foreground {
@@ -38,7 +66,7 @@ pub(crate) enum Foreground {
 pub(crate) struct Terminal {
     own: Pid,
     /// How it was before the command had it.
-    modes: Option<Termios>,
+    modes: OnceCell<Termios>,
 }
 
 impl Terminal {
@@ -47,7 +75,7 @@ impl Terminal {
         let all = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
         // One that is not this session's has no foreground that we could ask for.
         let controls = all && tcgetpgrp(stdin()).is_ok();
-        controls.then(|| Self { own: getpgrp(), modes: tcgetattr(stdin()).ok() })
+        controls.then(|| Self { own: getpgrp(), modes: OnceCell::new() })
     }
 
     pub(crate) fn foreground(&self, group: Pid) -> Foreground {
@@ -58,25 +86,33 @@ impl Terminal {
         }
     }
 
-    /// Gives the terminal to a group, if it is ours to give. Returns whether it did.
-    pub(crate) fn hand_over(&self, group: Pid) -> bool {
-        self.foreground(group) == Foreground::Ours && tcsetpgrp(stdin(), group).is_ok()
+    /// Gives the terminal to a group, if it is ours to give.
+    pub(crate) fn hand_over(&self, group: Pid) {
+        if self.foreground(group) == Foreground::Ours {
+            if let (None, Ok(modes)) = (self.modes.get(), tcgetattr(stdin())) {
+                // A shell that edits its lines has other modes while we run in the background.
+                let _ = self.modes.set(modes);
+            }
+            let _ = tcsetpgrp(stdin(), group);
+        }
     }
 
-    /// Takes the terminal back from a group.
-    pub(crate) fn take_back(&self, group: Pid) {
-        if self.foreground(group) == Foreground::Theirs {
+    /// Takes the terminal back from a group. Returns whether that had it.
+    pub(crate) fn take_back(&self, group: Pid) -> bool {
+        let had_it = self.foreground(group) == Foreground::Theirs;
+        if had_it {
             let _ = tcsetpgrp(stdin(), self.own);
         }
+        had_it
     }
 
     /// Takes the terminal back from a group that was killed and could not tidy up.
-    pub(crate) fn take_back_and_tidy(&self, group: Pid) {
-        let had_it = self.foreground(group) == Foreground::Theirs;
-        self.take_back(group);
-        if let (true, Some(modes)) = (had_it, &self.modes) {
+    pub(crate) fn take_back_and_tidy(&self, group: Pid) -> bool {
+        let had_it = self.take_back(group);
+        if let (true, Some(modes)) = (had_it, self.modes.get()) {
             let _ = tcsetattr(stdin(), OptionalActions::Drain, modes);
         }
+        had_it
     }
 
     /// Stops our whole group: a script that we are part of stops with us, as it would with the command.
@@ -85,16 +121,30 @@ impl Terminal {
     }
 }
 
+/// Ends as the command did. A script that we are part of ends with it, as it would without us: some shells do when they
+/// get the signal, others look whether we were ended by it. Returns if that is not how this process can end.
+pub(crate) fn end_by(key: Key) {
+    if key.signal() == Signal::INT {
+        end_by_interrupt();
+    }
+    let _ = match key {
+        Key::ForCommand(signal) => kill_process_group(getpgrp(), signal),
+        Key::ForAll(Signal::INT) => kill_process(getpid(), Signal::INT),
+        // It would leave a core of fencepost behind.
+        Key::ForAll(_) => Ok(()),
+    };
+}
+
 /// Stops this process alone, until somebody continues it.
 pub(crate) fn stop_ourselves() {
     let _ = kill_process(getpid(), Signal::STOP);
 }
 
-/// What to do when the command was stopped by this signal. `asked` says that we were told to stop, too.
+/// What to do when the command was stopped by this signal.
 pub(crate) fn after_stop(
     signal: Signal,
     foreground: Option<Foreground>,
-    asked: bool,
+    told: Told,
     shell: bool,
 ) -> AfterStop {
     let wants_the_terminal = matches!(signal, Signal::TTIN | Signal::TTOU);
@@ -103,9 +153,12 @@ pub(crate) fn after_stop(
         // It asked for the terminal just before it got it.
         Some(Foreground::Theirs) if wants_the_terminal => AfterStop::Continue,
         Some(_) if shell => AfterStop::StopToo,
-        // There is nobody who could continue it.
+        // There is nobody who could continue it. Some programs answer Ctrl-Z by stopping themselves for good: a
+        // fencepost under this one, too.
+        Some(Foreground::Theirs) => AfterStop::Continue,
         Some(_) if signal == Signal::TSTP => AfterStop::Continue,
-        None if asked && shell => AfterStop::StopToo,
+        None if told != Told::No && shell => AfterStop::StopToo,
+        None if told == Told::ByKey && signal == Signal::TSTP => AfterStop::Continue,
         _ => AfterStop::Tell,
     }
 }
@@ -140,7 +193,7 @@ mod tests {
     #[test]
     fn who_wants_the_terminal_gets_it_when_it_is_ours_to_give() {
         for signal in [Signal::TTIN, Signal::TTOU] {
-            let after = |foreground| after_stop(signal, foreground, false, true);
+            let after = |foreground| after_stop(signal, foreground, Told::No, true);
             assert_eq!(after(Some(Foreground::Ours)), AfterStop::HandOver);
             assert_eq!(after(Some(Foreground::Theirs)), AfterStop::Continue);
             assert_eq!(after(Some(Foreground::Others)), AfterStop::StopToo);
@@ -152,22 +205,30 @@ mod tests {
     fn who_is_stopped_at_a_terminal_is_not_alone() {
         for signal in [Signal::TSTP, Signal::STOP] {
             for foreground in [Foreground::Ours, Foreground::Theirs, Foreground::Others] {
-                assert_eq!(after_stop(signal, Some(foreground), false, true), AfterStop::StopToo);
+                assert_eq!(after_stop(signal, Some(foreground), Told::No, true), AfterStop::StopToo);
             }
         }
     }
 
     #[test]
     fn without_a_shell_nobody_stops_for_ever() {
-        let after = |signal, asked| after_stop(signal, Some(Foreground::Theirs), asked, false);
-        assert_eq!(after(Signal::TSTP, true), AfterStop::Continue);
-        assert_eq!(after(Signal::STOP, true), AfterStop::Tell);
-        assert_eq!(after_stop(Signal::TSTP, None, true, false), AfterStop::Tell);
+        let after = |signal, foreground, told| after_stop(signal, foreground, told, false);
+        let (ours, theirs) = (Some(Foreground::Ours), Some(Foreground::Theirs));
+        assert_eq!(after(Signal::TSTP, theirs, Told::No), AfterStop::Continue);
+        assert_eq!(after(Signal::STOP, theirs, Told::No), AfterStop::Continue);
+        assert_eq!(after(Signal::TSTP, ours, Told::No), AfterStop::Continue);
+        assert_eq!(after(Signal::STOP, ours, Told::No), AfterStop::Tell);
+        assert_eq!(after(Signal::TSTP, None, Told::ByKey), AfterStop::Continue);
+        assert_eq!(after(Signal::TSTP, None, Told::BySignal), AfterStop::Tell);
+        assert_eq!(after(Signal::TTIN, None, Told::ByKey), AfterStop::Tell, "it would only ask again");
     }
 
     #[test]
     fn in_a_pipeline_we_stop_if_we_were_told_to() {
-        assert_eq!(after_stop(Signal::TSTP, None, true, true), AfterStop::StopToo);
-        assert_eq!(after_stop(Signal::TSTP, None, false, true), AfterStop::Tell);
+        for told in [Told::BySignal, Told::ByKey] {
+            assert_eq!(after_stop(Signal::TSTP, None, told, true), AfterStop::StopToo);
+            assert_eq!(after_stop(Signal::TTIN, None, told, true), AfterStop::StopToo);
+        }
+        assert_eq!(after_stop(Signal::TSTP, None, Told::No, true), AfterStop::Tell);
     }
 }

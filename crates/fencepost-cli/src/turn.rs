@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use fencepost::clock::{Clock, Moment};
 use fencepost::{Client, Error, ErrorKind, Guard, Lock, Result};
+use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 
 use crate::args::Run;
@@ -16,11 +17,11 @@ use crate::nesting::HeldAbove;
 use crate::output::{self, Output};
 use crate::signals::Signals;
 use crate::status::{Event, Status};
-use crate::stopping::Rules;
+use crate::stopping::{OnLost, Rules};
 use crate::supervise::{Outcome, Supervisor};
-use crate::terminal::{Terminal, may_speak_from_the_background};
+use crate::terminal::Terminal;
 use crate::waiting::{Attempt, Waiter};
-use crate::warden::{Fate, Warden};
+use crate::warden::{Fate, Order, Warden};
 use crate::words;
 
 /// How often it is looked whether a grant has enough time left to start a command.
@@ -33,6 +34,8 @@ pub(crate) struct Turn<'a> {
     pub(crate) signals: Signals,
     pub(crate) output: Output,
     pub(crate) status: &'a Status,
+    /// The signal mask that we were started with, for the command.
+    pub(crate) mask: SigSet,
 }
 
 impl Turn<'_> {
@@ -144,16 +147,19 @@ impl Turn<'_> {
     async fn run(
         &mut self,
         guard: &Guard,
-        warden: Warden,
+        mut warden: Warden,
         above: &HeldAbove,
     ) -> Result<Result<Outcome, Exit>> {
         self.signals.take_all().map_err(|error| failed("could not take over the signals", error))?;
         let Run { timing, process, .. } = self.args;
         let place = if process.foreground { Place::OurGroup } else { Place::OwnGroup };
-        let mask = may_speak_from_the_background();
+        if timing.on_lost != OnLost::Ignore {
+            // Before the command begins: we may be stopped as soon as it has.
+            warden.tell(Order::Until(guard.valid_until()));
+        }
         let line = warden.line().map_err(|error| failed("could not reach the warden", error))?;
         let mut command = environment::command(self.args, guard, &self.client.info().location, above);
-        let group = match Group::spawn(&mut command, place, line, mask) {
+        let group = match Group::spawn(&mut command, place, line, self.mask) {
             Ok(group) => group,
             Err(error) => {
                 let program = command.get_program().to_string_lossy();

@@ -1,12 +1,12 @@
 //! The only file with `unsafe` in it: what the compiler cannot check, and why it is right.
-#![allow(unsafe_code, reason = "the standard library has no safe way to do these two things")]
+#![allow(unsafe_code, reason = "the standard library has no safe way to do these things")]
 
 use std::io;
 use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use nix::sys::signal::SigSet;
+use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
 use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Pid, getpid, getppid};
 
@@ -67,6 +67,13 @@ fn send(line: impl AsFd, bytes: &[u8]) -> rustix::io::Result<usize> {
 #[cfg(not(target_os = "linux"))]
 fn send(line: impl AsFd, bytes: &[u8]) -> rustix::io::Result<usize> {
     rustix::io::write(line, bytes)
+}
+
+/// From now on an interrupt ends this process, as it ends one that has not asked for anything else.
+pub(crate) fn end_by_interrupt() {
+    let default = SigAction::new(SigHandler::SigDfl, SaFlags::empty(), SigSet::empty());
+    // SAFETY: the default action runs no code of ours. The handler that it replaces is not called any more.
+    let _ = unsafe { sigaction(Signal::SIGINT, &default) };
 }
 
 /// Takes over a descriptor that this process was started with, so that no other process gets it. To be called before

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fencepost::{Client, Error, ErrorKind, Result, Scope};
+use rustix::process::Signal;
 
 use super::{failed, on_this_thread, reach};
 use crate::args::{Run, Timing};
@@ -12,6 +13,7 @@ use crate::output::Output;
 use crate::signals::Signals;
 use crate::status::{self, Event, Status};
 use crate::storage;
+use crate::terminal::{Key, end_by, is_in_foreground, may_speak_from_the_background};
 use crate::turn::Turn;
 use crate::warden::Warden;
 
@@ -29,6 +31,14 @@ pub(crate) fn run(args: &Run, output: Output) -> Result<Exit> {
         take_a_turn(args, kill_after, warden, &status, output).await
     });
     status.tell(Event::exit(*exit.as_ref().unwrap_or(&Exit::Failed)));
+    drop(status);
+    match exit {
+        Ok(Exit::Typed(key)) => end_by(key),
+        Ok(Exit::Signalled(signal)) if signal == Signal::INT.as_raw() && is_in_foreground() => {
+            end_by(Key::ForAll(Signal::INT));
+        }
+        _ => {}
+    }
     exit
 }
 
@@ -39,6 +49,8 @@ async fn take_a_turn(
     status: &Status,
     output: Output,
 ) -> Result<Exit> {
+    // Before anything is said.
+    let mask = may_speak_from_the_background();
     let mut signals = Signals::new().map_err(|error| failed("could not take over the signals", error))?;
     let client = tokio::select! {
         biased;
@@ -46,7 +58,7 @@ async fn take_a_turn(
         client = storage::connect(args.storage.url.as_deref()) => client?,
     };
     say_scope(&client, output);
-    let mut turn = Turn { args, kill_after, client: &client, signals, output, status };
+    let mut turn = Turn { args, kill_after, client: &client, signals, output, status, mask };
     let exit = turn.take(warden).await?;
     if exit != Exit::Lost {
         // What is lost cannot be given back, so there would be nothing to wait for.

@@ -141,8 +141,19 @@ impl Drop for Warden {
 /// This program, also if its file was replaced or deleted meanwhile.
 fn ourselves() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
-    if running.exists() {
-        return running;
-    }
-    std::env::current_exe().unwrap_or_else(|_| std::env::args_os().next().unwrap_or_default().into())
+    if running.exists() { running } else { std::env::current_exe().unwrap_or_else(|_| as_started()) }
+}
+
+/// The file that was executed to start us, where there is no `/proc` to ask. The warden starts in another folder.
+#[cfg(target_os = "linux")]
+fn as_started() -> PathBuf {
+    use std::os::unix::ffi::OsStrExt;
+
+    let path = PathBuf::from(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()));
+    std::path::absolute(&path).unwrap_or(path)
+}
+
+#[cfg(not(target_os = "linux"))]
+fn as_started() -> PathBuf {
+    std::env::args_os().next().unwrap_or_default().into()
 }

@@ -56,7 +56,7 @@ impl Order {
 #[derive(Debug)]
 pub(crate) struct Orders {
     pub(crate) target: Option<Target>,
-    pub(crate) until: Moment,
+    until: Moment,
     /// The beginning of a line whose end has not come yet.
     rest: String,
 }
@@ -68,6 +68,11 @@ impl Default for Orders {
 }
 
 impl Orders {
+    /// When to kill. As long as there is nobody to kill, never: whoever comes too late is killed then.
+    pub(crate) fn end(&self) -> Moment {
+        if self.target.is_some() { self.until } else { Moment::NEVER }
+    }
+
     /// Hears what has come.
     pub(crate) fn hear(&mut self, bytes: &[u8]) {
         self.rest.push_str(&String::from_utf8_lossy(bytes));
@@ -102,6 +107,16 @@ mod tests {
         orders.hear(&line(Order::Watch(Target::Group(id))));
         orders.hear(&line(Order::Until(until)));
         assert_eq!((orders.target, orders.until), (Some(Target::Group(id)), until));
+    }
+
+    #[test]
+    fn the_end_of_the_lease_counts_when_there_is_somebody_to_kill() {
+        let until = Moment::from_nanos(5);
+        let mut orders = Orders::default();
+        orders.hear(&line(Order::Until(until)));
+        assert_eq!(orders.end(), Moment::NEVER);
+        orders.hear(&line(Order::Watch(Target::Group(Pid::INIT))));
+        assert_eq!(orders.end(), until);
     }
 
     #[test]

@@ -32,7 +32,7 @@ async fn on_duty() -> io::Result<ExitCode> {
     line.say_ready().await?;
     loop {
         let hung_up = line.listen(&mut timer).await?;
-        if hung_up || clock.now() >= line.orders.until {
+        if hung_up || clock.now() >= line.orders.end() {
             kill(line.orders.target);
             return Ok(ExitCode::from(KILLED));
         }
@@ -66,7 +66,7 @@ impl Line {
     /// Waits for orders or for the end of the lease. Whatever has been said is heard before anything is decided.
     /// Returns whether fencepost has gone.
     async fn listen(&mut self, timer: &mut Timer) -> io::Result<bool> {
-        timer.arm(self.orders.until);
+        timer.arm(self.orders.end());
         tokio::select! {
             ready = self.stream.readable() => ready?,
             () = timer.fired() => {}

@@ -183,7 +183,7 @@ fn a_reader_that_does_not_read_changes_nothing() {
     let (_reader, writer) = std::io::pipe().unwrap();
     fill(&writer);
     let mut shell = Command::new("sh");
-    let command = "'echo $$ > ready; exec sleep 60'";
+    let command = "'echo $$ > ready; exec sleep 600'";
     let script = format!("exec {FENCEPOST} run --ttl 1s --status-fd 7 a -c {command} 7>&1 >/dev/null");
     shell.args(["-c", &script]);
     shell.current_dir(sandbox.path("")).env("FENCEPOST_URL", sandbox.url()).stderr(Stdio::null());

@@ -16,7 +16,7 @@ fn witness(sandbox: &Sandbox) {
 #[test]
 fn what_a_command_leaves_behind_is_gone_before_the_release() {
     let sandbox = Sandbox::new();
-    let script = "sleep 60 & echo $! > worker; exit 0";
+    let script = "sleep 600 & echo $! > worker; exit 0";
     sandbox.run(&["run", "a", "-c", script]).expect(0);
     assert!(!is_alive(&sandbox.line("worker")));
     sandbox.assert_free("a");
@@ -41,7 +41,7 @@ fn what_does_not_listen_is_killed_after_its_grace() {
 #[test]
 fn a_signal_reaches_grandchildren() {
     let sandbox = Sandbox::new();
-    let script = "sleep 60 & echo $! > worker; wait";
+    let script = "sleep 600 & echo $! > worker; wait";
     let mut running = sandbox.start(&["run", "a", "-c", script]);
     let worker = sandbox.line("worker");
     running.send(Signal::TERM);
@@ -53,7 +53,7 @@ fn a_signal_reaches_grandchildren() {
 #[test]
 fn a_stopped_straggler_is_woken_to_end() {
     let sandbox = Sandbox::new();
-    let script = "sleep 60 & echo $! > worker; kill -STOP $!; exit 0";
+    let script = "sleep 600 & echo $! > worker; kill -STOP $!; exit 0";
     sandbox.run(&["run", "--kill-after", "10s", "a", "-c", script]).expect(0);
     assert!(!is_alive(&sandbox.line("worker")));
 }
@@ -79,7 +79,7 @@ fn orphans_of_a_running_command_do_not_stay_zombies() {
 fn a_zombie_that_nobody_clears_away_holds_no_lock() {
     let sandbox = Sandbox::new();
     // Its output goes nowhere: otherwise whoever reads the command's would wait for it.
-    let keeper = "exec >/dev/null 2>&1; sleep 60 & echo $! > worker; \
+    let keeper = "exec >/dev/null 2>&1; sleep 600 & echo $! > worker; \
                   exec setsid sh -c 'echo $$ > keeper; while [ -e go-on ]; do sleep 0.05; done'";
     sandbox.write("keeper.sh", keeper);
     sandbox.write("go-on", "");

@@ -2,19 +2,25 @@
 //! a condition.
 
 mod breaking;
+mod containers;
 mod counting;
 mod endurance;
 mod events;
 mod exit_codes;
 mod group;
+mod job_control;
+mod keys;
 mod limits;
 mod listing;
 mod losing;
+mod modes;
 mod nesting;
 mod passing;
+mod pipelines;
 mod reference;
 mod sandbox;
 mod secrets;
+mod sessions;
 mod signals;
 mod terminal;
 mod waiting;

@@ -15,9 +15,10 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Far longer than anything here should take.
-const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
 
 /// Waits until the condition holds.
+#[track_caller]
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let clock = Clock::system();
     let end = clock.now() + PATIENCE;
@@ -70,6 +71,23 @@ impl Sandbox {
             .current_dir(self.folder.path())
             .env("FENCEPOST_URL", self.url())
             .stdin(Stdio::null());
+        command
+    }
+
+    /// Another program in this folder, which finds the binary by its name.
+    pub(crate) fn on_path(&self, program: &str) -> Command {
+        let fencepost = self.fencepost::<&str>([]);
+        let folder = PathBuf::from(fencepost.get_program());
+        let path = std::env::var("PATH").unwrap_or_default();
+        let mut command = Command::new(program);
+        for (name, value) in fencepost.get_envs() {
+            match value {
+                Some(value) => command.env(name, value),
+                None => command.env_remove(name),
+            };
+        }
+        command.current_dir(self.folder.path()).stdin(Stdio::null());
+        command.env("PATH", format!("{}:{path}", folder.parent().unwrap().display()));
         command
     }
 

@@ -31,7 +31,7 @@ fn signals_are_passed_on_and_the_commands_answer_comes_back() {
 #[test]
 fn a_command_that_does_not_mind_ends_by_the_signal() {
     let sandbox = Sandbox::new();
-    let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > ready; exec sleep 60"]);
+    let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > ready; exec sleep 600"]);
     let command = sandbox.line("ready");
     running.send(Signal::TERM);
     running.expect(128 + 15);
@@ -43,7 +43,7 @@ fn stop_and_continue_are_passed_on() {
     let sandbox = Sandbox::new();
     // With no shell above it that could continue it, fencepost itself does not stop.
     let mut command = std::process::Command::new("setsid");
-    command.args([env!("CARGO_BIN_EXE_fencepost"), "run", "a", "-c", "echo $$ > ready; exec sleep 60"]);
+    command.args([env!("CARGO_BIN_EXE_fencepost"), "run", "a", "-c", "echo $$ > ready; exec sleep 600"]);
     command.current_dir(sandbox.path("")).env("FENCEPOST_URL", sandbox.url());
     let mut running = Running::start(&mut command);
     let command = sandbox.line("ready");

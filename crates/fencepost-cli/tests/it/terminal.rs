@@ -1,22 +1,40 @@
 //! A terminal of our own, for commands that ask: a pseudo-terminal, what was shown on it, and what is typed.
 
-use std::fs::File;
-use std::io::{Read, Write};
-use std::os::fd::{AsFd, OwnedFd};
+use std::fs::{self, File};
+use std::io::Write;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::ExitStatusExt;
 use std::process::{Child, Command, ExitStatus, Stdio};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
+use std::time::Duration;
 
+use fencepost::clock::Clock;
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{Mode, OFlags, open};
+use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
+use rustix::termios::{Termios, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
-use crate::sandbox::until;
+use crate::sandbox::{PATIENCE, Sandbox, is_alive, until};
 
-/// A command on a terminal of its own, which is its controlling terminal; killed if a test fails before its end.
+/// What the shell says when it waits for a line.
+pub(crate) const PROMPT: &str = "ready> ";
+pub(crate) const CTRL_C: &str = "\x03";
+pub(crate) const CTRL_Z: &str = "\x1a";
+
+/// A command on a terminal of its own, which is its controlling terminal. Its whole session is killed at the end.
 pub(crate) struct Terminal {
-    keyboard: File,
+    /// Our end; none when it was closed.
+    ours: Option<Arc<File>>,
     child: Child,
     /// Read by a thread of its own, so that the command never waits for us.
     screen: Arc<Mutex<String>>,
+    /// How much of the screen has been waited for already.
+    seen: usize,
+    closing: Arc<AtomicBool>,
+    reader: Option<JoinHandle<()>>,
 }
 
 impl Terminal {
@@ -44,13 +62,36 @@ impl Terminal {
         }
         change(&mut on_terminal);
         let child = on_terminal.spawn().expect("setsid must be installed (util-linux)");
-        let screen = shown_on(ours.as_fd().try_clone_to_owned().unwrap().into());
-        Self { keyboard: ours.into(), child, screen }
+        let ours = Arc::new(File::from(ours));
+        let (screen, closing) = (Arc::default(), Arc::<AtomicBool>::default());
+        let reader = std::thread::spawn({
+            let (ours, screen, closing) = (ours.clone(), Arc::clone(&screen), closing.clone());
+            move || show(&ours, &screen, &closing)
+        });
+        Self { ours: Some(ours), child, screen, seen: 0, closing, reader: Some(reader) }
+    }
+
+    /// Starts a shell with job control in the sandbox's folder, and waits for its first prompt.
+    pub(crate) fn with_shell(sandbox: &Sandbox) -> Self {
+        let mut shell = sandbox.on_path("sh");
+        shell.arg("-i").env("PS1", PROMPT).env("TERM", "dumb").env_remove("ENV");
+        let mut terminal = Self::start(&shell);
+        terminal.until_next(PROMPT);
+        terminal
+    }
+
+    fn ours(&self) -> &File {
+        self.ours.as_ref().expect("the terminal is open")
     }
 
     /// Types this; a line ends with `\n`, and `\x03` is Ctrl-C.
     pub(crate) fn type_text(&mut self, text: &str) {
-        self.keyboard.write_all(text.as_bytes()).unwrap();
+        self.ours().write_all(text.as_bytes()).unwrap();
+    }
+
+    /// Types a line.
+    pub(crate) fn type_line(&mut self, line: &str) {
+        self.type_text(&format!("{line}\n"));
     }
 
     /// Everything that was shown so far, with `\n` at the end of a line. What is typed is shown too.
@@ -64,26 +105,99 @@ impl Terminal {
         until(&format!("{text:?} is shown"), || self.screen().contains(text));
     }
 
+    /// Waits until the screen shows something after what was waited for last.
+    #[track_caller]
+    pub(crate) fn until_next(&mut self, text: &str) {
+        let clock = Clock::system();
+        let end = clock.now() + PATIENCE;
+        loop {
+            let screen = self.screen();
+            if let Some(at) = screen.get(self.seen..).and_then(|rest| rest.find(text)) {
+                self.seen += at + text.len();
+                return;
+            }
+            assert!(clock.now() < end, "{text:?} is not shown next; screen:\n{screen}");
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
+    }
+
+    /// Waits for the shell's prompt, and checks the exit code of what it ran last.
+    #[track_caller]
+    pub(crate) fn expect_code(&mut self, code: i32) {
+        self.until_next(PROMPT);
+        self.type_line("echo code=$?.");
+        self.until_next("code=$?.");
+        self.until_next("code=");
+        self.until_next(".");
+        let screen = self.screen();
+        assert!(screen[..self.seen].ends_with(&format!("code={code}.")), "not {code}; screen: {screen}");
+        self.until_next(PROMPT);
+    }
+
+    /// Changes the size of the window.
+    pub(crate) fn resize(&self, rows: u16, columns: u16) {
+        let size = Winsize { ws_row: rows, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+        tcsetwinsize(self.ours(), size).unwrap();
+    }
+
+    pub(crate) fn modes(&self) -> Termios {
+        tcgetattr(self.ours()).unwrap()
+    }
+
+    /// The process group that gets what is typed.
+    pub(crate) fn foreground(&self) -> Option<i32> {
+        tcgetpgrp(self.ours()).ok().map(Pid::as_raw_pid)
+    }
+
+    /// Closes it, as when a window is closed or a connection breaks.
+    pub(crate) fn hang_up(&mut self) {
+        self.closing.store(true, Ordering::Relaxed);
+        if let Some(reader) = self.reader.take() {
+            reader.join().unwrap();
+        }
+        self.ours = None;
+    }
+
+    /// Whoever is alive in the session.
+    pub(crate) fn session(&self) -> Vec<String> {
+        let session = self.child.id().to_string();
+        let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
+        let ids = names.filter_map(|name| name.into_string().ok());
+        ids.filter(|id| session_of(id).as_ref() == Some(&session) && is_alive(id)).collect()
+    }
+
     /// Waits for the command's end.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         until("the command on the terminal ends", || self.child.try_wait().unwrap().is_some());
         self.child.wait().unwrap()
     }
 
-    /// Waits for the command's end and checks the exit code.
+    /// Waits for the command's end and checks the exit code, as a shell would show it.
     #[track_caller]
     pub(crate) fn expect(&mut self, code: i32) {
         let found = self.wait();
-        assert_eq!(found.code(), Some(code), "{found}; screen: {}", self.screen());
+        let shown = found.code().or(found.signal().map(|signal| 128 + signal));
+        assert_eq!(shown, Some(code), "{found}; screen: {}", self.screen());
     }
 }
 
 impl Drop for Terminal {
     fn drop(&mut self) {
-        // It has ended already, unless a test has failed.
-        let _ = self.child.kill();
+        if std::thread::panicking() {
+            eprintln!("the screen:\n{}", self.screen());
+        }
+        for id in self.session().iter().filter_map(|id| id.parse().ok().and_then(Pid::from_raw)) {
+            let _ = kill_process(id, Signal::KILL);
+        }
         let _ = self.child.wait();
+        self.hang_up();
     }
+}
+
+fn session_of(id: &str) -> Option<String> {
+    let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
+    // The name stands in brackets; state, parent, group and session follow it.
+    stat.rsplit_once(") ")?.1.split(' ').nth(3).map(str::to_owned)
 }
 
 /// Our end of a new terminal, and the command's.
@@ -97,17 +211,21 @@ fn open_pair() -> (OwnedFd, OwnedFd) {
     (ours, theirs)
 }
 
-fn shown_on(mut terminal: File) -> Arc<Mutex<String>> {
-    let screen = Arc::<Mutex<String>>::default();
-    let shown = screen.clone();
-    std::thread::spawn(move || {
-        let mut buffer = [0; 1024];
-        // An error means that nobody has the other end any more.
-        while let Ok(count @ 1..) = terminal.read(&mut buffer) {
-            shown.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+/// Collects what is shown until nobody has the other end any more, or until ours is to be closed.
+fn show(ours: &File, screen: &Mutex<String>, closing: &AtomicBool) {
+    let moment = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
+    let mut buffer = [0; 1024];
+    while !closing.load(Ordering::Relaxed) {
+        if poll(&mut [PollFd::new(ours, PollFlags::IN)], Some(&moment)) == Ok(0) {
+            continue;
         }
-    });
-    screen
+        match rustix::io::read(ours, &mut buffer) {
+            Ok(count @ 1..) => {
+                screen.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+            }
+            _ => return,
+        }
+    }
 }
 
 #[test]

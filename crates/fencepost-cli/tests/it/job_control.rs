@@ -1,0 +1,176 @@
+//! At a terminal, under a shell with job control: Ctrl-Z, `fg` and `bg`.
+
+use std::fs::File;
+use std::io::Write;
+
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::sandbox::{Sandbox, is_alive, state, until};
+use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
+
+/// A command that tells its id and fencepost's, and goes on until it is ended.
+pub(crate) const LOOP: &str = "echo $PPID > fencepost; echo $$ > command; \
+                               while [ -e locks.db ]; do sleep 0.02; done; exit 6";
+
+/// The same, but it starts nothing, and ends when the gate is opened. A shell that is about to start a program when
+/// Ctrl-Z is typed may not stop: the new process stops before it is that program, and the shell waits for that.
+const WAITER: &str =
+    "mkfifo gate; exec 9<> gate; echo $PPID > fencepost; echo $$ > command; read x <&9; exit 5";
+
+/// The same, but it reads lines from the terminal until there is one that says `end`.
+const READER: &str = "echo $PPID > fencepost; echo $$ > command; \
+                      while read line; do echo got $line; [ $line = end ] && exit 5; done; exit 6";
+
+/// A sandbox with these commands as scripts, and a shell at a terminal there.
+pub(crate) fn shell() -> (Sandbox, Terminal) {
+    let sandbox = Sandbox::new();
+    sandbox.write("loop.sh", LOOP);
+    sandbox.write("waiter.sh", WAITER);
+    sandbox.write("reader.sh", READER);
+    sandbox.write("sink.sh", "echo x > sink; exec cat");
+    // What comes after INT shows that INT came no second time.
+    sandbox.write("int.sh", &format!("trap 'echo x >> INT' INT; trap 'exit 5' USR1; {LOOP}"));
+    let terminal = Terminal::with_shell(&sandbox);
+    (sandbox, terminal)
+}
+
+/// Lets the waiter end.
+pub(crate) fn open_gate(sandbox: &Sandbox) {
+    let mut gate = File::options().read(true).write(true).open(sandbox.path("gate")).unwrap();
+    gate.write_all(b"x\n").unwrap();
+    let command = sandbox.line("command");
+    until("the command ends", || !is_alive(&command));
+    std::fs::remove_file(sandbox.path("gate")).unwrap();
+}
+
+/// Types Ctrl-C for `int.sh`, and then lets it end by a signal that takes the same way.
+pub(crate) fn interrupt(sandbox: &Sandbox, terminal: &mut Terminal) {
+    let (command, fencepost) = (sandbox.line("command"), sandbox.line("fencepost"));
+    terminal.type_text(CTRL_C);
+    sandbox.line("INT");
+    let id = Pid::from_raw(fencepost.parse().unwrap()).unwrap();
+    kill_process(id, Signal::USR1).unwrap();
+    until("the command ends", || !is_alive(&command));
+}
+
+/// Waits until both the command and fencepost stand still.
+#[track_caller]
+pub(crate) fn until_both_stand_still(sandbox: &Sandbox) {
+    for who in ["command", "fencepost"] {
+        let id = sandbox.line(who);
+        until(&format!("{who} stands still"), || state(&id) == Some('T'));
+    }
+}
+
+#[track_caller]
+pub(crate) fn until_both_go_on(sandbox: &Sandbox) {
+    for who in ["command", "fencepost"] {
+        let id = sandbox.line(who);
+        until(&format!("{who} goes on"), || matches!(state(&id), Some('S' | 'R')));
+    }
+}
+
+#[test]
+fn ctrl_z_stops_both_and_fg_gives_the_terminal_back() {
+    let (sandbox, mut terminal) = shell();
+    let before = terminal.foreground();
+    terminal.type_line("fencepost run a -- sh reader.sh");
+    sandbox.line("command");
+    for round in 0..3 {
+        terminal.type_text(CTRL_Z);
+        terminal.until_next("Stopped");
+        terminal.until_next(PROMPT);
+        until_both_stand_still(&sandbox);
+        assert_eq!(terminal.foreground(), before);
+        terminal.type_line(&format!("echo usable-$((6*7+{round}))"));
+        terminal.until_next(&format!("usable-{}\n", 42 + round));
+        terminal.type_line("fg");
+        until_both_go_on(&sandbox);
+        terminal.type_line("word");
+        terminal.until_next("got word");
+    }
+    terminal.type_line("end");
+    terminal.until_next("got end");
+    terminal.expect_code(5);
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn bg_lets_the_command_go_on_without_the_terminal() {
+    let (sandbox, mut terminal) = shell();
+    let before = terminal.foreground();
+    terminal.type_line("fencepost run a -- sh waiter.sh");
+    sandbox.line("command");
+    terminal.type_text(CTRL_Z);
+    terminal.until_next("Stopped");
+    terminal.until_next(PROMPT);
+    terminal.type_line("bg");
+    until_both_go_on(&sandbox);
+    terminal.until_next(PROMPT);
+    assert_eq!(terminal.foreground(), before);
+    open_gate(&sandbox);
+    terminal.type_line("wait %1");
+    terminal.expect_code(5);
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn whoever_is_stopped_for_longer_than_the_lease_is_killed_before_the_next_enters() {
+    let (sandbox, mut terminal) = shell();
+    terminal.type_line("fencepost run --ttl 2s a -- sh waiter.sh");
+    let command = sandbox.line("command");
+    terminal.type_text(CTRL_Z);
+    terminal.until_next("Stopped");
+    terminal.until_next(PROMPT);
+    let next = "grep -q '^State:[[:space:]][^ZX]' /proc/$(cat command)/status 2>/dev/null && exit 9; exit 0";
+    sandbox.run(&["run", "a", "-c", next]).expect(0);
+    assert!(!is_alive(&command));
+    terminal.type_line("fg");
+    terminal.until_next("the warden has killed the command");
+    terminal.expect_code(76);
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn a_command_that_ignores_ctrl_z_goes_on() {
+    let (sandbox, mut terminal) = shell();
+    sandbox.write("stubborn.sh", &format!("trap '' TSTP; {READER}"));
+    terminal.type_line("fencepost run a -- sh stubborn.sh");
+    sandbox.line("command");
+    terminal.type_text(CTRL_Z);
+    terminal.type_line("end");
+    terminal.until_next("got end");
+    terminal.expect_code(5);
+}
+
+#[test]
+fn ctrl_z_stops_the_script_that_fencepost_is_part_of() {
+    let (sandbox, mut terminal) = shell();
+    sandbox.write("script.sh", "fencepost run a -- sh reader.sh; echo after=$?");
+    terminal.type_line("sh script.sh");
+    sandbox.line("command");
+    for _ in 0..2 {
+        terminal.type_text(CTRL_Z);
+        terminal.until_next("Stopped");
+        terminal.until_next(PROMPT);
+        until_both_stand_still(&sandbox);
+        terminal.type_line("fg");
+        until_both_go_on(&sandbox);
+    }
+    terminal.type_line("end");
+    terminal.until_next("after=5\n");
+    terminal.expect_code(0);
+}
+
+#[test]
+fn a_command_in_the_background_reads_when_it_is_brought_forward() {
+    let (sandbox, mut terminal) = shell();
+    terminal.type_line("fencepost run a -- sh reader.sh &");
+    terminal.until_next(PROMPT);
+    until_both_stand_still(&sandbox);
+    terminal.type_line("fg");
+    until_both_go_on(&sandbox);
+    terminal.type_line("end");
+    terminal.until_next("got end");
+    terminal.expect_code(5);
+}
