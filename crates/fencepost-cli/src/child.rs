@@ -5,11 +5,9 @@
 //! taken until fencepost itself has reaped the last of them.
 
 use std::io;
-use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
-use nix::sys::signal::SigSet;
 use rustix::io::Errno;
 use rustix::process::{
     Pid, Signal, WaitId, WaitIdOptions, WaitIdStatus, WaitOptions, kill_process, kill_process_group,
@@ -51,16 +49,12 @@ pub(crate) enum Seen {
 }
 
 impl Group {
-    /// Starts a command, which names itself to the warden before it begins. To be called on the main thread.
+    /// Starts a command, which names itself to the warden before it begins, and does not begin after its lease. To be
+    /// called on the main thread.
     ///
     /// # Errors
     /// What the operating system says about the command.
-    pub(crate) fn spawn(
-        command: &mut Command,
-        place: Place,
-        warden: OwnedFd,
-        mask: SigSet,
-    ) -> io::Result<Self> {
+    pub(crate) fn spawn(command: &mut Command, place: Place, start: Start) -> io::Result<Self> {
         adopt_orphans()?;
         let target = match place {
             Place::OwnGroup => Target::Group,
@@ -69,7 +63,7 @@ impl Group {
         if place == Place::OwnGroup {
             command.process_group(0);
         }
-        before_exec(command, Start { line: warden, target, mask });
+        before_exec(command, target, start);
         let child = command.spawn()?;
         let id = i32::try_from(child.id()).ok().and_then(Pid::from_raw);
         let id = id.ok_or_else(|| io::Error::other("the process id is out of range"))?;
@@ -218,11 +212,21 @@ fn reap_strays(ours: &[Option<Pid>]) {
 
 #[cfg(test)]
 mod tests {
+    use std::os::fd::OwnedFd;
+    use std::os::unix::net::UnixStream;
+
+    use fencepost::clock::Moment;
+    use nix::sys::signal::SigSet;
+
     use super::*;
 
+    fn start(line: impl Into<OwnedFd>) -> Start {
+        Start { line: line.into(), mask: SigSet::empty(), until: Moment::NEVER }
+    }
+
     fn spawn(command: &mut Command) -> io::Result<Group> {
-        let (_, nobody) = std::os::unix::net::UnixStream::pair()?;
-        Group::spawn(command, Place::OwnGroup, nobody.into(), SigSet::empty())
+        let (_, nobody) = UnixStream::pair()?;
+        Group::spawn(command, Place::OwnGroup, start(nobody))
     }
 
     /// Looks until the group is in this state.
@@ -268,11 +272,10 @@ mod tests {
     fn a_command_names_itself_to_the_warden_before_it_begins() {
         use std::io::Read;
 
-        let (mut warden, line) = std::os::unix::net::UnixStream::pair().unwrap();
+        let (mut warden, line) = UnixStream::pair().unwrap();
         for (place, word) in [(Place::OwnGroup, "group"), (Place::OurGroup, "process")] {
             let mut command = Command::new("true");
-            let line = line.try_clone().unwrap().into();
-            let mut group = Group::spawn(&mut command, place, line, SigSet::empty()).unwrap();
+            let mut group = Group::spawn(&mut command, place, start(line.try_clone().unwrap())).unwrap();
             let told = format!("{word} {}\n", group.id());
             let mut heard = vec![0; told.len()];
             warden.read_exact(&mut heard).unwrap();
@@ -280,6 +283,14 @@ mod tests {
             until(&mut group, Seen::LeaderExited);
             group.reap_leader().unwrap();
         }
+    }
+
+    #[test]
+    fn a_command_does_not_begin_after_its_lease() {
+        let (_, nobody) = UnixStream::pair().unwrap();
+        let late = Start { until: Moment::START, ..start(nobody) };
+        let error = Group::spawn(&mut Command::new("true"), Place::OwnGroup, late).unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 
     #[test]

@@ -20,6 +20,7 @@ use crate::status::{Event, Status};
 use crate::stopping::{OnLost, Rules};
 use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
+use crate::unchecked::Start;
 use crate::waiting::{Attempt, Waiter};
 use crate::warden::{Fate, Order, Warden};
 use crate::words;
@@ -153,15 +154,16 @@ impl Turn<'_> {
         self.signals.take_all().map_err(|error| failed("could not take over the signals", error))?;
         let Run { timing, process, .. } = self.args;
         let place = if process.foreground { Place::OurGroup } else { Place::OwnGroup };
-        if timing.on_lost != OnLost::Ignore {
-            // Before the command begins: we may be stopped as soon as it has.
-            warden.tell(Order::Until(guard.valid_until()));
-        }
+        let until = if timing.on_lost == OnLost::Ignore { Moment::NEVER } else { guard.valid_until() };
+        // Before the command begins: we may be stopped as soon as it has.
+        warden.tell(Order::Until(until));
         let line = warden.line().map_err(|error| failed("could not reach the warden", error))?;
         let mut command = environment::command(self.args, guard, &self.client.info().location, above);
-        let group = match Group::spawn(&mut command, place, line, self.mask) {
+        let group = match Group::spawn(&mut command, place, Start { line, mask: self.mask, until }) {
             Ok(group) => group,
             Err(error) => {
+                // If we stood still until the lease was over, the command has not begun.
+                guard.check()?;
                 let program = command.get_program().to_string_lossy();
                 output::failure(format_args!("could not execute {program:?}: {error}"));
                 return Ok(Err(not_started(&error)));

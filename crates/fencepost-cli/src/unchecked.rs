@@ -6,8 +6,9 @@ use std::os::fd::{AsFd, FromRawFd, OwnedFd, RawFd};
 use std::os::unix::process::CommandExt;
 use std::process::Command;
 
+use fencepost::clock::{Clock, Moment};
 use nix::sys::signal::{SaFlags, SigAction, SigHandler, SigSet, Signal, sigaction};
-use rustix::io::{FdFlags, fcntl_getfd, fcntl_setfd};
+use rustix::io::{Errno, FdFlags, fcntl_getfd, fcntl_setfd};
 use rustix::process::{Pid, getpid, getppid};
 
 use crate::warden::{Order, Target};
@@ -16,33 +17,38 @@ use crate::warden::{Order, Target};
 pub(crate) struct Start {
     /// Where it names itself to the warden.
     pub(crate) line: OwnedFd,
-    /// As whom it names itself.
-    pub(crate) target: fn(Pid) -> Target,
     /// The signal mask that the command is to have.
     pub(crate) mask: SigSet,
+    /// After this the command must not begin.
+    pub(crate) until: Moment,
 }
 
-/// Makes a command do this before it begins.
-pub(crate) fn before_exec(command: &mut Command, start: Start) {
+/// Makes a command do this before it begins. It names itself to the warden as this target.
+pub(crate) fn before_exec(command: &mut Command, target: fn(Pid) -> Target, start: Start) {
     let fencepost = getpid();
-    let work = move || start.work(fencepost);
+    let work = move || start.work(target, fencepost);
     // SAFETY: between fork and exec, in a process whose other threads are gone, only what is safe in a signal handler
-    // may be called. `Start::work` makes system calls and writes to its own stack; it neither allocates nor locks.
+    // may be called. `Start::work` makes system calls, reads the clock and writes to its own stack; it neither allocates
+    // nor locks.
     unsafe { command.pre_exec(work) };
 }
 
 impl Start {
-    fn work(&self, fencepost: Pid) -> io::Result<()> {
+    fn work(&self, target: fn(Pid) -> Target, fencepost: Pid) -> io::Result<()> {
         die_with_parent()?;
         if getppid() != Some(fencepost) {
             // It died before it could be asked to take us with it. Nobody is left to hear of the error.
-            return Err(io::ErrorKind::BrokenPipe.into());
+            return Err(Errno::SRCH.into());
         }
         self.mask.thread_set_mask()?;
         let mut line = [0; Order::MAX];
-        let length = Order::Watch((self.target)(getpid())).encode(&mut line);
+        let length = Order::Watch(target(getpid())).encode(&mut line);
         // A warden that does not hear it is replaced by fencepost, and the next one is told.
         let _ = send(&self.line, &line[..length]);
+        // From here on the warden keeps the deadline; before, fencepost or we may have stood still.
+        if Clock::system().now() >= self.until {
+            return Err(Errno::TIMEDOUT.into());
+        }
         Ok(())
     }
 }
