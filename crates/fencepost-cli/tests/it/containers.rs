@@ -113,8 +113,8 @@ fn within_a_container_nobody_outlives_a_fencepost_that_was_killed() {
 #[test]
 fn a_root_that_cannot_be_written_to_and_no_home_are_enough() {
     let sandbox = Sandbox::new();
-    let script = "mount -t tmpfs none /mnt && mount -o remount,bind,ro / && ! touch /x 2> /dev/null && cd / && \
-                  exec env -i \"$(command -v fencepost)\" run --url sqlite:/mnt/x.db a -- sh -c 'exit 5'";
+    let script = "mount -t tmpfs none /srv && mount -o remount,bind,ro / && ! touch /x 2> /dev/null && cd / && \
+                  exec env -i \"$(command -v fencepost)\" run --url sqlite:/srv/x.db a -- sh -c 'exit 5'";
     // A bind of the root over itself can be made read-only without a change to the root of others.
     let script = format!("mount --make-rprivate / && mount --bind / / && {script}");
     let Some(mut command) = contained(&sandbox, &script) else { return };
