@@ -53,6 +53,16 @@ pub(crate) fn interrupt(sandbox: &Sandbox, terminal: &mut Terminal) {
     until("the command ends", || !is_alive(&command));
 }
 
+/// Waits until the command has the terminal, and returns its id. It may have asked for it before, and have been stopped
+/// and continued for that: a key typed meanwhile would be lost.
+#[track_caller]
+pub(crate) fn until_it_has_the_terminal(sandbox: &Sandbox, terminal: &Terminal) -> String {
+    let command = sandbox.line("command");
+    let has_it = || terminal.foreground() == command.parse().ok() && state(&command) == Some('S');
+    until("the command has the terminal", has_it);
+    command
+}
+
 /// Waits until both the command and fencepost stand still.
 #[track_caller]
 pub(crate) fn until_both_stand_still(sandbox: &Sandbox) {
@@ -75,7 +85,7 @@ fn ctrl_z_stops_both_and_fg_gives_the_terminal_back() {
     let (sandbox, mut terminal) = shell();
     let before = terminal.foreground();
     terminal.type_line("fencepost run a -- sh reader.sh");
-    sandbox.line("command");
+    until_it_has_the_terminal(&sandbox, &terminal);
     for round in 0..3 {
         terminal.type_text(CTRL_Z);
         terminal.until_next("Stopped");
@@ -100,7 +110,7 @@ fn bg_lets_the_command_go_on_without_the_terminal() {
     let (sandbox, mut terminal) = shell();
     let before = terminal.foreground();
     terminal.type_line("fencepost run a -- sh waiter.sh");
-    sandbox.line("command");
+    until_it_has_the_terminal(&sandbox, &terminal);
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
@@ -118,7 +128,7 @@ fn bg_lets_the_command_go_on_without_the_terminal() {
 fn whoever_is_stopped_for_longer_than_the_lease_is_killed_before_the_next_enters() {
     let (sandbox, mut terminal) = shell();
     terminal.type_line("fencepost run --ttl 2s a -- sh waiter.sh");
-    let command = sandbox.line("command");
+    let command = until_it_has_the_terminal(&sandbox, &terminal);
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
@@ -136,7 +146,7 @@ fn a_command_that_ignores_ctrl_z_goes_on() {
     let (sandbox, mut terminal) = shell();
     sandbox.write("stubborn.sh", &format!("trap '' TSTP; {READER}"));
     terminal.type_line("fencepost run a -- sh stubborn.sh");
-    sandbox.line("command");
+    until_it_has_the_terminal(&sandbox, &terminal);
     terminal.type_text(CTRL_Z);
     terminal.type_line("end");
     terminal.until_next("got end");
@@ -148,7 +158,7 @@ fn ctrl_z_stops_the_script_that_fencepost_is_part_of() {
     let (sandbox, mut terminal) = shell();
     sandbox.write("script.sh", "fencepost run a -- sh reader.sh; echo after=$?");
     terminal.type_line("sh script.sh");
-    sandbox.line("command");
+    until_it_has_the_terminal(&sandbox, &terminal);
     for _ in 0..2 {
         terminal.type_text(CTRL_Z);
         terminal.until_next("Stopped");

@@ -2,7 +2,9 @@
 
 use rustix::process::Signal;
 
-use crate::job_control::{LOOP, open_gate, shell, until_both_go_on, until_both_stand_still};
+use crate::job_control::{
+    LOOP, open_gate, shell, until_both_go_on, until_both_stand_still, until_it_has_the_terminal,
+};
 use crate::sandbox::{Running, Sandbox, is_alive, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
 
@@ -77,7 +79,7 @@ fn a_terminal_that_hangs_up_ends_the_command_and_frees_the_lock() {
 fn a_terminal_that_hangs_up_ends_what_was_stopped() {
     let (sandbox, mut terminal) = shell();
     terminal.type_line("fencepost run a -- sh waiter.sh");
-    sandbox.line("command");
+    until_it_has_the_terminal(&sandbox, &terminal);
     terminal.type_text(CTRL_Z);
     terminal.until_next(PROMPT);
     until_both_stand_still(&sandbox);
