@@ -9,6 +9,7 @@ mod exit;
 mod json;
 mod lines;
 mod nesting;
+mod news;
 mod output;
 mod signals;
 mod status;

@@ -5,10 +5,11 @@ use std::io;
 use std::pin::pin;
 use std::time::Duration;
 
-use fencepost::clock::{Clock, Moment};
+use fencepost::clock::Clock;
 use fencepost::{Client, ErrorKind, FencingToken, Guard, Lock, LockName, LockState, Result};
 use rustix::process::Signal;
 
+use crate::news::{News, REPEAT};
 use crate::output::{Level, Output};
 use crate::signals::Signals;
 use crate::status::{Event, Status};
@@ -19,8 +20,6 @@ const SOON: Duration = Duration::from_secs(1);
 const AT_ONCE: Duration = Duration::from_millis(50);
 /// How often it is looked whether the holder has changed.
 const LOOK: Duration = Duration::from_secs(5);
-/// How often the same is said again.
-const REPEAT: Duration = Duration::from_secs(30);
 
 /// How patient the user is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -90,7 +89,7 @@ impl Waiter<'_> {
             Level::Verbose => AT_ONCE,
         };
         let speak_at = if self.output.level() == Level::Verbose { began } else { began + SOON };
-        let (mut said, mut told) = (Said::default(), Said::default());
+        let (mut said, mut told) = (News::new(), News::new());
         let mut look_at = began + first;
         loop {
             clock.sleep_until(look_at).await?;
@@ -100,16 +99,13 @@ impl Waiter<'_> {
             match found {
                 Ok(state) => {
                     let waited = now.since(began);
-                    if told.is_news(&state, now) {
-                        self.status.tell(Event::waiting(
-                            &state,
-                            words::place(&state, self.label, waited),
-                            waited,
-                        ));
+                    let ahead = words::place(&state, self.label, waited);
+                    if told.is_news((tokens(&state), ahead), now) {
+                        self.status.tell(Event::waiting(&state, ahead, waited));
                     }
                     if now < speak_at {
                         look_at = speak_at;
-                    } else if said.is_news(&state, now) {
+                    } else if said.is_news(tokens(&state), now) {
                         self.output.note(words::waiting(&state, self.label, waited));
                     }
                 }
@@ -133,53 +129,7 @@ async fn attempt(lock: &Lock, patience: Patience) -> Result<Option<Guard>> {
     }
 }
 
-/// What was said last, and when.
-#[derive(Debug, Default)]
-struct Said(Option<(Vec<FencingToken>, Moment)>);
-
-impl Said {
-    /// Whether this is worth saying: the holders have changed, or it was not said for a while.
-    fn is_news(&mut self, state: &LockState, now: Moment) -> bool {
-        let holders: Vec<FencingToken> = state.holders.iter().map(|holder| holder.token).collect();
-        if let Some((said, at)) = &self.0
-            && *said == holders
-            && now.since(*at) < REPEAT
-        {
-            return false;
-        }
-        self.0 = Some((holders, now));
-        true
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use fencepost::{HolderState, Mode};
-
-    use super::*;
-
-    fn held_with(token: u64) -> LockState {
-        let holder = HolderState {
-            token: FencingToken::new(token),
-            mode: Mode::Exclusive,
-            label: "x".into(),
-            meta: [].into(),
-            ttl: SOON,
-            expires_in: SOON,
-            held_for: SOON,
-        };
-        let name = LockName::new("a").unwrap();
-        LockState { name, holders: vec![holder], line: Vec::new(), waiters: 0, cell: None }
-    }
-
-    #[test]
-    fn the_same_is_said_twice_a_minute_and_a_new_holder_at_once() {
-        let mut said = Said::default();
-        let at = |seconds| Moment::START + Duration::from_secs(seconds);
-        assert!(said.is_news(&held_with(1), at(1)));
-        assert!(!said.is_news(&held_with(1), at(30)));
-        assert!(said.is_news(&held_with(1), at(31)));
-        assert!(said.is_news(&held_with(2), at(32)));
-        assert!(!said.is_news(&held_with(2), at(61)));
-    }
+/// Who holds the lock.
+fn tokens(state: &LockState) -> Vec<FencingToken> {
+    state.holders.iter().map(|holder| holder.token).collect()
 }

@@ -68,10 +68,8 @@ fn a_minimum_that_is_over_already_changes_nothing() {
 #[test]
 fn a_lock_that_is_lost_after_the_command_has_ended_is_a_warning() {
     let sandbox = Sandbox::new();
-    let args = ["run", "--ttl", "1s", "--at-least", "1h", "a", "-c", "echo $$ > ready; exit 6"];
-    let mut running = sandbox.start(&args);
-    let command = sandbox.line("ready");
-    until("the command has ended", || !is_alive(&command));
+    let mut running = sandbox.start(&["run", "-v", "--ttl", "1s", "--at-least", "1h", "a", "-c", "exit 6"]);
+    until("the command has ended", || running.said().contains("as --at-least says"));
     break_it(&sandbox, "a");
     running.expect(6);
     assert!(running.said().contains("was lost after the command had ended"), "{}", running.said());

@@ -6,6 +6,7 @@ use std::io::Read;
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
+use std::thread::JoinHandle;
 use std::time::Duration;
 
 use fencepost::clock::Clock;
@@ -166,6 +167,7 @@ pub(crate) struct Running {
     child: Child,
     /// Read by a thread of its own, so that the process never waits for us.
     said: Arc<Mutex<String>>,
+    hearing: JoinHandle<()>,
 }
 
 impl Running {
@@ -178,13 +180,13 @@ impl Running {
         let mut child = command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<String>>::default();
         let (mut stderr, heard) = (child.stderr.take().unwrap(), said.clone());
-        std::thread::spawn(move || {
+        let hearing = std::thread::spawn(move || {
             let mut buffer = [0; 1024];
             while let Ok(count @ 1..) = stderr.read(&mut buffer) {
                 heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
             }
         });
-        Self { child, said }
+        Self { child, said, hearing }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -205,9 +207,16 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end.
+    /// Waits for its end, and until everything is heard that it has said. Others may have its stderr for longer; they are
+    /// not waited for.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         until("a process ends", || self.has_ended());
+        for _ in 0..200 {
+            if self.hearing.is_finished() {
+                break;
+            }
+            std::thread::park_timeout(Duration::from_millis(5));
+        }
         self.child.wait().unwrap()
     }
 
