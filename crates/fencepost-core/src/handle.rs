@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Call { op: Op, answer: oneshot::Sender<Result<Reply>> },
     Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
     List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
-    Alarm { at: Moment, ring: oneshot::Sender<Result<()>> },
+    Alarm { at: Moment, ring: oneshot::Sender<()> },
     Close(oneshot::Sender<()>),
 }
 
