@@ -76,3 +76,28 @@ impl Drop for Unset<'_> {
         self.alarms.set().bells.remove(&self.key);
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use futures_util::FutureExt;
+
+    use super::*;
+
+    #[test]
+    fn only_what_is_due_rings_and_what_is_dropped_is_forgotten() {
+        let alarms = Alarms::new(Arc::default());
+        let at = |seconds| Moment::START + Duration::from_secs(seconds);
+        let (mut soon, mut late) = (Box::pin(alarms.at(at(1))), Box::pin(alarms.at(at(2))));
+        assert!((&mut late).now_or_never().is_none());
+        assert!((&mut soon).now_or_never().is_none());
+        assert_eq!(alarms.next(), at(1));
+        alarms.ring(at(1));
+        assert!((&mut soon).now_or_never().is_some());
+        assert!((&mut late).now_or_never().is_none());
+        assert_eq!(alarms.next(), at(2));
+        drop(late);
+        assert_eq!(alarms.next(), Moment::NEVER);
+    }
+}
