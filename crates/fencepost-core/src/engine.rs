@@ -9,6 +9,7 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, Fuse, FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
+use crate::alarms::Alarms;
 use crate::backend::{Backend, Op, Reply, Wakeup};
 use crate::clock::{Clock, Moment, Timer, valid_until};
 use crate::error::{Error, ErrorKind, Result};
@@ -40,6 +41,7 @@ pub(crate) struct Engine {
     layers: Layers,
     clock: Clock,
     mailbox: Arc<Mailbox>,
+    alarms: Arc<Alarms>,
     keeper: Keeper,
     waiting: Waiting<Caller>,
     releasing: Releasing<Answer>,
@@ -65,13 +67,15 @@ impl Engine {
         options: &Options,
         mailbox: Arc<Mailbox>,
     ) -> Self {
-        let backend = layers.wrap(backend);
+        let alarms = Arc::new(Alarms::new(mailbox.clone()));
+        let backend = layers.wrap(backend, alarms.clone());
         Self {
             flights: Flights::new(backend.clone(), options.deadline),
             backend,
             layers,
             clock: options.clock.clone(),
             mailbox,
+            alarms,
             keeper: Keeper::default(),
             waiting: Waiting::default(),
             releasing: Releasing::default(),
@@ -139,7 +143,7 @@ impl Engine {
 
     fn next_moment(&self) -> Moment {
         let machines = self.keeper.next().min(self.waiting.next()).min(self.releasing.next());
-        machines.min(self.flights.next())
+        machines.min(self.flights.next()).min(self.alarms.next())
     }
 
     fn take_letters(&mut self) {
@@ -184,7 +188,7 @@ impl Engine {
                 }));
             }
             Command::Alarm { at, ring } => {
-                self.questions.push(Box::pin(ring_at(self.clock.clone(), at, ring)));
+                self.questions.push(Box::pin(ring_at(self.alarms.clone(), at, ring)));
             }
             Command::Close(done) => {
                 self.begin_closing(now);
@@ -260,6 +264,7 @@ impl Engine {
                 self.flights.push(Op::Release(grant.clone()), Tag::Release(owner));
             }
         }
+        self.alarms.ring(now);
         for landed in self.flights.tend(now) {
             self.land(landed);
         }
@@ -458,11 +463,10 @@ async fn next_wakeup(wakeups: &mut Fuse<BoxStream<'static, Wakeup>>) -> Wakeup {
 }
 
 /// Rings at this time, unless nobody listens any more.
-async fn ring_at(clock: Clock, at: Moment, mut ring: oneshot::Sender<Result<()>>) {
-    let slept = tokio::select! {
-        slept = clock.sleep_until(at) => slept,
+async fn ring_at(alarms: Arc<Alarms>, at: Moment, mut ring: oneshot::Sender<()>) {
+    tokio::select! {
+        () = alarms.at(at) => {}
         () = ring.closed() => return,
-    };
-    let failed = |error| Error::new(ErrorKind::Storage, "could not set a timer").with_source(error);
-    let _ = ring.send(slept.map_err(failed));
+    }
+    let _ = ring.send(());
 }

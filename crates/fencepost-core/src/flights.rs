@@ -11,6 +11,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use crate::backend::{Backend, Op, Reply};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
+use crate::options::Options;
 
 struct Flight<T> {
     passengers: Vec<Passenger<T>>,
@@ -97,7 +98,9 @@ impl<T> Flights<T> {
             let (abort, registration) = AbortHandle::new_pair();
             let number = self.next_number;
             self.next_number += 1;
-            let (overdue, next_give_up) = (now + shortest / 6, now + shortest);
+            // However long its leases are: others wait on the ground, and their time has a limit too.
+            let overdue = now + shortest.min(self.deadline).min(Options::DEFAULT_DEADLINE) / 6;
+            let next_give_up = now + shortest;
             let flight = Flight { passengers, sent: now, overdue, next_give_up, abort };
             self.in_the_air.insert(number, flight);
             let backend = self.backend.clone();

@@ -32,7 +32,7 @@ pub(crate) enum Command {
     Call { op: Op, answer: oneshot::Sender<Result<Reply>> },
     Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
     List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
-    Alarm { at: Moment, ring: oneshot::Sender<Result<()>> },
+    Alarm { at: Moment, ring: oneshot::Sender<()> },
     Close(oneshot::Sender<()>),
 }
 
@@ -67,6 +67,7 @@ pub(crate) struct Handle {
 }
 
 /// What lies between the callers' threads and the engine's.
+#[derive(Default)]
 pub(crate) struct Mailbox {
     letters: Mutex<Letters>,
     pub(crate) arrived: Notify,
@@ -189,8 +190,7 @@ impl Started {
         let failed = |error: std::io::Error| {
             Error::new(ErrorKind::Storage, "could not start the client's thread").with_source(error)
         };
-        let mailbox =
-            Arc::new(Mailbox { letters: Mutex::default(), arrived: Notify::new(), ended: Condvar::new() });
+        let mailbox = Arc::new(Mailbox::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;
         let timer = {
             let _inside = runtime.enter();

@@ -7,6 +7,7 @@
 //! The state machines ([`keeper`], [`waiting`], [`releasing`]) and the rules ([`book`], [`mod@line`]) are public so that they can
 //! be tested and simulated from outside. They change without notice; programs need none of them.
 
+mod alarms;
 pub mod backend;
 pub mod book;
 mod client;

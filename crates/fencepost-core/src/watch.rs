@@ -128,7 +128,7 @@ impl std::fmt::Debug for Watch {
 async fn look(handle: Arc<Handle>, prefix: Arc<str>, at: Moment) -> Result<Look> {
     let (ring, heard) = oneshot::channel();
     handle.submit(Command::Alarm { at, ring })?;
-    heard.await.unwrap_or_else(|_| Err(closed()))?;
+    heard.await.map_err(|_| closed())?;
 
     let began = handle.clock.now();
     let mut found = Seen::new();

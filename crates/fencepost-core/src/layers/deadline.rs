@@ -10,6 +10,7 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
+use crate::alarms::Alarms;
 use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
@@ -19,14 +20,15 @@ use crate::name::LockName;
 pub(super) struct Deadline {
     inner: Arc<dyn Backend>,
     clock: Clock,
+    alarms: Arc<Alarms>,
     within: Duration,
     location: String,
 }
 
 impl Deadline {
-    pub(super) fn new(inner: Arc<dyn Backend>, clock: Clock, within: Duration) -> Self {
+    pub(super) fn new(inner: Arc<dyn Backend>, clock: Clock, alarms: Arc<Alarms>, within: Duration) -> Self {
         let location = inner.info().location;
-        Self { inner, clock, within, location }
+        Self { inner, clock, alarms, within, location }
     }
 
     async fn bound<T>(
@@ -35,16 +37,16 @@ impl Deadline {
         question: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let late = self.clock.now() + self.within;
-        let why = tokio::select! {
+        tokio::select! {
             // The answer first: one that has arrived is not thrown away.
             biased;
-            answer = question => return answer,
-            slept = self.clock.sleep_until(late) => match slept {
-                Ok(()) => format!("{} did not answer within {:?}", self.location, self.within),
-                Err(error) => format!("the system has no timer left: {error}"),
-            },
-        };
-        Err(Error::new(ErrorKind::Unreachable, format!("could not {}: {why}", what())))
+            answer = question => answer,
+            () = self.alarms.at(late) => {
+                let Self { location, within, .. } = self;
+                let text = format!("could not {}: {location} did not answer within {within:?}", what());
+                Err(Error::new(ErrorKind::Unreachable, text))
+            }
+        }
     }
 }
 

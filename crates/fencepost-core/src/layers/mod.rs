@@ -33,6 +33,7 @@ use silent as trace;
 pub(crate) use trace::Origin;
 use words::Outcome;
 
+use crate::alarms::Alarms;
 use crate::backend::{Backend, BackendInfo};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
@@ -63,8 +64,8 @@ impl Layers {
     }
 
     /// Wraps what is sent to the storage.
-    pub(crate) fn wrap(&self, backend: Arc<dyn Backend>) -> Arc<dyn Backend> {
-        let bounded = deadline::Deadline::new(backend, self.clock.clone(), self.deadline);
+    pub(crate) fn wrap(&self, backend: Arc<dyn Backend>, alarms: Arc<Alarms>) -> Arc<dyn Backend> {
+        let bounded = deadline::Deadline::new(backend, self.clock.clone(), alarms, self.deadline);
         metrics::measured(Arc::new(bounded), &self.clock, &self.meters)
     }
 

@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::task::{Context, Waker};
 use std::time::Duration;
 
-use fencepost_core::ErrorKind;
+use fencepost_core::{ErrorKind, Page};
 use fencepost_memory::Memory;
 use fencepost_testkit::proxy::OpKind;
 use fencepost_testkit::{TestBench, wait};
@@ -117,4 +117,35 @@ async fn an_unanswered_try_ends_after_its_own_ttl() {
     let short = client.lock("short").ttl(Duration::from_millis(200));
     let error = wait::within_patience("the try to be over", short.try_acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
+}
+
+/// A descriptor for each would be taken from the program's own files and connections, and there are often 1024 of them.
+#[cfg(target_os = "linux")]
+#[tokio::test]
+async fn neither_watches_nor_open_questions_take_a_descriptor_each() {
+    const MANY: usize = 1000;
+    let open = || std::fs::read_dir("/proc/self/fd").unwrap().count();
+    let bench = MemoryBench::new();
+    let (client, proxy) = bench.proxied().await;
+    let before = open();
+    let watches: Vec<_> = (0..MANY).map(|_| client.watch("").every(LONG)).collect();
+    let watching =
+        watches.into_iter().map(|mut watch| tokio::spawn(async move { watch.next().await.map(drop) }));
+    let watching: Vec<_> = watching.collect();
+    // Everyone has looked once, and waits for the next look.
+    tokio::task::yield_now().await;
+    client.list("", Page { after: None, limit: 1 }).await.unwrap();
+    proxy.stop();
+    let asking = (0..MANY)
+        .map(|_| client.clone())
+        .map(|client| tokio::spawn(async move { client.inspect("a").await }));
+    let asking: Vec<_> = asking.collect();
+    wait::passes(Duration::from_millis(100)).await;
+    let taken = open().saturating_sub(before);
+    assert!(taken < MANY / 2, "{taken} descriptors for {MANY} watches and {MANY} questions");
+    proxy.resume();
+    for question in asking {
+        question.await.unwrap().unwrap();
+    }
+    watching.iter().for_each(tokio::task::JoinHandle::abort);
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use fencepost_core::clock::ManualClock;
 use fencepost_core::{Change, Client, ErrorKind, Keep, Watch};
 use fencepost_memory::Memory;
+use fencepost_testkit::wait;
 use futures_util::FutureExt;
 
 use crate::manual_clock::{in_line, on_a_manual_clock};
@@ -201,5 +202,25 @@ fn a_watch_goes_on_through_another_client() {
         held.release().await.unwrap();
         clock.advance(SECOND);
         assert_eq!(told(&mut watch, 1).await, ["a ended of me"]);
+    });
+}
+
+/// A loop that just goes on after an error would spin otherwise.
+#[test]
+fn after_a_failed_look_the_next_one_waits_as_long_as_any() {
+    on_a_manual_clock(async |memory, clock| {
+        let client = memory.client().unwrap();
+        let mut watch = client.watch("");
+        assert!(is_silent(&mut watch));
+        memory.faults().cut();
+        for _ in 0..3 {
+            assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Unreachable);
+            // One step to ask for an alarm, one to ask for the list, one to hear of it.
+            for _ in 0..3 {
+                assert!(is_silent(&mut watch), "it has looked again at once");
+                wait::passes(Duration::from_millis(5)).await;
+            }
+            clock.advance(SECOND);
+        }
     });
 }

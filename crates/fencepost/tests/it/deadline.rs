@@ -3,6 +3,8 @@
 use std::time::Duration;
 
 use fencepost::{ErrorKind, Keep, Options, Page};
+use fencepost_testkit::proxy::OpKind;
+use fencepost_testkit::wait;
 
 use crate::stage::{TTL, on_stage};
 
@@ -61,6 +63,27 @@ fn silence_means_unknown_only_where_something_may_have_happened() {
             assert_eq!(error.kind(), kind);
             assert_eq!(error.to_string(), "memory: did not answer within 5s");
         }
+        proxy.resume();
+    });
+}
+
+/// Flights that hang keep nobody on the ground for longer than a sixth of the deadline, however long their leases are.
+#[test]
+fn a_call_behind_long_leases_that_hang_has_its_deadline_too() {
+    on_stage("behind", async |stage| {
+        let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
+        proxy.stop();
+        let room = client.info().flights;
+        for number in 0..room {
+            let lock = client.lock(format!("{number}")).ttl(TTL * 100);
+            tokio::spawn(async move { lock.try_acquire().await.map(drop) });
+            wait::until("it has left", async || proxy.count(OpKind::Acquire) > number).await;
+        }
+        let asking = client.clone();
+        let read = tokio::spawn(async move { asking.read_cell("a").await.map(drop) });
+        let seconds = stage.seconds_until_over(&read).await;
+        assert!(seconds <= 2 * 5, "it took {seconds} s");
+        assert_eq!(read.await.unwrap().unwrap_err().kind(), ErrorKind::Unreachable);
         proxy.resume();
     });
 }
