@@ -83,7 +83,9 @@ impl Turn<'_> {
                     ErrorKind::Conflict,
                     format!("lock {name:?} is held by a `fencepost run` that this one runs under"),
                 )
-                .with_hint("it would wait for itself: leave the inner lock out, or give it another name"));
+                .with_hint(
+                    "it could only wait for itself: leave the inner lock out, or give it another name",
+                ));
             }
         }
         Ok(guard)

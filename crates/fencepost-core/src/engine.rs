@@ -1,7 +1,7 @@
 //! The client's one thread: it takes what callers want, gathers it into flights, and drives the keeper, the waiting
 //! line and the releases with what comes back. Nothing else in the client talks to the storage.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -46,6 +46,8 @@ pub(crate) struct Engine {
     waiting: Waiting<Caller>,
     releasing: Releasing<Answer>,
     held: HashMap<Owner, Arc<Hold>>,
+    /// The grants whose renewal was sent and not answered yet.
+    renewing: HashSet<Owner>,
     flights: Flights<Tag>,
     questions: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Set when the client is closing: who wants to know when it is done.
@@ -80,6 +82,7 @@ impl Engine {
             waiting: Waiting::default(),
             releasing: Releasing::default(),
             held: HashMap::new(),
+            renewing: HashSet::new(),
             questions: FuturesUnordered::new(),
             closing: None,
         }
@@ -214,6 +217,7 @@ impl Engine {
     fn release(&mut self, owner: Owner, told: Option<Answer>, now: Moment) {
         // The keeper stops first: a renewal after the release would revive nothing, but it could be taken for a loss.
         self.keeper.forget(owner);
+        self.renewing.remove(&owner);
         let Some(hold) = self.held.remove(&owner) else {
             if let Some(told) = told {
                 told.tell(Err(closed()));
@@ -247,6 +251,7 @@ impl Engine {
 
     fn lose(&mut self, owner: Owner, reason: LostReason) {
         self.keeper.forget(owner);
+        self.renewing.remove(&owner);
         if let Some(hold) = self.held.get(&owner) {
             hold.lose(reason);
         }
@@ -274,6 +279,9 @@ impl Engine {
         match action {
             keeper::Action::Renew(owner) => {
                 if let Some(hold) = self.held.get(&owner) {
+                    if !self.renewing.insert(owner) {
+                        hold.holding.renewal(Renewal::Unanswered);
+                    }
                     self.flights.push(Op::Renew(hold.grant.clone()), Tag::Renew(owner));
                 }
             }
@@ -397,6 +405,7 @@ impl Engine {
     }
 
     fn renewed(&mut self, owner: Owner, sent: Moment, reply: &Result<Reply>, now: Moment) {
+        self.renewing.remove(&owner);
         match reply {
             Ok(Reply::Renewed { ttl }) => {
                 let until = self.keeper.renewed(owner, sent, *ttl);

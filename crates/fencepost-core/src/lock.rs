@@ -83,7 +83,8 @@ impl Lock {
         self
     }
 
-    /// Who is asking, as others see it: host:pid:user by default.
+    /// Who is asking, as others see it: host:pid:user by default, with the user's number if neither `USER` nor `LOGNAME`
+    /// is set.
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = label.into();
         self

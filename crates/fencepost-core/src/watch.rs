@@ -19,10 +19,13 @@ use crate::watch::changes::{Change, Seen, differences};
 /// How many locks are asked for at a time.
 const PAGE: usize = 500;
 
+/// Whoever looks more often than this does nothing else.
+const LEAST: Duration = Duration::from_millis(10);
+
 /// Watches the locks of a [`Client`] whose names begin with a prefix. It looks again and again, and tells what has
 /// changed.
 ///
-/// The first look reports everything that is there. What comes and goes between two looks is not seen, and what happens
+/// It keeps its client alive, as a clone of it does. The first look reports everything that is there. What comes and goes between two looks is not seen, and what happens
 /// to one lock between them is merged: a lock that was released and taken again is one [`Change::Ended`] and one
 /// [`Change::Held`], however often it changed hands.
 ///
@@ -74,9 +77,9 @@ impl Watch {
         }
     }
 
-    /// How long to wait from one look to the next. 1 s by default.
+    /// How long to wait from one look to the next: 1 s by default, and 10 ms at least.
     pub fn every(mut self, every: Duration) -> Self {
-        self.every = every;
+        self.every = every.max(LEAST);
         self
     }
 

@@ -43,8 +43,9 @@ mod connect;
 
 pub use connect::{connect, connect_with};
 pub use fencepost_core::{
-    Cell, Change, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage, Lock, LockName,
-    LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, WaiterState, Watch, clock,
+    BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage,
+    Lock, LockName, LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, WaiterState, Watch,
+    clock,
 };
 
 /// The storage in memory, with scripted faults and a clock that tests can move.

@@ -11,7 +11,7 @@ fn a_run_within_a_run_of_the_same_name_fails_at_once() {
         let script = format!("{FENCEPOST} run {options} a -- touch entered; exit $?");
         let ran = sandbox.run(&["run", "a", "-c", &script]).expect(125);
         assert!(ran.stderr().contains("this one runs under"), "{}", ran.stderr());
-        assert!(ran.stderr().contains("\nhint: it would wait for itself"), "{}", ran.stderr());
+        assert!(ran.stderr().contains("\nhint: it could only wait for itself"), "{}", ran.stderr());
     }
     assert!(!sandbox.path("entered").exists());
     sandbox.assert_free("a");

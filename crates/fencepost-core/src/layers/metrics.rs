@@ -108,11 +108,14 @@ impl Holding {
         let outcome = match renewal {
             Renewal::Done { .. } => "renewed",
             Renewal::NotHeld => "not_held",
-            Renewal::Failed(_) => "failed",
+            Renewal::Failed(_) | Renewal::Unanswered => "failed",
         };
         lock.renewals[place(&RENEWALS, outcome)].increment(1);
-        if let Renewal::Done { margin } = renewal {
-            lock.margin.record(margin);
+        match renewal {
+            Renewal::Done { margin } => lock.margin.record(margin),
+            // A request that hangs has no end that would tell it.
+            Renewal::Unanswered => self.handles.up.set(0),
+            Renewal::NotHeld | Renewal::Failed(_) => {}
         }
     }
 

@@ -2,7 +2,7 @@
 //!
 //! The rest tells what happens to two small objects: an [`Acquiring`] lives as long as a caller waits for a lock, a
 //! [`Holding`] as long as a lock is held. What is sent to the storage passes through wrappers round its
-//! [`Backend`]. With the features `tracing` and `metrics` off there is nothing in the objects and nothing to pay.
+//! [`Backend`]. With the features `tracing` and `metrics` off the objects tell nobody and take no time.
 
 mod deadline;
 #[cfg(feature = "metrics")]
@@ -133,6 +133,8 @@ pub(crate) enum Renewal<'a> {
     NotHeld,
     /// There was no verdict.
     Failed(&'a Error),
+    /// There is no answer yet, and it is sent again.
+    Unanswered,
 }
 
 /// A lock that is held.

@@ -117,6 +117,16 @@ impl Holding {
                 },
                 "renewal failed"
             ),
+            Renewal::Unanswered => warn!(
+                target: "fencepost",
+                parent: span,
+                {
+                    fencepost.lock.name = %name,
+                    fencepost.lock.backend = self.backend,
+                    fencepost.lock.token = token,
+                },
+                "renewal not answered"
+            ),
             // That is the end of it, and told as such.
             Renewal::NotHeld => {}
         });

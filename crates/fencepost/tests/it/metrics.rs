@@ -149,6 +149,25 @@ fn a_lock_that_expires_is_seen_to() {
     });
 }
 
+/// A storage that hangs gives no answer that could be counted; the renewals that are sent again are.
+#[test]
+fn a_storage_that_hangs_is_seen_before_the_lock_is_lost() {
+    recorded("hanging", async |stage, seen| {
+        let (client, proxy) = stage.proxied(Options::new()).await;
+        let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
+        proxy.stop();
+        stage.clock.advance(TTL / 3 + TTL / 6);
+        wait::until("it is told", async || seen.counter("lock_renew_total", "outcome=failed") == 1).await;
+        assert_eq!(seen.gauge("backend_up"), 0);
+        assert!(guard.is_valid());
+        // And after each sixth until the end.
+        stage.clock.advance(TTL / 2);
+        wait::until("it is lost", async || guard.lost_reason() == Some(LostReason::Expired)).await;
+        assert_eq!(seen.counter("lock_renew_total", "outcome=failed"), 3);
+        proxy.resume();
+    });
+}
+
 /// A guard that looks at the clock before the client's thread does ends the hold too, and once.
 #[test]
 fn a_holder_that_was_stopped_counts_once() {
