@@ -243,3 +243,22 @@ fn who_leaves_the_group_is_on_its_own() {
     fs::remove_file(sandbox.path("go-on")).unwrap();
     until("it ends", || !is_alive(&daemon));
 }
+
+/// A new warden has been told everything, but fencepost does not live to hear that it is ready.
+#[test]
+fn a_warden_that_comes_when_fencepost_is_gone_kills_all_the_same() {
+    let sandbox = Sandbox::new();
+    for round in 0..10 {
+        let (lock, worker) = (format!("a{round}"), format!("worker{round}"));
+        let script = format!("sleep 600 & echo $! > {worker}; wait");
+        let mut holder = sandbox.start(&["run", &lock, "-c", &script]);
+        let worker = sandbox.line(&worker);
+        let (warden, _) = warden_and_command(&holder);
+        kill_process(pid(&warden), Signal::KILL).unwrap();
+        let id = holder.id().to_string();
+        until("another one is there", || children(&id).iter().any(|id| *id != warden && name_of(id) != "sh"));
+        holder.send(Signal::KILL);
+        holder.wait();
+        until("the worker has ended", || !is_alive(&worker));
+    }
+}
