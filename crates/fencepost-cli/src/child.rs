@@ -313,7 +313,9 @@ mod tests {
     #[test]
     fn a_zombie_with_threads_is_alive() {
         let stat = |state, threads| {
-            format!("28427 (a) Z (b) {state} 1 77 27911 0 -1 4227084 94 0 0 0 0 0 0 0 20 0 {threads} 0 15 0 0")
+            format!(
+                "28427 (a) Z (b) {state} 1 77 27911 0 -1 4227084 94 0 0 0 0 0 0 0 20 0 {threads} 0 15 0 0"
+            )
         };
         let group = |id| Pid::from_raw(id).unwrap();
         assert_eq!(is_alive_in(&stat("S", 1), group(77)), Some(true));

