@@ -100,10 +100,21 @@ impl Group {
         if self.is_one_process() {
             return Ok(Seen::Gone);
         }
-        let gone = test_kill_process_group(self.id) == Err(Errno::SRCH) || only_zombies(self.id);
-        // Those that are ours are cleared away, before the group is taken for gone too.
-        while let Ok(Some(_)) = waitpgid(self.id, WaitOptions::NOHANG) {}
+        self.reap();
+        // Whoever forks and exits hides from one look: the child was not there when the list of processes was made. But
+        // then a process of ours has ended meanwhile, or the second look finds the child.
+        let gone = test_kill_process_group(self.id) == Err(Errno::SRCH)
+            || (0..2).all(|_| only_zombies(self.id) && !self.reap());
         Ok(if gone { Seen::Gone } else { Seen::Stragglers })
+    }
+
+    /// Clears away those of the group that are ours. Returns whether there were any.
+    fn reap(&self) -> bool {
+        let mut any = false;
+        while let Ok(Some(_)) = waitpgid(self.id, WaitOptions::NOHANG) {
+            any = true;
+        }
+        any
     }
 
     /// Whether only the first process is the command.
@@ -174,17 +185,23 @@ fn only_zombies(group: Pid) -> bool {
     let mut found = false;
     for process in processes.flatten() {
         let stat = std::fs::read_to_string(process.path().join("stat")).unwrap_or_default();
-        // The name stands in brackets and may contain anything; state, parent and group follow it.
-        let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
-        let (state, id) = (fields.next(), fields.nth(1).and_then(|id| id.parse().ok()));
-        if id == Some(group.as_raw_pid()) {
-            found = true;
-            if !matches!(state, Some("Z" | "X")) {
-                return false;
-            }
+        match is_alive_in(&stat, group) {
+            Some(true) => return false,
+            Some(false) => found = true,
+            None => {}
         }
     }
     found
+}
+
+/// Whether a process is alive, by its `stat`, if it belongs to this group.
+fn is_alive_in(stat: &str, group: Pid) -> Option<bool> {
+    // The name stands in brackets and may contain anything; state, parent and group follow it.
+    let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
+    let (state, id) = (fields.next(), fields.nth(1)?.parse().ok());
+    // A process whose first thread has ended looks like a zombie while the others run.
+    let threads: u32 = fields.nth(14)?.parse().ok()?;
+    (id == Some(group.as_raw_pid())).then(|| !matches!(state, Some("Z" | "X")) || threads > 1)
 }
 
 /// Makes fencepost the parent of what its descendants leave behind.
@@ -291,6 +308,21 @@ mod tests {
         let late = Start { until: Moment::START, ..start(nobody) };
         let error = Group::spawn(&mut Command::new("true"), Place::OwnGroup, late).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
+    }
+
+    #[test]
+    fn a_zombie_with_threads_is_alive() {
+        let stat = |state, threads| {
+            format!(
+                "28427 (a) Z (b) {state} 1 77 27911 0 -1 4227084 94 0 0 0 0 0 0 0 20 0 {threads} 0 15 0 0"
+            )
+        };
+        let group = |id| Pid::from_raw(id).unwrap();
+        assert_eq!(is_alive_in(&stat("S", 1), group(77)), Some(true));
+        assert_eq!(is_alive_in(&stat("Z", 1), group(77)), Some(false));
+        assert_eq!(is_alive_in(&stat("Z", 2), group(77)), Some(true), "its first thread has ended");
+        assert_eq!(is_alive_in(&stat("S", 1), group(78)), None);
+        assert_eq!(is_alive_in("", group(77)), None);
     }
 
     #[test]

@@ -3,11 +3,16 @@
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io::{self, Write};
+use std::sync::mpsc;
+use std::time::Duration;
 
 use fencepost::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
 use crate::words::plain;
+
+/// How long somebody may take to hear a message.
+const HEARD: Duration = Duration::from_millis(50);
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -122,9 +127,19 @@ fn report(error: &Error) -> String {
     format!("fencepost: error: {}\n{}", plain(&in_full(error)), hint.unwrap_or_default())
 }
 
-/// One write per message, so that those of several processes do not mix. Nobody to hear it is no reason to fail.
+/// One write per message, so that those of several processes do not mix. Nobody to hear it is no reason to fail, and
+/// somebody who does not read no reason to miss a deadline: what takes too long is left to a thread of its own.
 fn say(text: &str) {
-    let _ = io::stderr().lock().write_all(text.as_bytes());
+    let (done, written) = mpsc::sync_channel::<()>(0);
+    let bytes = text.as_bytes().to_vec();
+    let speaker = std::thread::Builder::new().name("fencepost-say".into()).spawn(move || {
+        let _ = io::stderr().lock().write_all(&bytes);
+        drop(done);
+    });
+    if speaker.is_ok() {
+        // It ends with an error when it is written.
+        let _ = written.recv_timeout(HEARD);
+    }
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use fencepost::clock::{Clock, Moment};
+use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
@@ -35,6 +36,10 @@ impl Signals {
     pub(crate) fn new() -> io::Result<Self> {
         // Children must be watched before there is one: if their signal was ignored, the kernel would reap them.
         let children = unix::signal(SignalKind::child())?;
+        // Whoever started us may have blocked their signal, and we would not hear of an end.
+        let mut blocked = SigSet::empty();
+        blocked.add(nix::sys::signal::Signal::SIGCHLD);
+        blocked.thread_unblock()?;
         let mut signals = Self {
             ignored: ignored_at_start(),
             streams: Vec::new(),

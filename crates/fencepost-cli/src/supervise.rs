@@ -188,13 +188,21 @@ impl<'a> Watch<'a> {
     }
 
     fn was_killed(&mut self) {
+        let told = self.stopping.lost();
         if !self.stopping.was_killed() {
             return;
+        }
+        let name = self.post.guard.name();
+        if told {
+            // With the TERM: the event is not to be told twice.
+            let reason = LostReason::Expired;
+            return output::failure(format_args!(
+                "lock {name:?} was lost: {reason}: the warden has killed the command"
+            ));
         }
         if self.lease() == Lease::Over {
             return self.announce(Why::LeaseOver, "the warden has killed the command");
         }
-        let name = self.post.guard.name();
         output::failure(format_args!(
             "fencepost stood still for so long that the warden has killed the command under lock {name:?}"
         ));

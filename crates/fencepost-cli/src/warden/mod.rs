@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use fencepost::clock::Moment;
-use rustix::process::Pid;
+use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 
 pub(crate) use orders::{Order, Target};
 pub(crate) use process::watch;
@@ -39,7 +39,7 @@ pub(crate) enum Fate {
     OnDuty,
     /// It has killed the command.
     Killed,
-    /// It is gone, or does not listen.
+    /// It is gone, was stopped, or does not listen.
     Useless,
 }
 
@@ -56,8 +56,14 @@ impl Warden {
     /// # Errors
     /// If no process can be started.
     pub(crate) fn start() -> io::Result<Self> {
+        Self::start_with(&[])
+    }
+
+    /// Starts a warden that finds these orders when it comes: we may be killed as soon as it is there.
+    fn start_with(orders: &[Order]) -> io::Result<Self> {
         let (line, theirs) = UnixStream::pair()?;
         line.set_nonblocking(true)?;
+        let listens = orders.iter().fold(true, |listens, order| listens & say(&line, *order));
         let mut command = Command::new(ourselves());
         let process = command
             .arg0(NAME)
@@ -67,7 +73,7 @@ impl Warden {
             .current_dir("/")
             .env_clear()
             .spawn()?;
-        Ok(Self { process, line, listens: true })
+        Ok(Self { process, line, listens })
     }
 
     /// Waits until it is ready.
@@ -104,18 +110,22 @@ impl Warden {
 
     /// Tells it something. It is never waited for: one that does not listen is of no use.
     pub(crate) fn tell(&mut self, order: Order) {
-        let mut line = [0; Order::MAX];
-        let length = order.encode(&mut line);
-        self.listens &= (&self.line).write(&line[..length]).is_ok_and(|written| written == length);
+        self.listens &= say(&self.line, order);
     }
 
     /// Looks how it is.
     pub(crate) fn look(&mut self) -> Fate {
         match self.process.try_wait() {
             Ok(Some(status)) if status.code() == Some(i32::from(KILLED)) => Fate::Killed,
-            Ok(None) if self.listens => Fate::OnDuty,
+            Ok(None) if self.listens && !self.stands_still() => Fate::OnDuty,
             _ => Fate::Useless,
         }
+    }
+
+    /// Whether it was stopped: it would not kill anybody.
+    fn stands_still(&self) -> bool {
+        let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        self.id().is_some_and(|id| matches!(waitid(WaitId::Pid(id), options), Ok(Some(_))))
     }
 
     /// Puts another one in its place, and tells it everything.
@@ -123,9 +133,7 @@ impl Warden {
     /// # Errors
     /// If no process can be started.
     pub(crate) fn replace(&mut self, target: Target, until: Moment) -> io::Result<()> {
-        *self = Self::start()?;
-        self.tell(Order::Watch(target));
-        self.tell(Order::Until(until));
+        *self = Self::start_with(&[Order::Watch(target), Order::Until(until)])?;
         Ok(())
     }
 }
@@ -136,6 +144,13 @@ impl Drop for Warden {
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
+}
+
+/// Returns whether all of it could be said.
+fn say(mut line: &UnixStream, order: Order) -> bool {
+    let mut text = [0; Order::MAX];
+    let length = order.encode(&mut text);
+    line.write(&text[..length]).is_ok_and(|written| written == length)
 }
 
 /// This program, also if its file was replaced or deleted meanwhile.

@@ -29,7 +29,8 @@ async fn on_duty() -> io::Result<ExitCode> {
     let mut line = Line::from_stdin()?;
     let clock = Clock::system();
     let mut timer = clock.timer()?;
-    line.say_ready().await?;
+    // If fencepost is gone already, there may be somebody to kill all the same.
+    let _ = line.say_ready().await;
     loop {
         let hung_up = line.listen(&mut timer).await?;
         if hung_up || clock.now() >= line.orders.end() {

@@ -194,6 +194,21 @@ fn a_reader_that_does_not_read_changes_nothing() {
     assert_eq!(running.wait().unwrap().code(), Some(76));
 }
 
+/// The same for what is said on stderr: a pager that was paused, Ctrl-S.
+#[test]
+fn a_stderr_that_nobody_reads_changes_nothing() {
+    let sandbox = Sandbox::new();
+    let (_reader, writer) = std::io::pipe().unwrap();
+    fill(&writer);
+    let script = "trap '' TERM; echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done";
+    let limits = ["run", "--max-run", "300ms", "--kill-after", "100ms", "--ttl", "600s", "a", "-c", script];
+    let mut running = sandbox.fencepost(limits).stderr(OwnedFd::from(writer)).spawn().unwrap();
+    let command = sandbox.line("ready");
+    until("the command is killed", || !is_alive(&command));
+    until("fencepost ends", || running.try_wait().unwrap().is_some());
+    assert_eq!(running.wait().unwrap().code(), Some(124));
+}
+
 fn fill(pipe: &std::io::PipeWriter) {
     let flags = rustix::fs::fcntl_getfl(pipe).unwrap();
     rustix::fs::fcntl_setfl(pipe, flags | rustix::fs::OFlags::NONBLOCK).unwrap();

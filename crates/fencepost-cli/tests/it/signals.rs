@@ -101,3 +101,15 @@ fn a_command_that_stands_still_is_told_of() {
     rustix::process::kill_process(id, Signal::CONT).unwrap();
     running.expect(5);
 }
+
+/// A parent that waits for its children with `signalfd` blocks their signal, and some forget to unblock it.
+#[test]
+fn the_end_of_a_command_is_heard_although_the_signal_of_children_was_blocked() {
+    let sandbox = Sandbox::new();
+    let mut env = sandbox.on_path("env");
+    let mask = "grep SigBlk /proc/self/status";
+    env.args(["--block-signal=CHLD", "fencepost", "run", "--ttl", "600s", "a", "-c", mask]);
+    let mut running = Running::start(&mut env);
+    until("it has ended", || running.has_ended());
+    running.expect(0);
+}

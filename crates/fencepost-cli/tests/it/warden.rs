@@ -229,6 +229,9 @@ fn if_the_warden_cannot_act_the_command_still_ends_with_fencepost() {
         sandbox.start(&["run", "a", "-c", "echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done"]);
     let command = sandbox.line("ready");
     let (warden, _) = warden_and_command(&holder);
+    // Before fencepost can put another one in its place.
+    holder.send(Signal::STOP);
+    until("fencepost stands still", || state(&holder.id().to_string()) == Some('T'));
     kill_process(pid(&warden), Signal::STOP).unwrap();
     until("it stands still", || state(&warden) == Some('T'));
     holder.send(Signal::KILL);
@@ -259,22 +262,20 @@ fn a_warden_does_not_mind_signals_that_are_meant_for_others() {
     assert!(!is_alive(&warden));
 }
 
-/// A warden that was stopped hears everything that was said meanwhile before it judges.
+/// It would not kill anybody, and the kernel ends only the first process of the command with fencepost.
 #[test]
-fn a_warden_that_was_stopped_kills_nobody_when_it_goes_on() {
+fn a_warden_that_was_stopped_is_replaced() {
     let sandbox = Sandbox::new();
-    let mut holder = sandbox.hold("a", &["--ttl", "1s", "--status-file", "events"]);
-    let (warden, command) = warden_and_command(&holder);
+    let script = "sleep 600 & echo $! > worker; wait";
+    let mut holder = sandbox.start(&["run", "a", "-c", script]);
+    let worker = sandbox.line("worker");
+    let (warden, _) = warden_and_command(&holder);
     kill_process(pid(&warden), Signal::STOP).unwrap();
-    let renewals = || sandbox.read("events").matches("\"renewed\"").count();
-    let before = renewals();
-    until("the lease it knows of is long over", || renewals() > before + 6);
-    kill_process(pid(&warden), Signal::CONT).unwrap();
-    let before = renewals();
-    until("it is renewed again", || renewals() > before + 2);
-    assert!(is_alive(&command) && is_alive(&warden));
-    sandbox.let_go();
-    holder.expect(0);
+    until("another one is on duty", || holder.said().contains("another one is on duty"));
+    assert!(!is_alive(&warden) && is_alive(&worker));
+    holder.send(Signal::KILL);
+    holder.wait();
+    until("the worker has ended", || !is_alive(&worker));
 }
 
 /// What is promised about a process that leaves the command's group: nothing. It goes on, and keeps nobody waiting.
@@ -290,4 +291,23 @@ fn who_leaves_the_group_is_on_its_own() {
     sandbox.assert_free("a");
     fs::remove_file(sandbox.path("go-on")).unwrap();
     until("it ends", || !is_alive(&daemon));
+}
+
+/// A new warden has been told everything, but fencepost does not live to hear that it is ready.
+#[test]
+fn a_warden_that_comes_when_fencepost_is_gone_kills_all_the_same() {
+    let sandbox = Sandbox::new();
+    for round in 0..10 {
+        let (lock, worker) = (format!("a{round}"), format!("worker{round}"));
+        let script = format!("sleep 600 & echo $! > {worker}; wait");
+        let mut holder = sandbox.start(&["run", &lock, "-c", &script]);
+        let worker = sandbox.line(&worker);
+        let (warden, _) = warden_and_command(&holder);
+        kill_process(pid(&warden), Signal::KILL).unwrap();
+        let id = holder.id().to_string();
+        until("another one is there", || children(&id).iter().any(|id| *id != warden && name_of(id) != "sh"));
+        holder.send(Signal::KILL);
+        holder.wait();
+        until("the worker has ended", || !is_alive(&worker));
+    }
 }
