@@ -201,7 +201,7 @@ fn is_alive_in(stat: &str, group: Pid) -> Option<bool> {
     let (state, id) = (fields.next(), fields.nth(1)?.parse().ok());
     // A process whose first thread has ended looks like a zombie while the others run.
     let threads: u32 = fields.nth(14)?.parse().ok()?;
-    (id == Some(group.as_raw_pid())).then(|| !matches!(state, Some("Z" | "X")) || threads > 1)
+    (id == Some(group.as_raw_pid())).then_some(!matches!(state, Some("Z" | "X")) || threads > 1)
 }
 
 /// Makes fencepost the parent of what its descendants leave behind.

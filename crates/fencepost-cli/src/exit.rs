@@ -132,7 +132,8 @@ mod tests {
 
     const INTERRUPT: Key = Key::ForAll(Signal::INT);
     const GOOD: Ended = Ended::Exited(0);
-    const RAN: Outcome = Outcome { ended: GOOD, lost: false, ran_too_long: false, typed: None };
+    const RAN: Outcome =
+        Outcome { ended: GOOD, lost: false, ran_too_long: false, typed: None, asked_to_end: false };
 
     #[test]
     fn a_lost_lock_goes_before_a_run_that_took_too_long_and_that_before_the_command() {

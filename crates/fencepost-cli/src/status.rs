@@ -5,11 +5,13 @@
 
 use std::fs::File;
 use std::io::{self, Write};
+use std::os::unix::fs::OpenOptionsExt;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 
 use fencepost::clock::wall_time;
 use fencepost::{Error, ErrorKind, Guard, LockName, LockState, LostReason, Result};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::OFlags;
 use serde::Serialize;
 
@@ -131,7 +133,9 @@ pub(crate) fn destination(args: &args::Status) -> Result<Option<File>> {
         return Ok(Some(opened.into()));
     }
     let Some(path) = &args.status_file else { return Ok(None) };
-    let opened = File::options().append(true).create(true).open(path);
+    // A named pipe that nobody reads is refused, and not waited for.
+    let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
+    let opened = File::options().append(true).create(true).custom_flags(flags).open(path);
     opened.map(Some).map_err(|error| bad(format!("could not open --status-file {}", path.display()), error))
 }
 
@@ -182,13 +186,29 @@ impl Drop for Status {
     }
 }
 
-/// One write per event, so that those of several processes do not mix in one file.
+/// Writes until nobody reads any more.
 fn write(mut file: File, lines: &Receiver<String>) {
     for line in lines {
-        if file.write_all(line.as_bytes()).is_err() {
+        if write_line(&mut file, line.as_bytes()).is_err() {
             return;
         }
     }
+}
+
+/// One write per event, so that those of several processes do not mix in one file. The descriptor may be one that
+/// does not wait: then we do.
+fn write_line(file: &mut File, mut line: &[u8]) -> io::Result<()> {
+    while !line.is_empty() {
+        match file.write(line) {
+            Ok(written) => line = &line[written..],
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                poll(&mut [PollFd::new(file, PollFlags::OUT)], None)?;
+            }
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

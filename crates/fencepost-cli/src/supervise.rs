@@ -31,6 +31,8 @@ pub(crate) struct Outcome {
     pub(crate) ran_too_long: bool,
     /// The key that has ended it.
     pub(crate) typed: Option<Key>,
+    /// The user has asked it to end.
+    pub(crate) asked_to_end: bool,
 }
 
 /// Watches over one command.
@@ -51,12 +53,14 @@ impl Supervisor<'_> {
     /// # Errors
     /// If the command cannot be waited for. It is killed then.
     pub(crate) async fn watch(self, mut group: Group) -> io::Result<Outcome> {
-        let outcome = match Watch::begin(self, &group) {
-            Ok(mut watch) => watch.until_gone(&mut group).await,
-            Err(error) => Err(error),
-        };
-        if outcome.is_err() {
+        let killed = |error| {
             // There is nothing more that could be done about it.
+            let _ = group.signal(Signal::KILL);
+            error
+        };
+        let mut watch = Watch::begin(self, &group).map_err(killed)?;
+        let outcome = watch.until_gone(&mut group).await;
+        if outcome.is_err() {
             let _ = group.signal(Signal::KILL);
         }
         outcome
@@ -108,7 +112,7 @@ impl<'a> Watch<'a> {
                 let had_terminal = self.take_back(group, ended);
                 let (lost, ran_too_long) = (self.stopping.lost(), self.stopping.ran_too_long());
                 let typed = self.typed(ended, had_terminal);
-                return Ok(Outcome { ended, lost, ran_too_long, typed });
+                return Ok(Outcome { ended, lost, ran_too_long, typed, asked_to_end: self.asked_to_end });
             }
             let mut next = self.stopping.next(self.lease());
             if seen != Seen::Running {

@@ -11,6 +11,7 @@ use rustix::process::Signal;
 use crate::args::Run;
 use crate::child::{Group, Place};
 use crate::commands::failed;
+use crate::durations::show;
 use crate::environment;
 use crate::exit::{Exit, NOT_ACQUIRED};
 use crate::nesting::HeldAbove;
@@ -25,6 +26,8 @@ use crate::waiting::{Attempt, Waiter};
 use crate::warden::{Fate, Order, Warden};
 use crate::words;
 
+/// How often it is looked whether a warden that is not ready is still there.
+const PATIENCE: Duration = Duration::from_secs(1);
 /// How often it is looked whether a grant has enough time left to start a command.
 const LOOK: Duration = Duration::from_millis(5);
 
@@ -156,19 +159,22 @@ impl Turn<'_> {
         self.signals.take_all().map_err(|error| failed("could not take over the signals", error))?;
         let Run { timing, process, .. } = self.args;
         let place = if process.foreground { Place::OurGroup } else { Place::OwnGroup };
-        let until = if timing.on_lost == OnLost::Ignore { Moment::NEVER } else { guard.valid_until() };
-        // Before the command begins: we may be stopped as soon as it has.
-        warden.tell(Order::Until(until));
-        let line = warden.line().map_err(|error| failed("could not reach the warden", error))?;
-        let mut command = environment::command(self.args, guard, &self.client.info().location, above);
-        let group = match Group::spawn(&mut command, place, Start { line, mask: self.mask, until }) {
-            Ok(group) => group,
-            Err(error) => {
-                // If we stood still until the lease was over, the command has not begun.
-                guard.check()?;
-                let program = command.get_program().to_string_lossy();
-                output::failure(format_args!("could not execute {program:?}: {error}"));
-                return Ok(Err(not_started(&error)));
+        let group = loop {
+            let mut command = environment::command(self.args, guard, &self.client.info().location, above);
+            let until = if timing.on_lost == OnLost::Ignore { Moment::NEVER } else { guard.valid_until() };
+            // Before the command begins: we may be stopped as soon as it has.
+            warden.tell(Order::Until(until));
+            let line = warden.line().map_err(|error| failed("could not reach the warden", error))?;
+            match Group::spawn(&mut command, place, Start { line, mask: self.mask, until }) {
+                Ok(group) => break group,
+                // It took so long that the lease was over by then, and the command has not begun. If the lease was
+                // renewed meanwhile it may.
+                Err(error) if error.kind() == io::ErrorKind::TimedOut => guard.check()?,
+                Err(error) => {
+                    let program = command.get_program().to_string_lossy();
+                    output::failure(format_args!("could not execute {program:?}: {error}"));
+                    return Ok(Err(not_started(&error)));
+                }
             }
         };
         self.status.tell(Event::ChildStart { pid: group.id().as_raw_pid() });
@@ -196,7 +202,7 @@ impl Turn<'_> {
             return Exit::after(outcome, on_lost, &Ok(()));
         }
         if let Some(at_least) = self.args.timing.at_least
-            && !self.hold_until(&guard, acquired + at_least).await
+            && !self.hold_until(&guard, acquired + at_least, outcome.asked_to_end).await
         {
             // The command had its lock the whole time.
             return Exit::after(outcome, on_lost, &Ok(()));
@@ -204,23 +210,29 @@ impl Turn<'_> {
         Exit::after(outcome, on_lost, &self.release(guard).await)
     }
 
-    /// Holds the lock until then, although the command has ended. False if it was lost meanwhile.
-    async fn hold_until(&mut self, guard: &Guard, end: Moment) -> bool {
+    /// Holds the lock until then, although the command has ended, or until the user has asked twice to end, the time
+    /// before counted. False if it was lost meanwhile.
+    async fn hold_until(&mut self, guard: &Guard, end: Moment, asked_before: bool) -> bool {
         let clock = Clock::system();
-        let left = end.since(clock.now());
-        if left.is_zero() {
-            return true;
-        }
+        let left = show(end.since(clock.now()));
         let name = guard.name();
-        self.output.detail(format_args!("holding {name:?} for another {left:?}, as --at-least says"));
+        self.output.detail(format_args!("holding {name:?} for another {left}, as --at-least says"));
+        let (output, signals) = (self.output, &mut self.signals);
+        let asked = async {
+            if !asked_before {
+                signals.asked_to_end(1).await;
+                output.note(format_args!("--at-least keeps lock {name:?} for now; once more gives it back"));
+            }
+            signals.asked_to_end(1).await;
+        };
         tokio::select! {
             reason = guard.lost() => {
-                self.output.warning(format_args!("lock {name:?} was lost after the command had ended: {reason}"));
+                output.warning(format_args!("lock {name:?} was lost after the command had ended: {reason}"));
                 self.status.tell(Event::lost(reason));
                 false
             }
             _ = clock.sleep_until(end) => true,
-            () = self.signals.asked_to_end(2) => true,
+            () = asked => true,
         }
     }
 
@@ -269,10 +281,16 @@ async fn get_ready(guard: &Guard, kill_after: Duration, warden: &mut Warden) -> 
         clock.sleep_until(clock.now() + LOOK).await.map_err(|error| failed("could not wait", error))?;
     }
     let no_warden = |error| failed("could not start the warden", error);
-    if warden.look() != Fate::OnDuty {
-        *warden = Warden::start().map_err(no_warden)?;
+    loop {
+        if warden.look() != Fate::OnDuty {
+            *warden = Warden::start().map_err(no_warden)?;
+        }
+        tokio::select! {
+            ready = warden.ready() => return ready.map_err(no_warden),
+            // One that was stopped will not be ready.
+            _ = clock.sleep_until(clock.now() + PATIENCE) => {}
+        }
     }
-    warden.ready().await.map_err(no_warden)
 }
 
 fn not_started(error: &io::Error) -> Exit {

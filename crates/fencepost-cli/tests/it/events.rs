@@ -209,6 +209,42 @@ fn a_stderr_that_nobody_reads_changes_nothing() {
     assert_eq!(running.wait().unwrap().code(), Some(124));
 }
 
+/// A named pipe is for whoever wants to read it; if nobody does, that is said, and nobody waits.
+#[test]
+fn a_pipe_that_nobody_reads_is_refused() {
+    let sandbox = Sandbox::new();
+    sandbox.run(&["run", "a", "mkfifo", "events"]).expect(0);
+    let ran = sandbox.run(&["run", "--status-file", "events", "a", "touch", "entered"]).expect(125);
+    assert!(ran.stderr().contains("could not open --status-file"), "{}", ran.stderr());
+    assert!(!sandbox.path("entered").exists());
+}
+
+/// A descriptor that does not wait is full for a moment: the events go on afterwards.
+#[test]
+fn a_reader_that_is_slow_gets_what_comes_later() {
+    let sandbox = Sandbox::new();
+    let (mut reader, writer) = std::io::pipe().unwrap();
+    fill(&writer);
+    let flags = rustix::fs::fcntl_getfl(&writer).unwrap();
+    rustix::fs::fcntl_setfl(&writer, flags | rustix::fs::OFlags::NONBLOCK).unwrap();
+    let mut shell = Command::new("sh");
+    let hold = "'echo $$ > ready; while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done'";
+    let script = format!("exec {FENCEPOST} run --status-fd 7 a -c {hold} 7>&1 >/dev/null");
+    shell.args(["-c", &script]).current_dir(sandbox.path("")).env("FENCEPOST_URL", sandbox.url());
+    let mut running = shell.stdout(OwnedFd::from(writer)).spawn().unwrap();
+    drop(shell);
+    sandbox.line("ready");
+    let reading = std::thread::spawn(move || {
+        let mut text = String::new();
+        std::io::Read::read_to_string(&mut reader, &mut text).unwrap();
+        text
+    });
+    sandbox.let_go();
+    until("fencepost ends", || running.try_wait().unwrap().is_some());
+    let text = reading.join().unwrap();
+    assert_eq!(*kinds(&events(text.trim_start())).last().unwrap(), "exit");
+}
+
 fn fill(pipe: &std::io::PipeWriter) {
     let flags = rustix::fs::fcntl_getfl(pipe).unwrap();
     rustix::fs::fcntl_setfl(pipe, flags | rustix::fs::OFlags::NONBLOCK).unwrap();

@@ -57,6 +57,20 @@ fn the_lock_is_held_at_least_for_as_long_as_was_asked() {
     sandbox.assert_free("a");
 }
 
+/// Once for the command, and once for the lock.
+#[test]
+fn whoever_has_ended_the_command_need_not_ask_twice_more() {
+    let sandbox = Sandbox::new();
+    let script = "trap 'exit 6' TERM; echo x > ready; while [ -e locks.db ]; do sleep 0.02; done";
+    let mut running = sandbox.start(&["run", "-v", "--at-least", "1h", "a", "-c", script]);
+    sandbox.line("ready");
+    running.send(Signal::TERM);
+    until("the command has ended", || running.said().contains("as --at-least says"));
+    running.send(Signal::INT);
+    running.expect(6);
+    sandbox.assert_free("a");
+}
+
 #[test]
 fn a_minimum_that_is_over_already_changes_nothing() {
     let sandbox = Sandbox::new();

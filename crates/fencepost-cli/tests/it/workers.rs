@@ -64,8 +64,11 @@ pub(crate) fn next_after(folder: &Path, token: u64, lines: usize) -> u64 {
 /// Nobody wrote after a later holder had begun.
 #[track_caller]
 pub(crate) fn assert_no_overlap(log: &[Entry]) {
-    let back = log.windows(2).find(|pair| pair[0].token > pair[1].token);
-    assert!(back.is_none(), "an earlier holder wrote after a later one: {back:?}");
+    if let Some(pair) = log.windows(2).find(|pair| pair[0].token > pair[1].token) {
+        let began = log.iter().find(|entry| entry.token == pair[0].token).map_or(0, |entry| entry.nanos);
+        let late = Duration::from_nanos(pair[1].nanos.saturating_sub(began));
+        panic!("an earlier holder wrote {late:?} after a later one had begun: {pair:?}");
+    }
 }
 
 /// Not a test of its own: what runs under the lock. It ends when its folder is gone, so that nothing outlives a test.
