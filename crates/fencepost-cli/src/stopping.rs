@@ -1,6 +1,6 @@
 //! When the command is told to stop, and when it is killed: decisions without I/O.
 //!
-//! TERM goes out a kill-after before the lease can end, KILL when it can end at the latest. What was begun is not
+//! TERM goes out a kill-after before the deadline, KILL at the deadline: that is shortly before the lease can end. What was begun is not
 //! taken back: a renewal that succeeds in between finds a command that is stopping already.
 
 use std::time::Duration;
@@ -21,10 +21,25 @@ pub(crate) enum OnLost {
     Ignore,
 }
 
+/// What a busy machine may need to carry out a KILL: it is sent so much earlier.
+pub(crate) fn headroom(ttl: Duration) -> Duration {
+    Duration::from_millis(250).min(ttl / 5)
+}
+
+impl OnLost {
+    /// When the command is killed, if its lease of this length is valid until then and no renewal succeeds.
+    pub(crate) fn deadline(self, valid_until: Moment, ttl: Duration) -> Moment {
+        match self {
+            Self::Term | Self::Kill => valid_until - headroom(ttl),
+            Self::Ignore => Moment::NEVER,
+        }
+    }
+}
+
 /// What is known about the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// It is valid until then, should no renewal succeed.
+    /// The command may run until then, should no renewal succeed.
     Until(Moment),
     /// It is over, and somebody else may enter.
     Over,
@@ -192,6 +207,18 @@ mod tests {
 
     fn until(seconds: u64) -> Lease {
         Lease::Until(at(seconds))
+    }
+
+    #[test]
+    fn the_deadline_leaves_time_for_the_kill_and_for_two_renewals() {
+        for ttl in [1, 2, 30, 3600].map(Duration::from_secs) {
+            let valid_until = fencepost::clock::valid_until(at(0), ttl);
+            let deadline = OnLost::Term.deadline(valid_until, ttl);
+            assert!(deadline + Duration::from_millis(200) <= valid_until);
+            let (latest_term, second_renewal) = (deadline - ttl / 4, at(0) + ttl / 3 + ttl / 6);
+            assert!(latest_term > second_renewal, "{ttl:?}");
+        }
+        assert_eq!(OnLost::Ignore.deadline(at(0), Duration::from_secs(30)), Moment::NEVER);
     }
 
     #[test]

@@ -14,7 +14,7 @@ use crate::exit::Ended;
 use crate::output::{self, Output};
 use crate::signals::{Signals, asks_to_end, comes_from_the_terminal};
 use crate::status::{Event, Status};
-use crate::stopping::{Lease, OnLost, Rules, Step, Stopping, Why};
+use crate::stopping::{Lease, Rules, Step, Stopping, Why};
 use crate::terminal::{self, AfterStop, Key, Terminal, Told};
 use crate::warden::{Fate, Order, Warden};
 
@@ -73,7 +73,7 @@ struct Watch<'a> {
     clock: Clock,
     timer: Timer,
     stopping: Stopping,
-    /// What the warden knows about the end of the lease.
+    /// The end of the lease that the warden knows of.
     told: Moment,
     /// The user has asked the command to end.
     asked_to_end: bool,
@@ -160,7 +160,7 @@ impl<'a> Watch<'a> {
     fn lease(&self) -> Lease {
         let guard = self.post.guard;
         if guard.is_valid() {
-            return Lease::Until(guard.valid_until());
+            return Lease::Until(guard.valid_until().min(self.deadline()));
         }
         match guard.lost_reason() {
             None | Some(LostReason::Expired) => Lease::Over,
@@ -168,26 +168,27 @@ impl<'a> Watch<'a> {
         }
     }
 
+    /// When the command is killed, should no renewal succeed.
+    fn deadline(&self) -> Moment {
+        let Supervisor { guard, rules, .. } = &self.post;
+        rules.on_lost.deadline(guard.valid_until(), guard.ttl())
+    }
+
     /// Tells the warden about a renewal, and sees that there is one.
     fn mind_the_warden(&mut self, group: &Group) {
         let valid_until = self.post.guard.valid_until();
-        let ignores = self.post.rules.on_lost == OnLost::Ignore;
+        let deadline = self.deadline();
         if valid_until != self.told {
             if self.told != Moment::NEVER {
                 self.post.status.tell(Event::renewed(self.post.guard));
             }
             self.told = valid_until;
-            if !ignores {
-                self.post.warden.tell(Order::Until(valid_until));
-            }
+            self.post.warden.tell(Order::Until(deadline));
         }
         match self.post.warden.look() {
             Fate::OnDuty => {}
             Fate::Killed => self.was_killed(),
-            Fate::Useless => {
-                let until = if ignores { Moment::NEVER } else { valid_until };
-                self.replace_the_warden(group, until);
-            }
+            Fate::Useless => self.replace_the_warden(group, deadline),
         }
     }
 
@@ -236,7 +237,7 @@ impl<'a> Watch<'a> {
                 self.warn_if_refused(group.signal(Signal::KILL));
                 if let Some(why) = why {
                     self.announce(why, "killed the command");
-                } else if lease == Lease::Over {
+                } else if self.stopping.lost() && !matches!(lease, Lease::Taken(_)) {
                     let name = self.post.guard.name();
                     output::failure(format_args!("lock {name:?} was lost: {}", LostReason::Expired));
                 }

@@ -18,7 +18,7 @@ use crate::nesting::HeldAbove;
 use crate::output::{self, Output};
 use crate::signals::Signals;
 use crate::status::{Event, Status};
-use crate::stopping::{OnLost, Rules};
+use crate::stopping::{Rules, headroom};
 use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
 use crate::unchecked::Start;
@@ -161,7 +161,7 @@ impl Turn<'_> {
         let place = if process.foreground { Place::OurGroup } else { Place::OwnGroup };
         let group = loop {
             let mut command = environment::command(self.args, guard, &self.client.info().location, above);
-            let until = if timing.on_lost == OnLost::Ignore { Moment::NEVER } else { guard.valid_until() };
+            let until = timing.on_lost.deadline(guard.valid_until(), guard.ttl());
             // Before the command begins: we may be stopped as soon as it has.
             warden.tell(Order::Until(until));
             let line = warden.line().map_err(|error| failed("could not reach the warden", error))?;
@@ -276,7 +276,7 @@ impl Turn<'_> {
 /// part of its time before we saw it; it is being renewed right now.
 async fn get_ready(guard: &Guard, kill_after: Duration, warden: &mut Warden) -> Result<()> {
     let clock = Clock::system();
-    while guard.remaining() <= kill_after {
+    while guard.remaining() <= kill_after + headroom(guard.ttl()) {
         guard.check()?;
         clock.sleep_until(clock.now() + LOOK).await.map_err(|error| failed("could not wait", error))?;
     }

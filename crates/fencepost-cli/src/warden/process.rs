@@ -5,7 +5,7 @@ use std::os::fd::AsFd;
 use std::process::ExitCode;
 
 use fencepost::clock::{Clock, Timer};
-use rustix::process::{Signal, kill_process, kill_process_group, setsid};
+use rustix::process::{Signal, kill_process, kill_process_group, nice, setsid};
 use tokio::net::UnixStream;
 
 use super::KILLED;
@@ -23,6 +23,7 @@ async fn on_duty() -> io::Result<ExitCode> {
     // A session of its own: what is typed at the terminal does not reach it. It leads none yet, so this cannot fail.
     let _ = setsid();
     take_name();
+    take_priority();
     // Signals that are meant for fencepost or for a whole service are taken, and not acted on.
     let mut signals = Signals::new()?;
     signals.take_all()?;
@@ -44,6 +45,14 @@ async fn on_duty() -> io::Result<ExitCode> {
 fn take_name() {
     #[cfg(target_os = "linux")]
     let _ = std::ffi::CString::new(super::NAME).map(|name| rustix::thread::set_name(&name));
+}
+
+/// It does hardly anything, and that should be in time. Only root gets this; others have the headroom.
+fn take_priority() {
+    let _ = nice(-20);
+    // On a desktop or a small machine every session has a share of its own, and priorities count within it.
+    #[cfg(target_os = "linux")]
+    let _ = std::fs::write("/proc/self/autogroup", "-20");
 }
 
 /// The line to fencepost.

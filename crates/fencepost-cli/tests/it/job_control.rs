@@ -132,11 +132,14 @@ fn whoever_is_stopped_for_longer_than_the_lease_is_killed_before_the_next_enters
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
-    let next = "grep -q '^State:[[:space:]][^ZX]' /proc/$(cat command)/status 2>/dev/null && exit 9; exit 0";
+    // The next one sees a zombie, or one who has a KILL waiting and its turn to end not had yet.
+    let next = "cat /proc/$(cat command)/status 2>/dev/null > status; \
+                grep -q '^State:[[:space:]][^ZX]' status || exit 0; \
+                grep -q '^S[a-z]*Pnd:.*[13579bdf]..$' status || exit 9";
     sandbox.run(&["run", "a", "-c", next]).expect(0);
     assert!(!is_alive(&command));
     terminal.type_line("fg");
-    terminal.until_next("the warden has killed the command");
+    terminal.until_next("killed the command");
     terminal.expect_code(76);
     sandbox.assert_free("a");
 }

@@ -236,9 +236,11 @@ impl Drop for Running {
     }
 }
 
-/// Whether a process is alive: there, and not a zombie.
+/// Whether a process is alive: there, not a zombie, and not about to be killed. Whoever has a KILL waiting does nothing
+/// any more, but may have to wait for its turn to end.
 pub(crate) fn is_alive(id: &str) -> bool {
-    !matches!(state(id), None | Some('Z' | 'X'))
+    let doomed = || has(id, "SigPnd", Signal::KILL) || has(id, "ShdPnd", Signal::KILL);
+    !matches!(state(id), None | Some('Z' | 'X')) && !doomed()
 }
 
 /// The state letter of a process: `S` sleeping, `T` stopped.
