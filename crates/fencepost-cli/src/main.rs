@@ -34,5 +34,6 @@ fn main() -> ExitCode {
         Ok(args) => commands::dispatch(args),
         Err(exit) => exit,
     };
+    output::farewell();
     exit.into()
 }

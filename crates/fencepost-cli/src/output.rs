@@ -3,7 +3,7 @@
 use std::error::Error as _;
 use std::fmt::Display;
 use std::io::{self, Write};
-use std::sync::mpsc;
+use std::sync::{OnceLock, mpsc};
 use std::time::Duration;
 
 use fencepost::Error;
@@ -13,6 +13,8 @@ use crate::words::plain;
 
 /// How long somebody may take to hear a message.
 const HEARD: Duration = Duration::from_millis(50);
+/// How long the end waits for somebody who has not heard everything.
+const FAREWELL: Duration = Duration::from_secs(1);
 
 /// How much is said.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -127,19 +129,45 @@ fn report(error: &Error) -> String {
     format!("fencepost: error: {}\n{}", plain(&in_full(error)), hint.unwrap_or_default())
 }
 
-/// One write per message, so that those of several processes do not mix. Nobody to hear it is no reason to fail, and
-/// somebody who does not read no reason to miss a deadline: what takes too long is left to a thread of its own.
+/// A message, and who wants to know when it is written.
+type Message = (String, mpsc::SyncSender<()>);
+
+/// Where messages wait to be written, once there was one. None if there is no thread left to write them.
+static SPEAKER: OnceLock<Option<mpsc::Sender<Message>>> = OnceLock::new();
+
+/// Says something. Nobody to hear it is no reason to fail, and somebody who does not read no reason to miss a deadline:
+/// what takes too long is left to the thread that writes.
 fn say(text: &str) {
-    let (done, written) = mpsc::sync_channel::<()>(0);
-    let bytes = text.as_bytes().to_vec();
-    let speaker = std::thread::Builder::new().name("fencepost-say".into()).spawn(move || {
-        let _ = io::stderr().lock().write_all(&bytes);
-        drop(done);
-    });
-    if speaker.is_ok() {
-        // It ends with an error when it is written.
-        let _ = written.recv_timeout(HEARD);
+    hand_on(text.to_owned(), HEARD);
+}
+
+/// Waits until everything that was said is written, but not for ever. To be called before the end.
+pub(crate) fn farewell() {
+    if SPEAKER.get().is_some() {
+        hand_on(String::new(), FAREWELL);
     }
+}
+
+fn hand_on(text: String, patience: Duration) {
+    let (done, written) = mpsc::sync_channel(1);
+    if let Some(speaker) = SPEAKER.get_or_init(speaker)
+        && speaker.send((text, done)).is_ok()
+    {
+        let _ = written.recv_timeout(patience);
+    }
+}
+
+/// One write per message, so that those of several processes do not mix.
+fn speaker() -> Option<mpsc::Sender<Message>> {
+    let (speaker, messages) = mpsc::channel::<Message>();
+    let write = move || {
+        for (text, done) in messages {
+            let _ = io::stderr().lock().write_all(text.as_bytes());
+            // Whoever has lost patience does not want to know.
+            let _ = done.try_send(());
+        }
+    };
+    std::thread::Builder::new().name("fencepost-say".into()).spawn(write).ok().map(|_| speaker)
 }
 
 #[cfg(test)]

@@ -9,7 +9,7 @@ use super::{failed, on_this_thread, reach};
 use crate::args::{Run, Timing};
 use crate::durations::exact;
 use crate::exit::Exit;
-use crate::output::Output;
+use crate::output::{self, Output};
 use crate::signals::Signals;
 use crate::status::{self, Event, Status};
 use crate::storage;
@@ -32,6 +32,7 @@ pub(crate) fn run(args: &Run, output: Output) -> Result<Exit> {
     });
     status.tell(Event::exit(*exit.as_ref().unwrap_or(&Exit::Failed)));
     drop(status);
+    output::farewell();
     match exit {
         Ok(Exit::Typed(key)) => end_by(key),
         Ok(Exit::Signalled(signal)) if signal == Signal::INT.as_raw() && is_in_foreground() => {
