@@ -80,6 +80,17 @@ pub(crate) fn until_both_go_on(sandbox: &Sandbox) {
     }
 }
 
+/// Types Ctrl-Z, sees that the shell has the terminal, and brings both back.
+#[track_caller]
+pub(crate) fn stop_and_go_on(sandbox: &Sandbox, terminal: &mut Terminal) {
+    terminal.type_text(CTRL_Z);
+    terminal.until_next("Stopped");
+    terminal.until_next(PROMPT);
+    until_both_stand_still(sandbox);
+    terminal.type_line("fg");
+    until_both_go_on(sandbox);
+}
+
 #[test]
 fn ctrl_z_stops_both_and_fg_gives_the_terminal_back() {
     let (sandbox, mut terminal) = shell();
@@ -163,12 +174,7 @@ fn ctrl_z_stops_the_script_that_fencepost_is_part_of() {
     terminal.type_line("sh script.sh");
     until_it_has_the_terminal(&sandbox, &terminal);
     for _ in 0..2 {
-        terminal.type_text(CTRL_Z);
-        terminal.until_next("Stopped");
-        terminal.until_next(PROMPT);
-        until_both_stand_still(&sandbox);
-        terminal.type_line("fg");
-        until_both_go_on(&sandbox);
+        stop_and_go_on(&sandbox, &mut terminal);
     }
     terminal.type_line("end");
     terminal.until_next("after=5\n");
