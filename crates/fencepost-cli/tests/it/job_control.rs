@@ -5,7 +5,7 @@ use std::io::Write;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::sandbox::{Sandbox, is_alive, state, until};
+use crate::sandbox::{Sandbox, can_act, is_alive, state, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
 
 /// A command that tells its id and fencepost's, and goes on until it is ended.
@@ -148,7 +148,7 @@ fn whoever_is_stopped_for_longer_than_the_lease_is_killed_before_the_next_enters
                 grep -q '^State:[[:space:]][^ZX]' status || exit 0; \
                 grep -q '^S[a-z]*Pnd:.*[13579bdf]..$' status || exit 9";
     sandbox.run(&["run", "a", "-c", next]).expect(0);
-    assert!(!is_alive(&command));
+    assert!(!can_act(&command));
     terminal.type_line("fg");
     terminal.until_next("killed the command");
     terminal.expect_code(76);

@@ -236,11 +236,15 @@ impl Drop for Running {
     }
 }
 
-/// Whether a process is alive: there, not a zombie, and not about to be killed. Whoever has a KILL waiting does nothing
-/// any more, but may have to wait for its turn to end.
+/// Whether a process is alive: there, and not a zombie.
 pub(crate) fn is_alive(id: &str) -> bool {
-    let doomed = || has(id, "SigPnd", Signal::KILL) || has(id, "ShdPnd", Signal::KILL);
-    !matches!(state(id), None | Some('Z' | 'X')) && !doomed()
+    !matches!(state(id), None | Some('Z' | 'X'))
+}
+
+/// Whether a process can still do something. One that has a KILL waiting cannot, but may have to wait for its turn to
+/// end: on a busy machine it is there for a moment after it was killed in time.
+pub(crate) fn can_act(id: &str) -> bool {
+    is_alive(id) && !has(id, "SigPnd", Signal::KILL) && !has(id, "ShdPnd", Signal::KILL)
 }
 
 /// The state letter of a process: `S` sleeping, `T` stopped.

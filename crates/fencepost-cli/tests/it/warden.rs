@@ -1,13 +1,19 @@
 //! fencepost itself is stopped or killed, and the command under its lock does not outlive the lease.
 
 use std::fs;
+use std::io::{Read, Write};
+use std::os::fd::OwnedFd;
+use std::os::unix::net::UnixStream;
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
+use fencepost::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
 use crate::losing::turn_is_free;
-use crate::sandbox::{Running, Sandbox, is_alive, state, until};
+use crate::sandbox::{Running, Sandbox, can_act, is_alive, state, until};
 use crate::workers::{Entry, assert_no_overlap, folder, log, next_after, worker};
 
 /// Long enough that a kill that is sent in time is also carried out in time on a busy machine.
@@ -79,7 +85,7 @@ fn stop_ten_holders(sandbox: &Sandbox, name: &str, seed: usize) {
         let (_, command) = warden_and_command(&holder);
         stop(sandbox, &holder);
         token = next_after(&folder, token, 1);
-        assert!(!is_alive(&command), "it outlived its lock");
+        assert!(!can_act(&command), "it outlived its lock");
         holder.send(Signal::CONT);
         holder.expect(76);
         std::mem::swap(&mut holder, &mut next);
@@ -213,7 +219,7 @@ fn a_warden_that_was_killed_is_replaced() {
     sandbox.until_waiting("a", 1);
     stop(&sandbox, &holder);
     next_after(&folder, token, 1);
-    assert!(!is_alive(&command));
+    assert!(!can_act(&command));
     assert_no_overlap(&log(&folder));
     holder.send(Signal::CONT);
     holder.expect(76);
@@ -276,6 +282,35 @@ fn a_warden_that_was_stopped_is_replaced() {
     holder.send(Signal::KILL);
     holder.wait();
     until("the worker has ended", || !is_alive(&worker));
+}
+
+/// Everything that was said while the warden stood still is heard before it judges: the end of the lease that it knew of
+/// is past by then, and somebody else is to be watched.
+#[test]
+fn a_warden_that_goes_on_hears_its_orders_before_it_judges() {
+    let (mut line, theirs) = UnixStream::pair().unwrap();
+    let mut warden = Command::new(env!("CARGO_BIN_EXE_fencepost"));
+    let mut warden = warden.arg0("fp-warden").stdin(OwnedFd::from(theirs)).spawn().unwrap();
+    line.read_exact(&mut [0; "ready\n".len()]).unwrap();
+    let [mut spared, mut watched] = [(); 2].map(|()| Command::new("sleep").arg("600").spawn().unwrap());
+    let clock = Clock::system();
+    let soon = clock.now() + Duration::from_millis(500);
+    writeln!(line, "process {}\nuntil {}", spared.id(), soon.as_nanos()).unwrap();
+    let id = warden.id().to_string();
+    kill_process(pid(&id), Signal::STOP).unwrap();
+    until("it stands still", || state(&id) == Some('T'));
+    until("what it knew of is past", || clock.now() > soon);
+    writeln!(line, "until {}\nprocess {}", u64::MAX, watched.id()).unwrap();
+    kill_process(pid(&id), Signal::CONT).unwrap();
+    drop(line);
+    assert_eq!(warden.wait().unwrap().code(), Some(3), "it has killed, because the line was closed");
+    let can_act = |id: u32| can_act(&id.to_string());
+    let found = (can_act(spared.id()), can_act(watched.id()));
+    for process in [&mut spared, &mut watched] {
+        process.kill().unwrap();
+        process.wait().unwrap();
+    }
+    assert_eq!(found, (true, false), "it judged before it had heard");
 }
 
 /// What is promised about a process that leaves the command's group: nothing. It goes on, and keeps nobody waiting.
