@@ -149,25 +149,31 @@ pub(crate) fn farewell() {
 }
 
 fn hand_on(text: String, patience: Duration) {
+    let Some(speaker) = SPEAKER.get_or_init(speaker) else {
+        // There may be no room for a thread just now. To be slow is better than to be silent.
+        return write(&text);
+    };
     let (done, written) = mpsc::sync_channel(1);
-    if let Some(speaker) = SPEAKER.get_or_init(speaker)
-        && speaker.send((text, done)).is_ok()
-    {
+    if speaker.send((text, done)).is_ok() {
         let _ = written.recv_timeout(patience);
     }
 }
 
-/// One write per message, so that those of several processes do not mix.
+/// In one piece, so that messages of several processes do not mix.
+fn write(text: &str) {
+    let _ = io::stderr().lock().write_all(text.as_bytes());
+}
+
 fn speaker() -> Option<mpsc::Sender<Message>> {
     let (speaker, messages) = mpsc::channel::<Message>();
-    let write = move || {
+    let speak = move || {
         for (text, done) in messages {
-            let _ = io::stderr().lock().write_all(text.as_bytes());
+            write(&text);
             // Whoever has lost patience does not want to know.
             let _ = done.try_send(());
         }
     };
-    std::thread::Builder::new().name("fencepost-say".into()).spawn(write).ok().map(|_| speaker)
+    std::thread::Builder::new().name("fencepost-say".into()).spawn(speak).ok().map(|_| speaker)
 }
 
 #[cfg(test)]

@@ -2,7 +2,7 @@
 
 use std::ffi::OsStr;
 use std::fs;
-use std::io::Read;
+use std::io::{ErrorKind, Read};
 use std::path::PathBuf;
 use std::process::{Child, Command, ExitStatus, Output, Stdio};
 use std::sync::{Arc, Mutex};
@@ -182,8 +182,12 @@ impl Running {
         let (mut stderr, heard) = (child.stderr.take().unwrap(), said.clone());
         let hearing = std::thread::spawn(move || {
             let mut buffer = [0; 1024];
-            while let Ok(count @ 1..) = stderr.read(&mut buffer) {
-                heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count]));
+            loop {
+                match stderr.read(&mut buffer) {
+                    Ok(0) => break,
+                    Ok(count) => heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count])),
+                    Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}"),
+                }
             }
         });
         Self { child, said, hearing }

@@ -96,7 +96,11 @@ fn a_command_that_stands_still_is_told_of() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > worker; kill -STOP $$; exit 5"]);
     let worker = sandbox.line("worker");
-    until("it is told of", || running.said().contains("the command was stopped"));
+    until("it is told of", || {
+        let told = running.said().contains("the command was stopped");
+        assert!(told || !running.has_ended(), "it has ended: {}", running.said());
+        told
+    });
     let id = rustix::process::Pid::from_raw(worker.parse().unwrap()).unwrap();
     rustix::process::kill_process(id, Signal::CONT).unwrap();
     running.expect(5);
