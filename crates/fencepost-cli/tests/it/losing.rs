@@ -124,7 +124,7 @@ fn turnstile(sandbox: &Sandbox) -> File {
 /// Whether the storage's turnstile turns: those who pass it do so quickly.
 pub(crate) fn turn_is_free(sandbox: &Sandbox) -> bool {
     let turn = turnstile(sandbox);
-    (0..200).any(|_| {
+    (0..40).any(|_| {
         let free = turn.try_lock().is_ok();
         if !free {
             std::thread::park_timeout(Duration::from_millis(5));

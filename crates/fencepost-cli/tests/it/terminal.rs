@@ -236,6 +236,9 @@ fn a_command_on_a_terminal_is_asked_shown_and_interrupted() {
     terminal.until_shown("who? ");
     terminal.type_text("me\n");
     terminal.until_shown("hello me\n");
+    // Some shells lose an interrupt that comes while they start a program: this one has begun when it answers.
+    terminal.type_text("again\n");
+    terminal.until_shown("again\nagain\n");
     terminal.type_text("\x03");
     assert!(!terminal.wait().success());
 }
