@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Attempt, Mode, Rule, Want};
 use crate::guard::Guard;
 use crate::handle::{Caller, Command, Handle, closed};
+use crate::layers::Origin;
 use crate::name::LockName;
 use crate::token::Owner;
 use crate::waiting::AttemptId;
@@ -174,7 +175,7 @@ impl Lock {
             let (answer, verdict) = oneshot::channel();
             let id = handle.next_id();
             let acquiring = handle.layers.acquiring(&attempt);
-            let origin = acquiring.origin();
+            let origin = Origin::here();
             let caller = Caller { answer, handle: Arc::downgrade(&handle), max_hold, origin };
             let verdict = match handle.submit(Command::Acquire { id, attempt, queue, until, caller }) {
                 Ok(()) => {

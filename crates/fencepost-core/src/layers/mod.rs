@@ -84,7 +84,7 @@ impl Layers {
     pub(crate) fn holding(&self, grant: &Grant, origin: Origin) -> Holding {
         Holding {
             stopwatch: Stopwatch::start(&self.clock),
-            trace: trace::Holding::new(self.backend, grant, origin),
+            trace: origin.holding(self.backend, grant),
             meter: self.meters.holding(grant),
         }
     }
@@ -100,11 +100,6 @@ pub(crate) struct Acquiring {
 }
 
 impl Acquiring {
-    /// Where the caller is, for what happens to the lock later.
-    pub(crate) fn origin(&self) -> Origin {
-        self.trace.origin()
-    }
-
     /// The caller has its verdict.
     pub(crate) fn ended(mut self, verdict: &Result<Option<Guard>>) {
         self.outcome = Outcome::of(verdict);

@@ -15,6 +15,16 @@ use crate::token::FencingToken;
 
 pub(crate) struct Origin;
 
+impl Origin {
+    pub(crate) fn here() -> Self {
+        Self
+    }
+
+    pub(super) fn holding(self, _backend: &'static str, _grant: &Grant) -> Holding {
+        Holding
+    }
+}
+
 pub(super) struct Meters;
 
 impl Meters {
@@ -42,20 +52,12 @@ impl Acquiring {
         Self
     }
 
-    pub(super) fn origin(&self) -> Origin {
-        Origin
-    }
-
     pub(super) fn ended(&self, _outcome: Outcome, _token: Option<FencingToken>, _waited: Duration) {}
 }
 
 pub(super) struct Holding;
 
 impl Holding {
-    pub(super) fn new(_backend: &'static str, _grant: &Grant, _origin: Origin) -> Self {
-        Self
-    }
-
     pub(super) fn renewal(&self, _renewal: Renewal<'_>) {}
 
     pub(super) fn ended(&self, _reason: LostReason, _held: Duration) {}

@@ -29,6 +29,31 @@ impl Drop for Origin {
     }
 }
 
+impl Origin {
+    /// Where we are now.
+    pub(crate) fn here() -> Self {
+        Self { span: Span::current(), listener: dispatcher::get_default(Dispatch::clone) }
+    }
+
+    /// A lock begins to be held by a caller from here.
+    pub(super) fn holding(self, backend: &'static str, grant: &Grant) -> Holding {
+        let listener = self.listener.clone();
+        let span = heard_by(&listener, || {
+            info_span!(
+                target: "fencepost",
+                parent: &self.span,
+                "lock hold",
+                fencepost.lock.name = %Names(grant.held()),
+                fencepost.lock.backend = backend,
+                fencepost.lock.token = grant.award.token.get(),
+                fencepost.lock.end = Empty,
+                fencepost.lock.hold_ms = Empty,
+            )
+        });
+        Holding { backend, grant: grant.clone(), listener, span: Mutex::new(Some(span)) }
+    }
+}
+
 /// A caller that waits.
 pub(super) struct Acquiring {
     span: Span,
@@ -50,11 +75,6 @@ impl Acquiring {
         Self { span }
     }
 
-    #[allow(clippy::unused_self, reason = "it is asked where the attempt is made")]
-    pub(super) fn origin(&self) -> Origin {
-        Origin { span: Span::current(), listener: dispatcher::get_default(Dispatch::clone) }
-    }
-
     pub(super) fn ended(&self, outcome: Outcome, token: Option<FencingToken>, waited: Duration) {
         if let Some(token) = token {
             self.span.record("fencepost.lock.token", token.get());
@@ -74,24 +94,6 @@ pub(super) struct Holding {
 }
 
 impl Holding {
-    #[allow(clippy::needless_pass_by_value, reason = "the caller's span is not needed any more")]
-    pub(super) fn new(backend: &'static str, grant: &Grant, origin: Origin) -> Self {
-        let listener = origin.listener.clone();
-        let span = heard_by(&listener, || {
-            info_span!(
-                target: "fencepost",
-                parent: &origin.span,
-                "lock hold",
-                fencepost.lock.name = %Names(grant.held()),
-                fencepost.lock.backend = backend,
-                fencepost.lock.token = grant.award.token.get(),
-                fencepost.lock.end = Empty,
-                fencepost.lock.hold_ms = Empty,
-            )
-        });
-        Self { backend, grant: grant.clone(), listener, span: Mutex::new(Some(span)) }
-    }
-
     pub(super) fn renewal(&self, renewal: Renewal<'_>) {
         let span = self.span.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Span::id);
         let (name, token) = (Names(self.grant.held()), self.grant.award.token.get());

@@ -28,9 +28,10 @@ impl Seen {
         self.recorded.counter(&self.key(name, labels))
     }
 
-    #[allow(clippy::cast_possible_truncation, reason = "these gauges count")]
+    /// These gauges count.
     fn gauge(&self, name: &str) -> i64 {
-        self.recorded.gauge(&self.key(name, "")) as i64
+        let value = self.recorded.gauge(&self.key(name, ""));
+        value.to_string().parse().expect("a whole number")
     }
 
     /// In milliseconds.
