@@ -8,7 +8,8 @@ use std::io::{self, IsTerminal};
 
 use crate::unchecked::end_by_interrupt;
 use nix::sys::signal::{SigSet, Signal as NixSignal};
-use rustix::process::{Pid, Signal, getpgid, getpgrp, getpid, getsid, kill_process, kill_process_group};
+use nix::unistd::{getpgid, getpgrp, getsid};
+use rustix::process::{Pid, Signal, getpid, kill_current_process_group, kill_process};
 use rustix::stdio::stdin;
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetpgrp, tcsetattr, tcsetpgrp};
 
@@ -75,7 +76,8 @@ impl Terminal {
         let all = io::stdin().is_terminal() && io::stdout().is_terminal() && io::stderr().is_terminal();
         // One that is not this session's has no foreground that we could ask for.
         let controls = all && tcgetpgrp(stdin()).is_ok();
-        controls.then(|| Self { own: getpgrp(), modes: OnceCell::new() })
+        // A group that we cannot name is one that we could not give it back to.
+        own_group().filter(|_| controls).map(|own| Self { own, modes: OnceCell::new() })
     }
 
     pub(crate) fn foreground(&self, group: Pid) -> Foreground {
@@ -114,11 +116,11 @@ impl Terminal {
         }
         had_it
     }
+}
 
-    /// Stops our whole group: a script that we are part of stops with us, as it would with the command.
-    pub(crate) fn stop_together(&self) {
-        let _ = kill_process_group(self.own, Signal::STOP);
-    }
+/// Stops our whole group: a script that we are part of stops with us, as it would with the command.
+pub(crate) fn stop_together() {
+    let _ = kill_current_process_group(Signal::STOP);
 }
 
 /// Ends as the command did. A script that we are part of ends with it, as it would without us: some shells do when they
@@ -128,7 +130,7 @@ pub(crate) fn end_by(key: Key) {
         end_by_interrupt();
     }
     let _ = match key {
-        Key::ForCommand(signal) => kill_process_group(getpgrp(), signal),
+        Key::ForCommand(signal) => kill_current_process_group(signal),
         Key::ForAll(Signal::INT) => kill_process(getpid(), Signal::INT),
         // It would leave a core of fencepost behind.
         Key::ForAll(_) => Ok(()),
@@ -165,14 +167,24 @@ pub(crate) fn after_stop(
 
 /// Whether there is a shell above us that continues what it sees stopped: the leader of our session, in another group.
 pub(crate) fn has_shell() -> bool {
-    let leader = getsid(None).and_then(|session| getpgid(Some(session)));
-    leader.is_ok_and(|group| group != getpgrp())
+    let leader = getsid(None).ok().and_then(seen).and_then(|session| getpgid(Some(session)).ok());
+    leader.is_some_and(|group| group != getpgrp())
 }
 
 /// Whether what is typed at our terminal reaches our group.
 pub(crate) fn is_in_foreground() -> bool {
     let terminal = std::fs::File::open("/dev/tty");
-    terminal.is_ok_and(|terminal| tcgetpgrp(terminal) == Ok(getpgrp()))
+    terminal.is_ok_and(|terminal| tcgetpgrp(terminal).ok().is_some_and(|found| Some(found) == own_group()))
+}
+
+fn own_group() -> Option<Pid> {
+    seen(getpgrp()).and_then(|group| Pid::from_raw(group.as_raw()))
+}
+
+/// A group or session, unless its leader is outside of our PID namespace, as that of a `docker exec` or `unshare` is:
+/// there it has no number, and the kernel says 0.
+fn seen(id: nix::unistd::Pid) -> Option<nix::unistd::Pid> {
+    (id.as_raw() != 0).then_some(id)
 }
 
 /// From now on this thread may write to the terminal, and set its foreground, also from the background. Returns the

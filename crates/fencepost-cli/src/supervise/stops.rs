@@ -57,7 +57,7 @@ impl Watch<'_> {
         match &self.post.terminal {
             Some(terminal) => {
                 terminal.take_back(group.id());
-                terminal.stop_together();
+                terminal::stop_together();
             }
             None => terminal::stop_ourselves(),
         }

@@ -5,6 +5,7 @@ use std::process::Command;
 use rustix::process::Signal;
 
 use crate::sandbox::{Ran, Running, Sandbox, until};
+use crate::terminal::{CTRL_C, Terminal};
 
 /// This script as PID 1 of namespaces of its own, if the machine permits that.
 fn contained(sandbox: &Sandbox, script: &str) -> Option<Command> {
@@ -97,6 +98,31 @@ fn within_a_container_the_warden_kills_for_a_fencepost_that_stands_still() {
                   kill -CONT $(cat fencepost); wait $!";
     let Some(mut command) = contained(&sandbox, script) else { return };
     Running::start(&mut command).expect(76);
+}
+
+/// `docker exec` and `unshare` make no session of their own: its leader has no number that could be seen from inside.
+#[test]
+fn where_the_session_begins_outside_a_command_that_stands_still_is_told_of() {
+    let sandbox = Sandbox::new();
+    sandbox.write("still.sh", "echo $$ > command; kill -STOP $$; exit 5");
+    let script = "(until [ -e told ]; do sleep 0.02; done; kill -CONT $(cat command)) & exec fencepost run a -- sh still.sh";
+    let Some(mut command) = contained(&sandbox, script) else { return };
+    let mut running = Running::start(&mut command);
+    running.until_said("the command was stopped");
+    sandbox.write("told", "");
+    running.expect(5);
+}
+
+#[test]
+fn where_the_session_begins_outside_the_keys_of_its_terminal_work() {
+    let sandbox = Sandbox::new();
+    sandbox.write("trap.sh", "trap 'exit 7' INT; echo begun; while [ -e locks.db ]; do sleep 0.02; done");
+    let Some(command) = contained(&sandbox, "exec fencepost run a -- sh trap.sh") else { return };
+    let mut terminal = Terminal::start(&command);
+    terminal.until_next("begun");
+    terminal.type_text(CTRL_C);
+    terminal.expect(7);
+    sandbox.assert_free("a");
 }
 
 #[test]

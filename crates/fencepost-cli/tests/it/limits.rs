@@ -65,7 +65,7 @@ fn whoever_has_ended_the_command_need_not_ask_twice_more() {
     let mut running = sandbox.start(&["run", "-v", "--at-least", "1h", "a", "-c", script]);
     sandbox.line("ready");
     running.send(Signal::TERM);
-    until("the command has ended", || running.said().contains("as --at-least says"));
+    running.until_said("as --at-least says");
     running.send(Signal::INT);
     running.expect(6);
     sandbox.assert_free("a");
@@ -83,7 +83,7 @@ fn a_minimum_that_is_over_already_changes_nothing() {
 fn a_lock_that_is_lost_after_the_command_has_ended_is_a_warning() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.start(&["run", "-v", "--ttl", "1s", "--at-least", "1h", "a", "-c", "exit 6"]);
-    until("the command has ended", || running.said().contains("as --at-least says"));
+    running.until_said("as --at-least says");
     break_it(&sandbox, "a");
     running.expect(6);
     assert!(running.said().contains("was lost after the command had ended"), "{}", running.said());
@@ -94,7 +94,7 @@ fn a_loss_that_is_ignored_does_not_stop_the_command() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--ttl", "1s", "--on-lost", "ignore"]);
     break_it(&sandbox, "a");
-    until("it is told", || holder.said().contains("the command runs on without it"));
+    holder.until_said("the command runs on without it");
     sandbox.run(&["run", "-n", "a", "true"]).expect(0);
     assert!(!holder.has_ended());
     sandbox.let_go();

@@ -29,7 +29,7 @@ fn a_broken_lock_stops_the_command_even_if_it_then_exits_with_0() {
     running.expect(76);
     assert_eq!(sandbox.line("told"), "x");
     assert!(!is_alive(&command));
-    until("it is told", || running.said().contains("fencepost: error: lock \"a\" was lost: "));
+    running.until_said("fencepost: error: lock \"a\" was lost: ");
 }
 
 /// Behind everybody's back: nothing tells the holder but its own next renewal.

@@ -207,6 +207,18 @@ impl Running {
         self.said.lock().unwrap().clone()
     }
 
+    /// Waits until it has said this on stderr; fails if it ends without.
+    #[track_caller]
+    pub(crate) fn until_said(&mut self, text: &str) {
+        let said = || self.said.lock().unwrap().clone();
+        until(text, || {
+            let ended = self.child.try_wait().unwrap().is_some() && self.hearing.is_finished();
+            let told = said().contains(text);
+            assert!(told || !ended, "it has ended without {text:?}: {}", said());
+            told
+        });
+    }
+
     pub(crate) fn has_ended(&mut self) -> bool {
         self.child.try_wait().unwrap().is_some()
     }

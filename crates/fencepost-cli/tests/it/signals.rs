@@ -96,11 +96,7 @@ fn a_command_that_stands_still_is_told_of() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > worker; kill -STOP $$; exit 5"]);
     let worker = sandbox.line("worker");
-    until("it is told of", || {
-        let told = running.said().contains("the command was stopped");
-        assert!(told || !running.has_ended(), "it has ended: {}", running.said());
-        told
-    });
+    running.until_said("the command was stopped");
     let id = rustix::process::Pid::from_raw(worker.parse().unwrap()).unwrap();
     rustix::process::kill_process(id, Signal::CONT).unwrap();
     running.expect(5);

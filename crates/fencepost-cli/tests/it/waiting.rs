@@ -41,7 +41,7 @@ fn those_ahead_are_counted() {
         })
         .collect();
     let mut last = sandbox.start(&["run", "-v", "a", "true"]);
-    until("it says how many are ahead", || last.said().contains("2 ahead of you"));
+    last.until_said("2 ahead of you");
     sandbox.let_go();
     holder.expect(0);
     for waiter in &mut ahead {
@@ -59,9 +59,9 @@ fn a_new_holder_is_announced() {
     let mut second = sandbox.start(&["run", "-q", "--owner-label", "second", "a", "-c", script]);
     sandbox.until_waiting("a", 1);
     let mut last = sandbox.start(&["run", "a", "true"]);
-    until("it waits for the first", || last.said().contains("held by first for "));
+    last.until_said("held by first for ");
     sandbox.let_go();
-    until("it waits for the second", || last.said().contains("held by second for "));
+    last.until_said("held by second for ");
     sandbox.write("go2", "");
     first.expect(0);
     second.expect(0);

@@ -115,13 +115,13 @@ fn a_storage_that_goes_and_comes_back_is_warned_of_and_watched_on() {
     let sandbox = Sandbox::new();
     let old = sandbox.client();
     let _guard = hold(&old, "a");
-    let watching = Watching::start(&sandbox, "");
+    let mut watching = Watching::start(&sandbox, "");
     watching.until_told("held", "a");
     std::fs::create_dir(sandbox.path("away")).unwrap();
     for name in ["locks.db", "locks.db-wal", "locks.db-shm", "locks.db-peers"] {
         std::fs::rename(sandbox.path(name), sandbox.path(&format!("away/{name}"))).unwrap();
     }
-    until("the storage is missed", || watching.process.said().contains("warning: "));
+    watching.process.until_said("warning: ");
     assert!(watching.process.said().contains("was removed or replaced"), "{}", watching.process.said());
 
     let _later = hold(&sandbox.client(), "b");
