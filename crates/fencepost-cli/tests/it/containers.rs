@@ -159,11 +159,10 @@ fn without_a_home_the_default_storage_says_what_to_do() {
 #[test]
 fn without_proc_it_runs_however_it_was_called() {
     let sandbox = Sandbox::new();
-    // The one that the namespace has got lies over that of the machine.
     let folder = std::path::Path::new(env!("CARGO_BIN_EXE_fencepost")).parent().unwrap();
     for call in ["fencepost".to_owned(), "./fencepost".into(), env!("CARGO_BIN_EXE_fencepost").into()] {
         let script = format!(
-            "cd {}; umount -l /proc; umount -l /proc; ! [ -e /proc/self ] && exec {call} run a -- sh -c 'sleep 600 & exit 5'",
+            "cd {}; mount -t tmpfs none /proc; ! [ -e /proc/self ] && exec {call} run a -- sh -c 'sleep 600 & exit 5'",
             folder.display()
         );
         let Some(mut command) = contained(&sandbox, &script) else { return };
