@@ -9,6 +9,7 @@ use rusqlite::Connection;
 use rustix::process::Signal;
 
 use crate::sandbox::{Sandbox, can_act, has, is_alive, until};
+use crate::warden::stop;
 
 pub(crate) fn break_it(sandbox: &Sandbox, name: &str) {
     let client = sandbox.client();
@@ -80,7 +81,7 @@ fn a_lock_that_was_lost_just_before_the_end_is_found_by_the_release() {
     let sandbox = Sandbox::new();
     // A ttl so long that no renewal tells of it.
     let mut holder = sandbox.hold("a", &["--ttl", "10m"]);
-    holder.send(Signal::STOP);
+    stop(&sandbox, &holder);
     break_it(&sandbox, "a");
     sandbox.let_go();
     let command = sandbox.line("held");

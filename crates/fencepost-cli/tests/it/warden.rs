@@ -47,7 +47,7 @@ fn warden_and_command(running: &Running) -> (String, String) {
 }
 
 /// Stops a fencepost, but not in the middle of a transaction: SQLite would let nobody else write until it goes on.
-fn stop(sandbox: &Sandbox, running: &Running) {
+pub(crate) fn stop(sandbox: &Sandbox, running: &Running) {
     loop {
         running.send(Signal::STOP);
         until("it stands still", || {

@@ -1,5 +1,6 @@
 //! An SQLite file on the test bench.
 
+use std::fs::File;
 use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
@@ -27,6 +28,12 @@ impl SqliteBench {
 
     pub(crate) fn folder(&self) -> &Path {
         self.folder.path()
+    }
+
+    /// One of the two files that writers line up with: `gate` for the next one, `turn` for the one that writes.
+    pub(crate) fn turnstile(&self, name: &str) -> File {
+        let path = self.folder().join("locks.db-peers").join(name);
+        File::options().write(true).open(path).unwrap()
     }
 
     /// The bare driver.

@@ -108,7 +108,7 @@ async fn a_stopped_waiter_does_not_show_an_old_grant() {
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
     let stopped = waiter(&bench, &client, "1000", 1).await;
-    stopped.stop().await;
+    stopped.stop_between_writes(&bench).await;
     guard.release().await.unwrap();
     // It was handed over to the stopped process, whose lease must end first.
     let later = wait::within_patience("the lock", client.lock("a").acquire()).await.unwrap();
@@ -145,11 +145,7 @@ async fn a_process_that_is_stopped_at_the_gate_stops_nobody() {
     let mut stopped = Puppet::new(&bench);
     stopped.say("acquire warm 60000");
     stopped.hear("granted");
-    let beside = |name: &str| {
-        let path = bench.folder().join("locks.db-peers").join(name);
-        std::fs::File::options().write(true).open(path).unwrap()
-    };
-    let (gate, turn) = (beside("gate"), beside("turn"));
+    let (gate, turn) = (bench.turnstile("gate"), bench.turnstile("turn"));
     flock(&turn, FlockOperation::LockExclusive).unwrap();
     stopped.say("acquire b 60000");
     wait::until("it to hold the gate", async || {

@@ -93,6 +93,19 @@ impl Puppet {
         .await;
     }
 
+    /// The same, but not while it has the turn to write: nobody else could until it goes on. What it has written can be
+    /// seen a moment before it gives the turn back.
+    pub(crate) async fn stop_between_writes(&self, bench: &SqliteBench) {
+        let turn = bench.turnstile("turn");
+        loop {
+            self.stop().await;
+            if turn.try_lock().is_ok() {
+                return turn.unlock().unwrap();
+            }
+            self.go_on();
+        }
+    }
+
     pub(crate) fn go_on(&self) {
         kill_process(Pid::from_child(&self.child), Signal::CONT).unwrap();
     }
