@@ -3,13 +3,23 @@
 use fencepost_core::{Client, Error, ErrorKind, Options, Result};
 
 /// Schemes, and the feature that brings each.
-const SCHEMES: [(&str, &str); 2] = [("memory", "memory"), ("sqlite", "sqlite")];
+const SCHEMES: [(&str, &str); 6] = [
+    ("memory", "memory"),
+    ("redis", "redis"),
+    ("rediss", "redis"),
+    ("redis+cluster", "redis"),
+    ("redis+sentinel", "redis"),
+    ("sqlite", "sqlite"),
+];
 
 /// Connects to the storage that the URL names.
 ///
 /// | URL | storage |
 /// |---|---|
 /// | `memory:` or `memory:NAME` | this process |
+/// | `redis://HOST`, `rediss://HOST` | a Redis server, plainly or through TLS |
+/// | `redis+sentinel://HOST,HOST/PRIMARY` | the Redis server that Sentinel names |
+/// | `redis+cluster://HOST,HOST` | a Redis cluster |
 /// | `sqlite:` | an SQLite file in the user's state folder |
 /// | `sqlite:PATH` | an SQLite file anywhere |
 ///
@@ -52,6 +62,10 @@ pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Clie
     match (scheme, rest) {
         #[cfg(feature = "memory")]
         ("memory", rest) => memory(rest, options),
+        #[cfg(feature = "redis")]
+        ("redis" | "rediss" | "redis+cluster" | "redis+sentinel", _) => {
+            fencepost_redis::connect_with(url, options).await
+        }
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::connect_with(rest, options).await,
         _ => {
