@@ -1,8 +1,10 @@
 //! The client's state machines, driven together by a virtual clock against a storage that loses, delays and repeats.
 
 mod list;
+mod servers;
 mod shelf;
 mod simulation;
+mod wire;
 
 use simulation::{Simulation, Weather};
 
