@@ -110,7 +110,7 @@ impl RedisServer {
     /// Where the server is, with its password if it has one.
     pub fn url(&self) -> String {
         match self.setup.password() {
-            Some(password) => format!("redis://:{password}@127.0.0.1:{}", self.port),
+            Some(password) => format!("redis://default:{password}@127.0.0.1:{}", self.port),
             None => format!("redis://127.0.0.1:{}", self.port),
         }
     }
