@@ -17,3 +17,12 @@ fn require(program: &str) {
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     assert!(found, "{program} is not installed: `cargo xtask test` installs it");
 }
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    #[should_panic(expected = "no-such-server is not installed: `cargo xtask test` installs it")]
+    fn a_missing_program_is_a_failure_that_says_how_to_install_it() {
+        super::require("no-such-server");
+    }
+}

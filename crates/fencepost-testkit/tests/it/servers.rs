@@ -1,13 +1,15 @@
 //! The servers that tests start: they do what they are told, and they are gone afterwards.
 
 use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fencepost_testkit::servers::redis::{RedisServer, Setup, shared};
 use fencepost_testkit::wait;
+use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Says that the process is the one that `servers_die_with_a_killed_process` kills.
+/// Says how the process is to end that `no_server_outlives_its_process` starts.
 const VICTIM: &str = "FENCEPOST_TESTKIT_VICTIM";
 
 #[test]
@@ -58,27 +60,42 @@ fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
     assert!(said.starts_with("redis-server cannot be started: ") && said.contains("wishful"), "{said}");
 }
 
-#[test]
-fn servers_die_with_a_killed_process() {
-    if std::env::var_os(VICTIM).is_some() {
-        let (paused, running) = (RedisServer::start(&Setup::plain()), shared());
-        paused.pause();
-        println!("\nvictim {} {}", paused.pid(), running.pid());
-        wait::block_until("the killer comes", || false);
+/// What the process does that `no_server_outlives_its_process` starts: it is this test, too.
+fn be_the_victim(end: &str) {
+    let (paused, running) = (RedisServer::start(&Setup::plain()), shared());
+    paused.pause();
+    println!("\nvictim {} {}", paused.pid(), running.pid());
+    if end == "exit" {
+        std::process::exit(0);
     }
-    let mut victim = Command::new(std::env::current_exe().unwrap());
-    victim.args(["--exact", "servers::servers_die_with_a_killed_process", "--nocapture"]);
-    let folder = tempfile::tempdir().unwrap();
-    victim.env(VICTIM, "yes").env("TMPDIR", folder.path()).stdout(Stdio::piped());
-    let mut victim = victim.spawn().unwrap();
-    let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
-    let said = lines.find(|line| line.starts_with("victim ")).expect("the victim says who its servers are");
-    let pids: Vec<u32> = said.split(' ').skip(1).map(|pid| pid.parse().unwrap()).collect();
-    assert!(pids.len() == 2 && pids.iter().all(|pid| state(*pid).is_some()));
-    victim.kill().unwrap();
-    victim.wait().unwrap();
-    wait::block_until("no server is left", || pids.iter().all(|pid| state(*pid).is_none()));
-    wait::block_until("no folder is left", || folder.path().read_dir().unwrap().next().is_none());
+    wait::block_until("the killer comes", || false);
+}
+
+#[test]
+fn no_server_outlives_its_process() {
+    if let Ok(end) = std::env::var(VICTIM) {
+        return be_the_victim(&end);
+    }
+    for end in ["exit", "KILL", "INT"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut victim = Command::new(std::env::current_exe().unwrap());
+        victim.args(["--exact", "servers::no_server_outlives_its_process", "--nocapture"]).process_group(0);
+        victim.env(VICTIM, end).env("TMPDIR", folder.path()).stdout(Stdio::piped());
+        let mut victim = victim.spawn().unwrap();
+        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let said = lines.find(|line| line.starts_with("victim ")).expect("it says who its servers are");
+        let pids: Vec<u32> = said.split(' ').skip(1).map(|pid| pid.parse().unwrap()).collect();
+        assert_eq!(pids.len(), 2);
+        match end {
+            "KILL" => victim.kill().unwrap(),
+            // As Ctrl-C does: to all of the process group.
+            "INT" => kill_process_group(Pid::from_child(&victim), Signal::INT).unwrap(),
+            _ => {}
+        }
+        victim.wait().unwrap();
+        wait::block_until("no server is left", || pids.iter().all(|pid| state(*pid).is_none()));
+        wait::block_until("no folder is left", || folder.path().read_dir().unwrap().next().is_none());
+    }
 }
 
 /// The letter by which Linux tells what a process does; a zombie counts as no process.

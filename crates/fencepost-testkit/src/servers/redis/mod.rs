@@ -21,6 +21,8 @@ use crate::wait;
 
 /// How often a server is started with other ports because somebody was faster.
 const ATTEMPTS: usize = 20;
+/// What a server says whose port is not free.
+const TAKEN: &str = "Address already in use";
 
 /// A running `redis-server`, which stops when this is dropped or the process ends.
 #[derive(Debug)]
@@ -54,7 +56,7 @@ impl RedisServer {
                 return server;
             }
             said = server.keeper.output();
-            if !said.contains("Address already in use") {
+            if !said.contains(TAKEN) {
                 break;
             }
         }
@@ -210,5 +212,28 @@ impl RedisServer {
     /// If it was not set up [`with_movable_clock`](Setup::with_movable_clock).
     pub fn shift_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("it was set up with a movable clock").set(seconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_was_taken_meanwhile_is_noticed() {
+        let setup = Setup::plain().with_config("cluster-enabled yes");
+        // The second is where the nodes of a cluster talk to each other.
+        for offset in [0, 10_000] {
+            let server = RedisServer::prepare(setup.clone());
+            let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port + offset)).expect("it was free");
+            server.keeper.start();
+            assert!(!server.comes_up());
+            assert!(server.log().contains(TAKEN), "{}", server.log());
+            drop(faster);
+            server.restart();
+            assert_eq!(server.cli(&["PING"]), "PONG");
+        }
     }
 }

@@ -126,7 +126,8 @@ impl Sentinels {
         wait::block_until("the replica is promoted", || {
             let answers = self.sentinels.iter().filter_map(|sentinel| sentinel.try_cli(&asked).ok());
             answers.into_iter().all(|address| address.lines().nth(1) == Some(&port))
-                && new.cli(&["ROLE"]).starts_with("master")
+                // While it is promoted, it closes the connections that it has.
+                && new.try_cli(&["ROLE"]).is_ok_and(|role| role.starts_with("master"))
         });
         new.port()
     }
