@@ -1,6 +1,6 @@
 //! A wall clock that a test can move under a running server: a library that is preloaded into it.
 //!
-//! libfaketime does not work with Debian's Redis, as it takes part in the start of its allocator; this does nothing there.
+//! libfaketime would be the usual one, but does not work with Debian's Redis.
 
 use std::ffi::OsString;
 use std::fs::{File, OpenOptions};

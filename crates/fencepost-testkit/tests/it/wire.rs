@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use fencepost_core::clock::Clock;
+use fencepost_testkit::servers::{free_port, redis};
 use fencepost_testkit::wait::{self, PATIENCE};
 use fencepost_testkit::wire::{Direction, Wire};
 
@@ -214,7 +215,25 @@ fn a_lost_answer_is_one_to_a_request_that_arrived() {
 }
 
 #[test]
+fn redis_has_done_what_it_could_not_answer() {
+    let server = redis::shared();
+    let wire = Wire::to(server.port());
+    for _ in 0..3 {
+        wire.lose_answer_to(b"INCR");
+    }
+    for done in ["1", "2", "3"] {
+        let mut stream = client(&wire);
+        send(&mut stream, "PING\r\n");
+        hears(&mut stream, "+PONG\r\n");
+        send(&mut stream, "INCR redis_has_done_what_it_could_not_answer\r\n");
+        assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(server.cli(&["GET", "redis_has_done_what_it_could_not_answer"]), done);
+    }
+    assert_eq!(wire.answers_lost(), 3);
+}
+
+#[test]
 fn a_wire_to_nowhere_resets_its_clients() {
-    let wire = Wire::to(fencepost_testkit::servers::free_port());
+    let wire = Wire::to(free_port());
     assert!(matches!(client(&wire).read(&mut [0; 8]), Ok(0) | Err(_)));
 }
