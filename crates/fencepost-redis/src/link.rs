@@ -22,8 +22,6 @@ pub(crate) use handshake::{Scripts, log_in};
 
 /// Connecting, with everything that belongs to it, takes no longer.
 const CONNECT: Duration = Duration::from_secs(2);
-/// A server that was not there is not asked again at once.
-const RESPITE: Duration = Duration::from_millis(50);
 /// The pauses between attempts to get a lost connection back.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
 
@@ -48,6 +46,7 @@ pub(crate) struct Link {
 #[derive(Default)]
 struct State {
     live: Option<Arc<Live>>,
+    /// When the last attempt to connect began, and why it failed.
     failed: Option<(Moment, Error)>,
     /// Whether there ever was a connection: pushes may have been lost since.
     is_known: bool,
@@ -123,6 +122,7 @@ impl Link {
 
     /// The connection, which is made if there is none.
     pub(crate) async fn live(&self) -> Result<Arc<Live>> {
+        let arrived = self.clock.now();
         let mut state = self.state.lock().await;
         if let Some(live) = &state.live {
             if !live.is_over.load(Ordering::Acquire) {
@@ -130,10 +130,11 @@ impl Link {
             }
             state.live = None;
         }
-        let now = self.clock.now();
-        if let Some((when, error)) = &state.failed
-            && now.since(*when) < RESPITE
+        let began = self.clock.now();
+        if let Some((tried, error)) = &state.failed
+            && *tried > arrived
         {
+            // Somebody has tried for all who were waiting.
             return Err(error.duplicate());
         }
         let connecting =
@@ -153,7 +154,7 @@ impl Link {
                 Ok(live)
             }
             Err(error) => {
-                state.failed = Some((self.clock.now(), error.duplicate()));
+                state.failed = Some((began, error.duplicate()));
                 // Until it is there again.
                 self.lost.notify_one();
                 Err(error)

@@ -24,6 +24,8 @@ local call, sub = redis.call, string.sub
 local P, CLIENT, CHANNELS = ARGV[1], ARGV[2], ARGV[3]
 local HINT, RETENTION, SOFT = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
 local BASE, WORDS = 6, 5
+-- A client that has seen a token far ahead of this server's time is not believed.
+local DAY = 24 * 3600 * 1000000
 local n = (#ARGV - BASE) / WORDS
 local out, slow = {}, nil
 local now_us, last
@@ -103,7 +105,7 @@ if f > 0 then
     local time = call('TIME')
     now_us = time[1] * 1000000 + time[2]
     last = tonumber(call('GET', P .. 'c') or 0)
-    local token = math.max(last + 1, now_us, HINT)
+    local token = math.max(last + 1, now_us, math.min(HINT, now_us + DAY))
     last = token + m - 1
     local kept
     if RETENTION == '0' then
@@ -156,7 +158,7 @@ end
 
 local function mint()
   last = last or tonumber(call('GET', P .. 'c') or 0)
-  last = math.max(last + 1, now_us, HINT)
+  last = math.max(last + 1, now_us, math.min(HINT, now_us + DAY))
   if RETENTION == '0' then
     call('SET', P .. 'c', digits(last))
   else
@@ -405,7 +407,7 @@ end
 local function settle(names, self)
   while #names > 0 do
     local name = table.remove(names)
-    local key, skip = P .. 'q:' .. name, 0
+    local key, skip, longest = P .. 'q:' .. name, 0, 0
     while patience > 0 do
       local holders = line(name).holders
       if #holders > 0 and holders[1].mode == 'x' then
@@ -413,6 +415,10 @@ local function settle(names, self)
       end
       local owner = call('ZRANGE', key, skip, skip)[1]
       if not owner then
+        if skip > 0 then
+          -- All who are left cannot be reached: the line ends with the last of them.
+          call('PEXPIRE', key, longest)
+        end
         break
       end
       patience = patience - 1
@@ -420,6 +426,7 @@ local function settle(names, self)
       if not waiter then
         call('ZREM', key, owner)
       else
+        longest = math.max(longest, waiter.left, 1)
         local chosen = turn_of(waiter, name)
         if not chosen then
           if reachable(waiter.client) then
