@@ -88,6 +88,21 @@ impl Error {
         self.hint.as_deref()
     }
 
+    /// The message with its causes, on one line.
+    pub fn in_full(&self) -> String {
+        let mut text = self.message.clone();
+        let mut cause = self.source();
+        while let Some(found) = cause {
+            let said = found.to_string();
+            // Some errors quote their cause themselves.
+            if !text.contains(&said) {
+                text = format!("{text}: {said}");
+            }
+            cause = found.source();
+        }
+        text
+    }
+
     /// Why the lock was lost, for [`ErrorKind::Lost`].
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.lost

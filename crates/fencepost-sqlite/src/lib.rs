@@ -12,6 +12,7 @@ mod host_clock;
 mod identity;
 mod inbox;
 mod open;
+mod rights;
 mod rows;
 mod statements;
 mod turnstile;
@@ -49,6 +50,15 @@ pub async fn connect_with(rest: &str, options: Options) -> Result<Client> {
     let if_missing = if options.wants_existing() { IfMissing::Refuse } else { IfMissing::Make };
     let path = config::path_of(rest, if_missing)?;
     options.connect(async move { Ok(Arc::new(open::open(&path, if_missing)?) as Arc<dyn Backend>) }).await
+}
+
+/// The rights that an account needs to keep locks in the database that `sqlite:REST` names, as text for whoever grants
+/// them. The file is not looked at.
+///
+/// # Errors
+/// If `rest` is malformed.
+pub fn rights(rest: &str) -> Result<String> {
+    config::path_of(rest, IfMissing::Refuse).map(|path| rights::rights_on(&path))
 }
 
 /// Opens a database as the backend of one client. Must be called inside the runtime in which it will be used.

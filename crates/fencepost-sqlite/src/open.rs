@@ -144,7 +144,7 @@ fn is_mount_point(path: &Path) -> bool {
 }
 
 /// The folder beside the database: the turnstile, and the sockets of its clients.
-fn beside(path: &Path) -> PathBuf {
+pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push("-peers");
     beside.into()

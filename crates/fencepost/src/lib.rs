@@ -41,11 +41,11 @@
 pub mod blocking;
 mod connect;
 
-pub use connect::{connect, connect_with};
+pub use connect::{connect, connect_with, rights};
 pub use fencepost_core::{
-    BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage,
-    Lock, LockName, LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, WaiterState, Watch,
-    clock,
+    BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Finding, Guard, HolderState, Keep,
+    ListPage, Lock, LockName, LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, Verdict,
+    WaiterState, Watch, clock,
 };
 
 /// The storage in memory, with scripted faults and a clock that tests can move.
