@@ -28,6 +28,8 @@ pub enum ErrorKind {
     Conflict,
     /// This storage, or this build, cannot do that.
     Unsupported,
+    /// There is no storage there yet, and none was to be made.
+    Missing,
     /// A setting makes no sense: URL, ttl, option.
     BadConfig,
     /// Not a valid lock name.

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use crate::error::Error;
+use crate::error::{Error, ErrorKind, Result};
 
 /// One thing that was checked: what it was, how it is, and what to do about it. It never contains a secret.
 ///
@@ -58,6 +58,17 @@ impl Finding {
         Self::warning(check, format!("could not be checked: {}", why.in_full())).advised_by(why)
     }
 
+    /// What was found, or why it was not: what is not permitted was not checked, everything else is a problem.
+    pub fn or_why_not(check: impl Into<String>, outcome: Result<Self>) -> Self {
+        match outcome {
+            Ok(finding) => finding,
+            Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) => {
+                Self::not_checked(check, &error)
+            }
+            Err(error) => Self::failed(check, &error),
+        }
+    }
+
     /// It failed, and what it is for fails with it.
     pub fn failed(check: impl Into<String>, error: &Error) -> Self {
         Self::problem(check, error.in_full()).advised_by(error)
@@ -89,7 +100,6 @@ impl fmt::Display for Finding {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::error::ErrorKind;
 
     #[test]
     fn what_may_not_be_checked_is_a_warning_with_its_reason() {
@@ -100,6 +110,7 @@ mod tests {
         assert_eq!(finding.verdict, Verdict::Warning);
         assert_eq!(finding.found, "could not be checked: CONFIG is not permitted: NOPERM");
         assert_eq!(finding.advice.as_deref(), Some("grant +config|get"));
+        assert_eq!(Finding::or_why_not("persistence", Err(denied.duplicate())), finding);
         assert_eq!(Finding::failed("reachability", &denied).verdict, Verdict::Problem);
     }
 

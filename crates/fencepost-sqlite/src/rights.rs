@@ -3,6 +3,7 @@
 use std::path::{Path, PathBuf};
 
 use crate::open::beside;
+use crate::whereabouts::shell_word;
 
 /// The rights on the database at this path, which need not be there.
 pub(crate) fn rights_on(path: &Path) -> String {
@@ -10,6 +11,7 @@ pub(crate) fn rights_on(path: &Path) -> String {
     let folder = path.parent().unwrap_or(Path::new("/"));
     let peers = beside(&path);
     let said = |path: &Path| path.display().to_string();
+    let quoted = |path: &Path| shell_word(&said(path));
     let inside = |name: &str| quoted(&peers.join(name));
     let (folder_said, db, peers_said) = (said(folder), said(&path), said(&peers));
     let width = peers_said.chars().count() + 1;
@@ -50,13 +52,6 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
     longer.into()
 }
 
-/// As a word of a shell.
-fn quoted(path: &Path) -> String {
-    let text = path.display().to_string();
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
-    if text.chars().all(plain) { text } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -69,12 +64,5 @@ mod tests {
         }
         assert!(text.contains("\ninstall -d -m 0700 -o ACCOUNT /srv\n"), "{text}");
         assert!(text.lines().all(|line| line == line.trim_end()), "{text}");
-    }
-
-    #[test]
-    fn a_path_is_one_word_to_the_shell() {
-        assert_eq!(quoted(Path::new("/a/b.db")), "/a/b.db");
-        assert_eq!(quoted(Path::new("/a b/it's")), r"'/a b/it'\''s'");
-        assert_eq!(quoted(Path::new("/a/$(reboot)")), "'/a/$(reboot)'");
     }
 }

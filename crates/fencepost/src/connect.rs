@@ -1,6 +1,6 @@
 //! The only list of storages: which URL scheme is which backend, and which feature it needs.
 
-use fencepost_core::{Client, Error, ErrorKind, Options, Result};
+use fencepost_core::{Client, Error, ErrorKind, Finding, Options, Result};
 
 /// Schemes, and the feature that brings each.
 const SCHEMES: [(&str, &str); 6] = [
@@ -92,6 +92,23 @@ pub fn rights(url: impl AsRef<str>) -> Result<String> {
         }
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::rights(rest),
+        (scheme, _) => Err(not_built_in(scheme)),
+    }
+}
+
+/// What can be seen of the storage that the URL names without connecting to it, such as the folder of a file: for those who
+/// could not connect and want to know why. [`Client::examine`] tells it too, and more.
+///
+/// # Errors
+/// Those of [`rights`].
+pub fn surroundings(url: impl AsRef<str>) -> Result<Vec<Finding>> {
+    match split(url.as_ref())? {
+        #[cfg(feature = "memory")]
+        ("memory", _) => Ok(Vec::new()),
+        #[cfg(feature = "redis")]
+        ("redis" | "rediss" | "redis+cluster" | "redis+sentinel", _) => Ok(Vec::new()),
+        #[cfg(feature = "sqlite")]
+        ("sqlite", rest) => fencepost_sqlite::surroundings(rest),
         (scheme, _) => Err(not_built_in(scheme)),
     }
 }

@@ -41,7 +41,7 @@
 pub mod blocking;
 mod connect;
 
-pub use connect::{connect, connect_with, rights};
+pub use connect::{connect, connect_with, rights, surroundings};
 pub use fencepost_core::{
     BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Finding, Guard, HolderState, Keep,
     ListPage, Lock, LockName, LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, Verdict,
