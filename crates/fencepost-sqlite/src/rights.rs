@@ -10,8 +10,9 @@ pub(crate) fn rights_on(path: &Path) -> String {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("/"));
     let peers = beside(&path);
-    let said = |path: &Path| path.display().to_string();
-    let quoted = |path: &Path| shell_word(&said(path));
+    // What stands behind a # must not end its line: the text is made to be pasted.
+    let said = |path: &Path| path.display().to_string().replace(char::is_control, "?");
+    let quoted = |path: &Path| shell_word(&path.display().to_string());
     let inside = |name: &str| quoted(&peers.join(name));
     let (folder_said, db, peers_said) = (said(folder), said(&path), said(&peers));
     let width = peers_said.chars().count() + 1;
@@ -55,6 +56,14 @@ fn with_ending(path: &Path, ending: &str) -> PathBuf {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_path_cannot_leave_its_comment() {
+        let text = rights_on(Path::new("/srv/a\nreboot\n/locks.db"));
+        let inside_quotes = text.split('\'').skip(1).step_by(2).any(|part| part.contains("\nreboot\n"));
+        let outside = text.split('\'').step_by(2).any(|part| part.contains("\nreboot"));
+        assert!(inside_quotes && !outside, "{text}");
+    }
 
     #[test]
     fn everything_beside_the_database_is_named() {
