@@ -62,6 +62,10 @@ struct Readme;
 #[doc = include_str!("../../../docs/guides/observability.md")]
 struct Observability;
 
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../../docs/guides/doctor.md")]
+struct Doctor;
+
 #[cfg(all(doctest, feature = "metrics"))]
 #[doc = include_str!("../../../docs/reference/metrics.md")]
 struct Metrics;

@@ -81,7 +81,7 @@ async fn from_within(client: &Client, name: Option<&LockName>) -> Vec<Finding> {
 
 /// What a failed connection tells about the storage.
 fn why_not(error: &Error) -> Vec<Finding> {
-    let found = Finding::fine("reachability", "somebody answers");
+    let found = Finding::fine("reachability", "the storage is there");
     match error.kind() {
         ErrorKind::BadConfig | ErrorKind::Unsupported => vec![Finding::failed("URL", error)],
         ErrorKind::Unreachable | ErrorKind::OutcomeUnknown => vec![Finding::failed("reachability", error)],

@@ -10,11 +10,11 @@ use crate::words;
 pub(crate) struct Examination<'a> {
     /// The worst of all.
     verdict: &'static str,
-    findings: Vec<Found<'a>>,
+    findings: Vec<Entry<'a>>,
 }
 
 #[derive(Serialize)]
-struct Found<'a> {
+struct Entry<'a> {
     check: &'a str,
     verdict: &'static str,
     found: &'a str,
@@ -23,11 +23,11 @@ struct Found<'a> {
 
 impl<'a> Examination<'a> {
     pub(crate) fn new(findings: &'a [Finding], worst: Verdict) -> Self {
-        Self { verdict: words::verdict(worst), findings: findings.iter().map(Found::from).collect() }
+        Self { verdict: words::verdict(worst), findings: findings.iter().map(Entry::from).collect() }
     }
 }
 
-impl<'a> From<&'a Finding> for Found<'a> {
+impl<'a> From<&'a Finding> for Entry<'a> {
     fn from(finding: &'a Finding) -> Self {
         Self {
             check: &finding.check,
