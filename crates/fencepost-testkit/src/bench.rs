@@ -31,6 +31,11 @@ pub trait TestBench: Send + Sync + 'static {
     /// The storage comes back.
     fn heal(&self) -> impl Future<Output = ()> + Send;
 
+    /// How many clients the storage knows to be listening, if it finds out only by and by that one has died.
+    fn listeners(&self) -> impl Future<Output = Option<usize>> + Send {
+        async { None }
+    }
+
     /// A lease that is short, but long enough to be kept on a busy machine. Tests wait for several of them.
     fn ttl(&self) -> Duration {
         Duration::from_millis(600)

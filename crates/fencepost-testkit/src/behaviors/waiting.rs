@@ -103,7 +103,12 @@ pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
     let waiters = line_up(&client, "a", [dying.lock("a").ttl(ticket), client.lock("a").ttl(LONG)]).await;
     wait::until("the ticket was renewed", async || proxy.count(OpKind::Check) > 0).await;
     let ticket_ends = clock.now() + ticket;
+    let listeners = bench.listeners().await;
     proxy.crash();
+    wait::until("the storage knows of the death", async || {
+        listeners.is_none() || bench.listeners().await < listeners
+    })
+    .await;
     guard.release().await.unwrap();
     let mut waiters = waiters.into_iter();
     let dead = waiters.next().unwrap();
