@@ -175,7 +175,11 @@ impl Engine {
             }
             Command::Release { owner, told } => self.release(owner, told, now),
             // Whoever asks is told that the client is closed when the answer is dropped.
-            Command::Call { .. } | Command::Inspect { .. } | Command::List { .. } | Command::Alarm { .. }
+            Command::Call { .. }
+            | Command::Inspect { .. }
+            | Command::List { .. }
+            | Command::Examine { .. }
+            | Command::Alarm { .. }
                 if self.closing.is_some() => {}
             Command::Call { op, answer } => self.flights.push(op, Tag::Call(answer)),
             Command::Inspect { name, answer } => {
@@ -188,6 +192,15 @@ impl Engine {
                 let backend = self.backend.clone();
                 self.questions.push(Box::pin(async move {
                     let _ = answer.send(backend.list(&prefix, page).await);
+                }));
+            }
+            Command::Examine { name, answer } => {
+                let backend = self.backend.clone();
+                self.questions.push(Box::pin(async move {
+                    let _ = answer.send(match name {
+                        None => backend.examine().await,
+                        Some(name) => backend.whereabouts(&name).await,
+                    });
                 }));
             }
             Command::Alarm { at, ring } => {

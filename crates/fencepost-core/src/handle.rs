@@ -12,6 +12,7 @@ use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Queue,
 use crate::clock::{Clock, Moment};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
+use crate::finding::Finding;
 use crate::grant::Attempt;
 use crate::guard::Guard;
 use crate::layers::{Layers, Origin};
@@ -26,13 +27,40 @@ const FAREWELL: Duration = Duration::from_millis(250);
 
 /// What callers ask of the engine.
 pub(crate) enum Command {
-    Acquire { id: AttemptId, attempt: Arc<Attempt>, queue: Queue, until: Moment, caller: Caller },
+    Acquire {
+        id: AttemptId,
+        attempt: Arc<Attempt>,
+        queue: Queue,
+        until: Moment,
+        caller: Caller,
+    },
     Abandon(AttemptId),
-    Release { owner: Owner, told: Option<Answer> },
-    Call { op: Op, answer: oneshot::Sender<Result<Reply>> },
-    Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
-    List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
-    Alarm { at: Moment, ring: oneshot::Sender<()> },
+    Release {
+        owner: Owner,
+        told: Option<Answer>,
+    },
+    Call {
+        op: Op,
+        answer: oneshot::Sender<Result<Reply>>,
+    },
+    Inspect {
+        name: LockName,
+        answer: oneshot::Sender<Result<LockState>>,
+    },
+    List {
+        prefix: String,
+        page: Page,
+        answer: oneshot::Sender<Result<ListPage>>,
+    },
+    /// The storage, or where one lock lives in it.
+    Examine {
+        name: Option<LockName>,
+        answer: oneshot::Sender<Vec<Finding>>,
+    },
+    Alarm {
+        at: Moment,
+        ring: oneshot::Sender<()>,
+    },
     Close(oneshot::Sender<()>),
 }
 

@@ -15,6 +15,7 @@ pub mod clock;
 mod diary;
 mod engine;
 mod error;
+mod finding;
 mod flights;
 mod grant;
 mod guard;
@@ -36,6 +37,7 @@ pub use backend::{
 };
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
+pub use finding::{Finding, Verdict};
 pub use grant::{Attempt, Award, Grant, LostReason, Mode, Rule, Want};
 pub use guard::Guard;
 pub use lock::Lock;

@@ -59,7 +59,8 @@ impl Options {
         self
     }
 
-    /// Makes nothing where there is no storage yet: for programs that only look. A mistyped path is then an error, and
+    /// Makes nothing where there is no storage yet: for programs that only look. A mistyped path is then an error
+    /// ([`ErrorKind::Missing`]), and
     /// not an empty storage that says that nothing is locked.
     pub fn only_existing(mut self) -> Self {
         self.only_existing = true;

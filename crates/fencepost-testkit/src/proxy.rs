@@ -7,7 +7,7 @@ use std::task::{Context, Poll};
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
-use fencepost_core::{Error, ErrorKind, LockName, Result};
+use fencepost_core::{Error, ErrorKind, Finding, LockName, Result};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::watch;
@@ -285,6 +285,20 @@ impl Backend for ProxiedBackend {
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         self.proxy.reached().await?.list(prefix, page).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        match self.proxy.reached().await {
+            Ok(backend) => backend.examine().await,
+            Err(cut) => vec![Finding::failed("answer", &cut)],
+        }
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        match self.proxy.reached().await {
+            Ok(backend) => backend.whereabouts(name).await,
+            Err(cut) => vec![Finding::failed("answer", &cut)],
+        }
     }
 
     async fn close(&self) {
