@@ -107,6 +107,14 @@ impl Cluster {
         Ok(self.map().links.values().cloned().collect())
     }
 
+    /// A link to the node that has this key.
+    pub(crate) async fn link_of_key(&self, key: &str) -> Result<Arc<Link>> {
+        if self.map().links.is_empty() {
+            self.refresh().await?;
+        }
+        self.link_of(slot(key)).ok_or_else(|| self.nobody())
+    }
+
     fn link_of(&self, slot: u16) -> Option<Arc<Link>> {
         let map = self.map();
         let (.., address) = map.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
