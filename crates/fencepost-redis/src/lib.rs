@@ -1,11 +1,26 @@
 //! Locks in Redis: on one server, behind Sentinel, or in a cluster.
 //!
-//! See `docs/backends/redis.md` for what it promises and what it does not.
+//! A flight is one call of one script, which decides and changes in one step; a release hands the lock to the first in
+//! line in that same step, and a message on the next holder's own channel tells it. See `docs/backends/redis.md` for
+//! what it promises and what it does not.
 
-use fencepost_core::{Client, Error, ErrorKind, Options, Result};
+mod backend;
+mod config;
+mod decode;
+mod encode;
+mod error;
+mod layout;
+mod link;
+mod listing;
+mod route;
+mod sentinel;
+mod setup;
+mod tls;
 
-/// The URL schemes of this storage.
-pub const SCHEMES: [&str; 4] = ["redis", "rediss", "redis+sentinel", "redis+cluster"];
+use std::sync::Arc;
+
+use fencepost_core::backend::Backend;
+use fencepost_core::{Client, Options, Result};
 
 /// Connects to the Redis that the URL names.
 ///
@@ -26,6 +41,18 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
-    let _ = (url, options);
-    Err(Error::new(ErrorKind::Unsupported, "not yet"))
+    let (url, told) = (url.to_owned(), options.clone());
+    let connecting = async move { Ok(Arc::new(backend::open(&url, &told).await?) as Arc<dyn Backend>) };
+    options.connect(connecting).await
+}
+
+/// Connects as the backend of one client. Must be called inside the runtime in which it will be used.
+///
+/// # Errors
+/// Those of [`connect`].
+///
+/// # Panics
+/// Outside a tokio runtime.
+pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(backend::open(url, &Options::new()).await?))
 }

@@ -9,8 +9,10 @@ pub mod dice;
 pub mod history;
 mod op_kind;
 pub mod proxy;
+pub mod servers;
 pub mod state_machine;
 pub mod suite;
 pub mod wait;
+pub mod wire;
 
 pub use bench::{Leftovers, TestBench};

@@ -40,6 +40,20 @@ pub fn block_thread_for(time: Duration) {
     }
 }
 
+/// Blocks the thread until the condition holds, for what is not async: processes and their files.
+///
+/// # Panics
+/// If it does not for [`PATIENCE`], with `what` was waited for.
+#[allow(clippy::disallowed_methods, reason = "this is the place")]
+pub fn block_until(what: &str, mut condition: impl FnMut() -> bool) {
+    let clock = Clock::system();
+    let give_up = clock.now() + PATIENCE;
+    while !condition() {
+        assert!(clock.now() < give_up, "waited in vain for this: {what}");
+        std::thread::sleep(STEP);
+    }
+}
+
 /// Awaits the future, which is expected to be ready in time.
 ///
 /// # Panics

@@ -21,14 +21,32 @@ pub(crate) struct Need {
     pub(crate) why: &'static str,
 }
 
-const CC: Need = Need { program: "cc", packages: &["gcc", "libc6-dev"], why: "compiles the bundled SQLite" };
+const CC: Need = Need {
+    program: "cc",
+    packages: &["gcc", "libc6-dev"],
+    why: "compiles the bundled SQLite, and the clock that tests move under Redis",
+};
 const FLOCK: Need =
     Need { program: "flock", packages: &["util-linux"], why: "is what the command line is compared with" };
+const REDIS_SERVER: Need =
+    Need { program: "redis-server", packages: &["redis-server"], why: "is the storage that tests start" };
+const REDIS_SENTINEL: Need = Need {
+    program: "redis-sentinel",
+    packages: &["redis-sentinel"],
+    why: "replaces a primary that tests have killed",
+};
+const REDIS_CLI: Need =
+    Need { program: "redis-cli", packages: &["redis-tools"], why: "looks into Redis from outside" };
+const OPENSSL: Need =
+    Need { program: "openssl", packages: &["openssl"], why: "makes certificates for servers with TLS" };
+/// What the servers of the test kit take.
+const REDIS: &[Need] = &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC];
 
-const AREAS: [Area; 4] = [
-    Area { name: "core", packages: &["fencepost-core", "fencepost-testkit"], needs: &[] },
+const AREAS: [Area; 5] = [
+    Area { name: "core", packages: &["fencepost-core", "fencepost-testkit"], needs: REDIS },
     Area { name: "memory", packages: &["fencepost-memory"], needs: &[] },
     Area { name: "sqlite", packages: &["fencepost-sqlite"], needs: &[CC] },
+    Area { name: "redis", packages: &["fencepost-redis"], needs: REDIS },
     Area { name: "cli", packages: &["fencepost-cli", "fencepost"], needs: &[CC, FLOCK] },
 ];
 
@@ -62,15 +80,17 @@ mod tests {
 
     #[test]
     fn an_unknown_area_is_answered_with_the_known_ones() {
-        let expected = "`--only` does not know `floppy`; it knows core, memory, sqlite, cli";
+        let expected = "`--only` does not know `floppy`; it knows core, memory, sqlite, redis, cli";
         assert_eq!(named("sqlite,floppy"), Err(Failure::Usage(expected.into())));
     }
 
     #[test]
     fn needs_are_listed_once_and_only_for_what_is_tested() {
         let programs = |list: &[&Area]| needs(list).iter().map(|need| need.program).collect::<Vec<_>>();
-        assert_eq!(programs(&[]), ["cc", "flock"]);
+        let redis = ["redis-server", "redis-sentinel", "redis-cli", "openssl", "cc"];
+        assert_eq!(programs(&[]), [redis.as_slice(), &["flock"]].concat());
         assert_eq!(programs(&named("sqlite").unwrap()), ["cc"]);
-        assert_eq!(programs(&named("memory,core").unwrap()), Vec::<&str>::new());
+        assert_eq!(programs(&named("core,redis").unwrap()), redis);
+        assert_eq!(programs(&named("memory").unwrap()), Vec::<&str>::new());
     }
 }

@@ -8,6 +8,11 @@ use std::process::Command;
 /// Waits for another apt instead of failing at once.
 const APT_LOCK: &str = "DPkg::Lock::Timeout=300";
 
+/// Keeps the services of new packages from being started.
+const WITHOUT_SERVICES: &str = "xtask/src/test/without_services.sh";
+/// Where Debian looks for its policy on services.
+const POLICY: &str = "/usr/sbin/policy-rc.d";
+
 /// Makes sure that every needed program is there; `yes` installs without asking.
 pub(crate) fn run(needs: &[&Need], yes: bool) -> Outcome {
     let missing = missing(needs, on_path);
@@ -80,8 +85,16 @@ fn agreed(command: &str) -> Result<bool, Failure> {
 }
 
 fn apt_get(args: &[&str]) -> Outcome {
-    let mut command = Command::new("apt-get");
-    shell::run(command.env("DEBIAN_FRONTEND", "noninteractive").args(["-o", APT_LOCK]).args(args))
+    let mut command = without_services(POLICY);
+    command.env("DEBIAN_FRONTEND", "noninteractive").args(["apt-get", "-o", APT_LOCK]).args(args);
+    shell::run(&mut command)
+}
+
+/// Runs whatever is added to its arguments while a policy forbids to start services.
+fn without_services(policy: &str) -> Command {
+    let mut command = Command::new("sh");
+    command.args([WITHOUT_SERVICES, policy]).current_dir(shell::root());
+    command
 }
 
 #[cfg(test)]
@@ -97,6 +110,36 @@ mod tests {
         assert_eq!(missing, [&ONE]);
         let expected = "apt-get update && apt-get install -y --no-install-recommends one-bin one-dev";
         assert_eq!(by_hand(&packages(&missing)), expected);
+    }
+
+    /// Runs this script without services, with a policy at a place of its own; its exit code and the policy it left.
+    fn run_without_services(name: &str, before: Option<&str>, script: &str) -> (u8, Option<String>) {
+        let policy = std::env::temp_dir().join(format!("fencepost-{name}-{}", std::process::id()));
+        if let Some(text) = before {
+            std::fs::write(&policy, text).unwrap();
+        }
+        let mut command = without_services(policy.to_str().unwrap());
+        let code = shell::exit_code(command.args(["sh", "-c", script]).arg(&policy)).unwrap();
+        let after = std::fs::read_to_string(&policy).ok();
+        let _ = std::fs::remove_file(&policy);
+        (code, after)
+    }
+
+    #[test]
+    fn no_service_is_started_while_packages_are_installed() {
+        let asks = "sh -c '\"$0\"' \"$0\"; [ $? = 101 ] && exit 7";
+        assert_eq!(run_without_services("asked", None, asks), (7, None));
+    }
+
+    #[test]
+    fn the_policy_is_removed_when_the_installation_is_interrupted() {
+        assert_eq!(run_without_services("interrupted", None, "kill -INT $PPID; exit 0"), (130, None));
+    }
+
+    #[test]
+    fn a_policy_of_the_machine_stays() {
+        let before = Some("exit 0 # ours");
+        assert_eq!(run_without_services("there", before, "exit 0"), (0, before.map(str::to_owned)));
     }
 
     #[test]

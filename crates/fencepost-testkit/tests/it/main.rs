@@ -1,8 +1,11 @@
 //! The client's state machines, driven together by a virtual clock against a storage that loses, delays and repeats.
 
 mod list;
+mod redis_setups;
+mod servers;
 mod shelf;
 mod simulation;
+mod wire;
 
 use simulation::{Simulation, Weather};
 

@@ -1,0 +1,238 @@
+//! One client's connections to Redis: sends flights, hears pushes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
+use fencepost_core::{Error, ErrorKind, LockName, Options, Result};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::{self, BoxStream};
+use redis::{Cmd, Value};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use crate::config::{self, Servers};
+use crate::decode;
+use crate::encode;
+use crate::link::{Link, Target};
+use crate::listing;
+use crate::route::{Answer, Call, Route, Script};
+use crate::setup::Setup;
+use crate::tls::Encryption;
+
+/// How many operations travel in one call: few enough not to occupy the server for long.
+const BATCH: usize = 128;
+/// How many calls may be under way at once.
+const FLIGHTS: usize = 4;
+/// A call that is not answered by then is not waited for any longer.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// For how long a call without a lease waits.
+pub(crate) const LOOKING: Duration = PATIENCE.1;
+
+pub(crate) struct RedisBackend {
+    setup: Arc<Setup>,
+    route: Route,
+    /// The largest token seen: a server that has lost its memory is told.
+    largest: AtomicU64,
+    /// Until the engine listens.
+    pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
+}
+
+/// Connects as one client. Must be called inside the runtime in which it will be used.
+pub(crate) async fn open(url: &str, options: &Options) -> Result<RedisBackend> {
+    let config = config::parse(url)?;
+    let encryption = config.tls.as_ref().map(Encryption::new).transpose()?;
+    let (push, pushes) = mpsc::unbounded_channel();
+    let setup = Arc::new(Setup::new(config, encryption, options.wants_existing(), push));
+    let route = match &setup.config.servers {
+        Servers::One(address) => {
+            Route::one(setup.clone(), Link::new(setup.clone(), Target::This(address.clone())))
+        }
+        Servers::Sentinel { .. } => Route::one(setup.clone(), Link::new(setup.clone(), Target::Primary)),
+        Servers::Cluster(seeds) => Route::cluster(setup.clone(), seeds),
+    };
+    route.open().await?;
+    let pushes = Mutex::new(Some(pushes));
+    Ok(RedisBackend { setup, route, largest: AtomicU64::new(0), pushes })
+}
+
+impl RedisBackend {
+    /// The prefix of all keys that an operation is about.
+    fn prefix(&self, op: &Op) -> Result<String> {
+        let names = encode::names(op);
+        let prefix = |name: &LockName| self.setup.layout.prefix(name.as_str());
+        let first = prefix(names[0]);
+        match names.iter().all(|name| prefix(name) == first) {
+            true => Ok(first),
+            false => Err(scattered(&names)),
+        }
+    }
+
+    /// Sends what has the same prefix together, and everything at once.
+    async fn send_all(&self, ops: &[Op]) -> Vec<Result<Reply>> {
+        let mut replies: Vec<Option<Result<Reply>>> = ops.iter().map(|_| None).collect();
+        let mut parts: Vec<Part> = Vec::new();
+        for (at, op) in ops.iter().enumerate() {
+            let prefix = match self.prefix(op) {
+                Ok(prefix) => prefix,
+                Err(error) => {
+                    replies[at] = Some(Err(error));
+                    continue;
+                }
+            };
+            // A renewal is alone, so that it names no key but its lock's: while a slot moves, that is always somewhere.
+            let is_alone = matches!(op, Op::Renew(_));
+            match parts.iter_mut().find(|part| part.prefix == prefix && !part.is_alone && !is_alone) {
+                Some(part) => part.ops.push(at),
+                None => parts.push(Part { prefix, ops: vec![at], is_alone }),
+            }
+        }
+        let answers = join_all(parts.iter().map(|part| self.send(part, ops))).await;
+        for (part, answers) in parts.iter().zip(answers) {
+            for (at, answer) in part.ops.iter().zip(answers) {
+                replies[*at] = Some(answer);
+            }
+        }
+        let unanswered = || Err(decode::nonsense(&self.setup.location));
+        replies.into_iter().map(|reply| reply.unwrap_or_else(unanswered)).collect()
+    }
+
+    async fn send(&self, part: &Part, ops: &[Op]) -> Vec<Result<Reply>> {
+        let ops: Vec<&Op> = part.ops.iter().map(|at| &ops[*at]).collect();
+        let shortest = ops.iter().filter_map(|op| encode::lease(op)).min().unwrap_or(LOOKING * 6);
+        let call = Call {
+            script: Script::Execute,
+            prefix: &part.prefix,
+            keys: if self.setup.is_cluster() { keys(part, &ops) } else { Vec::new() },
+            replicas: self.setup.config.replicas,
+            patience: (shortest / 6).clamp(PATIENCE.0, PATIENCE.1),
+        };
+        let answer = self.route.invoke(&call, |command| self.arguments(command, &part.prefix, &ops)).await;
+        let location = &self.setup.location;
+        match answer {
+            Ok(Answer { value: Value::Array(answers), replicas }) if answers.len() == ops.len() => {
+                let pairs = ops.iter().zip(&answers);
+                let replies = pairs.map(|(op, answer)| decode::reply(location, op, answer));
+                let replies: Vec<_> = replies.map(|reply| self.replicated(reply?, replicas)).collect();
+                self.remember(&replies);
+                replies
+            }
+            Ok(_) => ops.iter().map(|_| Err(decode::nonsense(location))).collect(),
+            Err(error) => ops.iter().map(|_| Err(error.duplicate())).collect(),
+        }
+    }
+
+    /// A lease counts only if enough replicas have it.
+    fn replicated(&self, reply: Reply, replicas: u32) -> Result<Reply> {
+        let wanted = self.setup.config.replicas;
+        match reply {
+            Reply::Granted(_) | Reply::Renewed { .. } if replicas < wanted => {
+                let message =
+                    format!("only {replicas} of {wanted} replicas of {} confirmed", self.setup.location);
+                Err(Error::new(ErrorKind::OutcomeUnknown, message).with_hint(
+                    "are the replicas up? ?replicas= says how many must have a grant before it counts",
+                ))
+            }
+            reply => Ok(reply),
+        }
+    }
+
+    fn arguments(&self, command: &mut Cmd, prefix: &str, ops: &[&Op]) {
+        let Setup { client, layout, config, .. } = &*self.setup;
+        let retention = if self.setup.is_cluster() { config.token_retention.as_millis() } else { 0 };
+        let is_soft = u8::from(config.replicas > 0);
+        command.arg(prefix).arg(client).arg(layout.channels());
+        command.arg(self.largest.load(Ordering::Relaxed)).arg(retention.to_string()).arg(is_soft);
+        for op in ops {
+            encode::words(command, op, client);
+        }
+    }
+
+    fn remember(&self, replies: &[Result<Reply>]) {
+        let token = |reply: &Result<Reply>| match reply {
+            Ok(Reply::Granted(award)) => Some(award.token.get()),
+            _ => None,
+        };
+        if let Some(largest) = replies.iter().filter_map(token).max() {
+            self.largest.fetch_max(largest, Ordering::Relaxed);
+        }
+    }
+}
+
+/// What one call carries.
+struct Part {
+    prefix: String,
+    /// Which of the flight's operations.
+    ops: Vec<usize>,
+    is_alone: bool,
+}
+
+/// The keys that a cluster must know to be in one place. Those of tickets are in the same slot.
+fn keys(part: &Part, ops: &[&Op]) -> Vec<String> {
+    let names = ops.iter().flat_map(|op| encode::names(op));
+    let Part { prefix, .. } = part;
+    if part.is_alone {
+        return names.map(|name| format!("{prefix}l:{name}")).collect();
+    }
+    let of_locks = names.flat_map(|name| [format!("{prefix}l:{name}"), format!("{prefix}q:{name}")]);
+    let mut keys: Vec<String> = of_locks.collect();
+    keys.push(format!("{prefix}c"));
+    keys.sort();
+    keys.dedup();
+    keys
+}
+
+fn scattered(names: &[&LockName]) -> Error {
+    let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+    let message = format!("locks {} are not in one slot of the Redis cluster", names.join(", "));
+    Error::new(ErrorKind::Unsupported, message)
+        .with_hint("give names that are taken together a common hash tag: {order42}/pay, {order42}/ship")
+}
+
+#[async_trait]
+impl Backend for RedisBackend {
+    fn info(&self) -> BackendInfo {
+        BackendInfo {
+            scheme: "redis",
+            location: self.setup.location.clone(),
+            scope: Scope::Fleet,
+            storage_id: *self.setup.storage_id.get().unwrap_or(&self.setup.new_id),
+            min_ttl: Duration::from_millis(100),
+            max_ttl: Duration::from_secs(24 * 3600),
+            flights: FLIGHTS,
+            batch: BATCH,
+        }
+    }
+
+    async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
+        if self.setup.is_cluster() {
+            return self.send_all(&ops).await;
+        }
+        let prefix = self.setup.layout.prefix("");
+        self.send(&Part { prefix, ops: (0..ops.len()).collect(), is_alone: false }, &ops).await
+    }
+
+    fn wakeups(&self) -> BoxStream<'static, Wakeup> {
+        match self.pushes.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(pushes) => {
+                stream::unfold(pushes, async |mut pushes| Some((pushes.recv().await?, pushes))).boxed()
+            }
+            None => stream::empty().boxed(),
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        let mut found = listing::inspect(&self.setup, &self.route, std::slice::from_ref(name)).await?;
+        found.pop().ok_or_else(|| decode::nonsense(&self.setup.location))
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
+        listing::list(&self.setup, &self.route, prefix, &page).await
+    }
+
+    async fn close(&self) {
+        self.route.close().await;
+    }
+}

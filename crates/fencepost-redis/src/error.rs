@@ -1,0 +1,81 @@
+//! What the driver and the server say, in our words.
+
+use fencepost_core::{Error, ErrorKind};
+use redis::RedisError;
+
+/// What a failed call means. `sent` says whether the server may have seen it.
+pub(crate) fn call_failed(location: &str, error: &RedisError, sent: Sent) -> Error {
+    match (error.code(), sent) {
+        (Some(code), _) => refused(location, code, error.detail().unwrap_or_default()),
+        (None, Sent::Maybe) => {
+            let message = format!("the connection to {location} ended before the answer came");
+            Error::new(ErrorKind::OutcomeUnknown, message).with_source(plain(error))
+        }
+        (None, Sent::No) => unreachable(location).with_source(plain(error)),
+    }
+}
+
+/// Whether a server may have seen a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sent {
+    No,
+    Maybe,
+}
+
+/// Nobody answers there.
+pub(crate) fn unreachable(location: &str) -> Error {
+    Error::new(ErrorKind::Unreachable, format!("could not reach {location}"))
+        .with_hint("is a Redis server running there, and does a firewall let you through?")
+}
+
+/// What a server's error means: the first word of it, and the rest.
+pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
+    let (kind, message, hint) = match code {
+        "NOAUTH" | "WRONGPASS" => (
+            ErrorKind::Denied,
+            format!("{location} does not accept this user and password"),
+            "put them into the URL: redis://USER:PASSWORD@HOST, with special characters percent-encoded",
+        ),
+        "NOPERM" => (
+            ErrorKind::Denied,
+            format!("{location} does not permit this: {detail}"),
+            "`fencepost rights` prints the rights that are needed",
+        ),
+        "OOM" => (
+            ErrorKind::Storage,
+            format!("{location} is out of memory"),
+            "raise maxmemory; locks need little, and must not be evicted: keep maxmemory-policy at noeviction",
+        ),
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "READONLY" => {
+            (ErrorKind::Unreachable, format!("{location} cannot serve now: {code} {detail}"), "")
+        }
+        "MISCONF" => (
+            ErrorKind::Storage,
+            format!("{location} refuses to write: {detail}"),
+            "its last snapshot failed; look into its log and at its disk",
+        ),
+        "NOPROTO" => (
+            ErrorKind::Unsupported,
+            format!("{location} is too old"),
+            "Redis 6 or newer is needed, for RESP3 and ACLs",
+        ),
+        _ => (ErrorKind::Storage, format!("{location} answered: {code} {detail}"), ""),
+    };
+    let error = Error::new(kind, message);
+    if hint.is_empty() { error } else { error.with_hint(hint) }
+}
+
+/// The driver's own words. They tell of sockets and protocols, never of what was sent.
+fn plain(error: &RedisError) -> String {
+    error.to_string()
+}
+
+/// An error that a script caught: its first word is the code.
+pub(crate) fn caught(location: &str, text: &str) -> Error {
+    let (code, detail) = text.trim_start_matches('-').split_once(' ').unwrap_or((text, ""));
+    let detail = detail.split(" script: ").next().unwrap_or_default();
+    if code == "ERR" && detail.contains("non local key") {
+        return refused(location, "TRYAGAIN", detail);
+    }
+    refused(location, code, detail)
+}

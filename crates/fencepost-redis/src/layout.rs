@@ -1,0 +1,132 @@
+//! Which keys and channels are ours, and in which slot of a cluster they are.
+//!
+//! On one server all keys of a namespace share the prefix `NAMESPACE:`. In a cluster the prefix of a lock ends with a
+//! hash tag, so that all its keys are in one slot: the tag that the name brings along (`{order42}/pay`), as Redis users
+//! know it, or else the name itself.
+
+use std::borrow::Cow;
+
+/// How many slots a cluster has.
+pub(crate) const SLOTS: u16 = 16384;
+
+/// Where keys and channels are.
+#[derive(Clone, Debug)]
+pub(crate) struct Layout {
+    namespace: String,
+    is_cluster: bool,
+}
+
+impl Layout {
+    pub(crate) fn new(namespace: &str, is_cluster: bool) -> Self {
+        Self { namespace: namespace.into(), is_cluster }
+    }
+
+    /// What the keys of this lock begin with.
+    pub(crate) fn prefix(&self, name: &str) -> String {
+        match self.is_cluster {
+            false => format!("{}:", self.namespace),
+            true => format!("{}:{{{}}}:", self.namespace, tag(name)),
+        }
+    }
+
+    /// The key that says what this namespace is.
+    pub(crate) fn about(&self) -> String {
+        format!("{}:about", self.namespace)
+    }
+
+    /// What all channels begin with.
+    pub(crate) fn channels(&self) -> String {
+        format!("{}:ch:", self.namespace)
+    }
+
+    /// A pattern that finds the keys of all locks whose name begins with this.
+    pub(crate) fn pattern(&self, prefix: &str) -> String {
+        let tag = if self.is_cluster { "{*}:" } else { "" };
+        format!("{}:{tag}[lqv]:{}*", glob(&self.namespace), glob(prefix))
+    }
+
+    /// The lock that a key belongs to, if it is one of those that [`Layout::pattern`] finds.
+    pub(crate) fn name_in<'a>(&self, key: &'a str) -> Option<&'a str> {
+        let rest = key.strip_prefix(self.namespace.as_str())?.strip_prefix(':')?;
+        let rest = match self.is_cluster {
+            false => rest,
+            true => rest.strip_prefix('{')?.split_once("}:")?.1,
+        };
+        ["l:", "q:", "v:"].iter().find_map(|kind| rest.strip_prefix(kind))
+    }
+}
+
+/// What decides in which slot a lock is.
+fn tag(name: &str) -> Cow<'_, str> {
+    let own = name.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    match own {
+        Some(tag) if !tag.is_empty() => tag.into(),
+        _ if name.contains(['}', '%']) => name.replace('%', "%25").replace('}', "%7D").into(),
+        _ => name.into(),
+    }
+}
+
+/// A text as a pattern that matches only itself.
+fn glob(text: &str) -> String {
+    let mut pattern = String::with_capacity(text.len());
+    for char in text.chars() {
+        if "*?[]^\\".contains(char) {
+            pattern.push('\\');
+        }
+        pattern.push(char);
+    }
+    pattern
+}
+
+/// The slot of a key.
+pub(crate) fn slot(key: &str) -> u16 {
+    let tagged = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
+    crc16(tagged.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % SLOTS
+}
+
+/// CRC-16/XMODEM, as Redis Cluster prescribes it.
+fn crc16(bytes: &[u8]) -> u16 {
+    bytes.iter().fold(0, |crc: u16, byte| {
+        (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
+            let shifted = crc << 1;
+            if crc & 0x8000 == 0 { shifted } else { shifted ^ 0x1021 }
+        })
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slots_are_those_of_redis() {
+        // From `CLUSTER KEYSLOT` of a real server.
+        for (key, expected) in
+            [("foo", 12182), ("123456789", 12739), ("{user1000}.following", 3443), ("foo{}{bar}", 8363)]
+        {
+            assert_eq!(slot(key), expected, "{key}");
+        }
+    }
+
+    #[test]
+    fn all_keys_of_a_lock_are_in_one_slot() {
+        let layout = Layout::new("fp", true);
+        for name in ["a", "{}", "}", "a}b", "{a", "%7D", "{tag}/a", "a{tag}b", "{{x}}"] {
+            let prefix = layout.prefix(name);
+            let slots = ["l:", "q:", "t:0", "c", "d"].map(|kind| slot(&format!("{prefix}{kind}{name}")));
+            assert!(slots.iter().all(|each| *each == slots[0]), "{name}: {slots:?}");
+            assert_eq!(layout.name_in(&format!("{prefix}l:{name}")), Some(name));
+        }
+        assert_eq!(layout.prefix("{tag}/a"), layout.prefix("{tag}/b"));
+        assert_ne!(layout.prefix("a}"), layout.prefix("a%7D"));
+    }
+
+    #[test]
+    fn a_pattern_finds_only_what_begins_so() {
+        let layout = Layout::new("fp", false);
+        assert_eq!(layout.pattern("a*[b]"), "fp:[lqv]:a\\*\\[b\\]*");
+        assert_eq!(layout.name_in("fp:l:x:l:y"), Some("x:l:y"));
+        assert_eq!(layout.name_in("fp:t:x"), None);
+        assert_eq!(layout.name_in("other:l:x"), None);
+    }
+}

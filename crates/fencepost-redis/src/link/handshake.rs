@@ -1,0 +1,169 @@
+//! What happens before a connection can be used: encryption, log-in, scripts, the channel, and whose namespace it is.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+
+use fencepost_core::{Error, ErrorKind, Result};
+use redis::aio::MultiplexedConnection;
+use redis::{
+    AsyncConnectionConfig, Pipeline, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
+    Value,
+};
+use tokio::net::TcpStream;
+use tokio::sync::Notify;
+
+use super::{Live, Target};
+use crate::config::{Account, Address};
+use crate::decode;
+use crate::error::{Sent, call_failed, unreachable};
+use crate::sentinel;
+use crate::setup::Setup;
+use crate::tls::Stream;
+
+const EXECUTE: &str = include_str!("../scripts/execute.lua");
+const INSPECT: &str = include_str!("../scripts/inspect.lua");
+
+/// The scripts as the server calls them.
+pub(crate) struct Scripts {
+    pub(crate) execute: String,
+    pub(crate) inspect: String,
+}
+
+/// Makes a connection ready for use.
+pub(super) async fn connect(setup: &Arc<Setup>, target: &Target, lost: &Arc<Notify>) -> Result<Live> {
+    let address = match target {
+        Target::This(address) => address.clone(),
+        Target::Primary => sentinel::primary(setup).await?,
+    };
+    let is_over = Arc::new(AtomicBool::new(false));
+    let hear = {
+        let (setup, lost, is_over) = (setup.clone(), lost.clone(), is_over.clone());
+        move |push: PushInfo| {
+            match push.kind {
+                PushKind::Message => decode::push(&push.data).into_iter().for_each(|heard| setup.push(heard)),
+                PushKind::Disconnection => {
+                    is_over.store(true, Ordering::Release);
+                    lost.notify_one();
+                }
+                _ => {}
+            }
+            Ok::<(), ()>(())
+        }
+    };
+    let config = AsyncConnectionConfig::new().set_push_sender(hear).set_response_timeout(None);
+    let (mut connection, driver) =
+        log_in(setup, &address, &setup.config.account, setup.config.db, config).await?;
+    let failed = |error: RedisError| call_failed(&setup.location, &error, Sent::No);
+    if matches!(target, Target::Primary) {
+        sentinel::check_role(&mut connection, &setup.location).await?;
+    }
+    let (execute, inspect) = loading().query_async(&mut connection).await.map_err(failed)?;
+    let scripts = Scripts { execute, inspect };
+    if !setup.is_cluster() {
+        setup.check_namespace(&mut connection).await?;
+    }
+    connection.subscribe(setup.channel()).await.map_err(failed)?;
+    Ok(Live { connection, scripts, is_over, heard: AtomicU64::new(0), driver })
+}
+
+/// Connects and logs in.
+pub(crate) async fn log_in(
+    setup: &Setup,
+    address: &Address,
+    account: &Account,
+    db: u32,
+    config: AsyncConnectionConfig,
+) -> Result<(MultiplexedConnection, tokio::task::AbortHandle)> {
+    let tcp = TcpStream::connect((address.host.as_str(), address.port)).await;
+    let tcp = tcp.map_err(|error| unreachable(&setup.location).with_source(error))?;
+    // Without it small requests wait for each other's acknowledgements.
+    tcp.set_nodelay(true).map_err(|error| unreachable(&setup.location).with_source(error))?;
+    let stream = match &setup.encryption {
+        None => Stream::Plain(tcp),
+        Some(encryption) => encryption.encrypt(tcp, &address.host).await?,
+    };
+    let mut login = RedisConnectionInfo::default()
+        .set_protocol(ProtocolVersion::RESP3)
+        .set_db(db.into())
+        .set_lib_name("fencepost", env!("CARGO_PKG_VERSION"));
+    if let Some(user) = &account.user {
+        login = login.set_username(user);
+    }
+    if let Some(password) = &account.password {
+        login = login.set_password(&password.0);
+    }
+    let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
+    let (connection, driver) = connected.map_err(|error| not_let_in(&setup.location, &error))?;
+    Ok((connection, tokio::spawn(driver).abort_handle()))
+}
+
+fn not_let_in(location: &str, error: &RedisError) -> Error {
+    match error.kind() {
+        redis::ErrorKind::AuthenticationFailed => crate::error::refused(location, "WRONGPASS", ""),
+        redis::ErrorKind::RESP3NotSupported => crate::error::refused(location, "NOPROTO", ""),
+        // A server that wants TLS, or is no Redis, hangs up or answers nonsense.
+        _ if error.code().is_none() => call_failed(location, error, Sent::No)
+            .with_hint("is it a Redis server, and does it want TLS? rediss:// is for servers that do"),
+        _ => call_failed(location, error, Sent::No),
+    }
+}
+
+/// Loads the scripts; the answers are what the server calls them.
+pub(super) fn loading() -> Pipeline {
+    let mut loading = redis::pipe();
+    for script in [EXECUTE, INSPECT] {
+        loading.cmd("SCRIPT").arg("LOAD").arg(script);
+    }
+    loading
+}
+
+impl Setup {
+    /// Makes sure that the namespace is of our format and of the storage that it was before.
+    pub(crate) async fn check_namespace(&self, connection: &mut MultiplexedConnection) -> Result<()> {
+        let failed = |error: RedisError| call_failed(&self.location, &error, Sent::No);
+        let key = self.layout.about();
+        let found: Option<String> =
+            redis::cmd("GET").arg(&key).query_async(connection).await.map_err(failed)?;
+        if let Some(about) = found {
+            return self.recognise(&about);
+        }
+        if self.only_existing {
+            return Ok(());
+        }
+        let made: Value = redis::cmd("SET")
+            .arg(&key)
+            .arg(self.about())
+            .arg("NX")
+            .query_async(connection)
+            .await
+            .map_err(failed)?;
+        if made == Value::Okay {
+            return self.recognise(&self.about());
+        }
+        let theirs: Option<String> =
+            redis::cmd("GET").arg(&key).query_async(connection).await.map_err(failed)?;
+        self.recognise(&theirs.unwrap_or_else(|| self.about()))
+    }
+
+    fn recognise(&self, about: &str) -> Result<()> {
+        let wrong = |message: String| Err(Error::new(ErrorKind::Storage, message));
+        let Some((format, id)) = about.split_once(' ') else {
+            return wrong(format!("{} says nothing about itself that we understand", self.location));
+        };
+        if format != Setup::FORMAT {
+            return wrong(format!(
+                "the locks in {} are kept in format {format}, and this program knows format {}",
+                self.location,
+                Setup::FORMAT
+            ));
+        }
+        let known = self.storage_id.get_or_init(|| decode::storage_id(id).unwrap_or_else(|| self.new_id));
+        if decode::storage_id(id) == Some(*known) {
+            return Ok(());
+        }
+        let error = format!("{} is not the storage that it was: its identity has changed", self.location);
+        Err(Error::new(ErrorKind::Storage, error).with_hint(
+            "tokens of different storages have no order; connect again once you are sure it is right",
+        ))
+    }
+}

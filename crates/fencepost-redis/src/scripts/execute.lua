@@ -1,0 +1,764 @@
+-- Executes one flight of operations of one client on the locks of one prefix, each atomically, answers in order.
+--
+-- Keys, all below the prefix P:
+--   l:NAME   who holds it. A string if exclusive: "OWNER TOKEN SINCE CHOSEN TTL CLIENT LENGTH REST", then "C" and the
+--            cell's bytes if the cell ends with the grant. A hash if shared or counted: OWNER -> "MODE TOKEN UNTIL
+--            SINCE CHOSEN TTL CLIENT LENGTH REST", and "=" -> "TOKEN BYTES" for such a cell.
+--   q:NAME   who waits for it: a sorted set of owners by place.
+--   t:OWNER  a place in line, for as long as its lease: "PLACE SINCE LENGTH WANTS" and what the client sent along,
+--            "TTL CLIENT LENGTH REST". No WANTS stands for one exclusive name.
+--   v:NAME   a cell that outlives its grant: "TOKEN BYTES".
+--   d        owners that have left before they came, until when.
+--   c        the last token or place given out.
+--
+-- ARGV: P, the client, the channels' prefix, the largest token the client has seen, for how long `c` is kept (0: for
+-- ever), whether a waiter must take its lock itself (1), and then five words for each operation:
+--   A, T     name, owner, ttl, tail      take an exclusive lock: or join the line, or not
+--   R, N     name, proof, ttl, -         release, renew; the proof is "OWNER TOKEN " as the value begins
+--   G        name, owner, ttl, JSON      everything else: {op, wants, rule, tail, token, keep}; the bytes of a cell
+--                                        stand in the place of the ttl
+--
+-- Most operations are settled in bulk by the first part, with a handful of commands for all of them; what has a line, or
+-- is not plain, goes through the second, one by one. Both look before they write.
+local call, sub = redis.call, string.sub
+local P, CLIENT, CHANNELS = ARGV[1], ARGV[2], ARGV[3]
+local HINT, RETENTION, SOFT = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
+local BASE, WORDS = 6, 5
+local n = (#ARGV - BASE) / WORDS
+local out, slow = {}, nil
+local now_us, last
+
+-- The first part: plain operations on names that nobody else in this flight is about.
+local lock_keys, line_keys, at, seen = {}, {}, {}, {}
+local f, lines = 0, 0
+for i = 1, n do
+  local o = BASE + (i - 1) * WORDS
+  local kind, name = ARGV[o + 1], ARGV[o + 2]
+  if kind ~= 'G' and not seen[name] then
+    f = f + 1
+    at[f] = i
+    lock_keys[f] = P .. 'l:' .. name
+    if kind ~= 'N' then
+      lines = lines + 1
+      line_keys[lines] = P .. 'q:' .. name
+    end
+  else
+    slow = slow or {}
+    slow[#slow + 1] = i
+    if kind == 'G' then
+      for _, want in ipairs(cjson.decode(ARGV[o + 5]).wants) do
+        seen[want[1]] = true
+      end
+    end
+  end
+  seen[name] = true
+end
+
+if f > 0 then
+  local values = call('MGET', unpack(lock_keys))
+  local queued = lines > 0 and call('EXISTS', unpack(line_keys)) > 0
+  local gone, free = {}, {}
+  for j = 1, f do
+    local i = at[j]
+    local o = BASE + (i - 1) * WORDS
+    local kind, value = ARGV[o + 1], values[j]
+    if kind == 'N' then
+      local proof = ARGV[o + 3]
+      if value and sub(value, 1, #proof) == proof then
+        call('PEXPIRE', lock_keys[j], ARGV[o + 4])
+        out[i] = 2
+      else
+        out[i] = 3
+      end
+    elseif queued and call('EXISTS', P .. 'q:' .. ARGV[o + 2]) == 1 then
+      slow = slow or {}
+      slow[#slow + 1] = i
+    elseif kind == 'R' then
+      local proof = ARGV[o + 3]
+      if value and sub(value, 1, #proof) == proof then
+        gone[#gone + 1] = lock_keys[j]
+        out[i] = 1
+      else
+        out[i] = 3
+      end
+    elseif value then
+      slow = slow or {}
+      slow[#slow + 1] = i
+    else
+      free[#free + 1] = j
+    end
+  end
+  if #gone > 0 then
+    call('DEL', unpack(gone))
+  end
+  if #free > 0 and call('EXISTS', P .. 'd') == 1 then
+    slow = slow or {}
+    for _, j in ipairs(free) do
+      slow[#slow + 1] = at[j]
+    end
+    free = {}
+  end
+  local m = #free
+  if m > 0 then
+    local time = call('TIME')
+    now_us = time[1] * 1000000 + time[2]
+    last = tonumber(call('GET', P .. 'c') or 0)
+    local token = math.max(last + 1, now_us, HINT)
+    last = token + m - 1
+    local kept
+    if RETENTION == '0' then
+      kept = redis.pcall('SET', P .. 'c', string.format('%.0f', last))
+    else
+      kept = redis.pcall('SET', P .. 'c', string.format('%.0f', last), 'PX', RETENTION)
+    end
+    local since = ' ' .. string.format('%.0f', now_us / 1000) .. ' 0 '
+    for k = 1, m do
+      local j = free[k]
+      local i = at[j]
+      local o = BASE + (i - 1) * WORDS
+      if kept.err then
+        out[i] = { 'E', kept.err }
+      else
+        local value = ARGV[o + 3] .. ' ' .. string.format('%.0f', token) .. since .. ARGV[o + 5]
+        local done = redis.pcall('SET', lock_keys[j], value, 'PX', ARGV[o + 4], 'NX')
+        if not done then
+          slow = slow or {}
+          slow[#slow + 1] = i
+        elseif done.err then
+          out[i] = { 'E', done.err }
+        else
+          out[i] = token
+        end
+        token = token + 1
+      end
+    end
+  end
+end
+if not slow then
+  return out
+end
+table.sort(slow)
+
+-- The second part: the rules of the lock, one operation at a time.
+if not now_us then
+  local time = call('TIME')
+  now_us = time[1] * 1000000 + time[2]
+end
+local now = math.floor(now_us / 1000)
+local FAR = 2 ^ 53
+-- No call may occupy the server for long: whoever comes by next goes on with what is left.
+local patience = 256
+local loaded = {}
+
+local function digits(number)
+  return string.format('%.0f', number)
+end
+
+local function mint()
+  last = last or tonumber(call('GET', P .. 'c') or 0)
+  last = math.max(last + 1, now_us, HINT)
+  if RETENTION == '0' then
+    call('SET', P .. 'c', digits(last))
+  else
+    call('SET', P .. 'c', digits(last), 'PX', RETENTION)
+  end
+  return last
+end
+
+-- Who holds the lock, without those whose lease has ended. No lease is longer than its ttl: if it seems so, the
+-- server's clock was set back.
+local function line(name)
+  local known = loaded[name]
+  if known then
+    return known
+  end
+  local key = P .. 'l:' .. name
+  local found = { key = key, holders = {} }
+  local value = redis.pcall('GET', key)
+  if type(value) == 'string' then
+    local owner, token, since, chosen, ttl, client, length, from =
+      string.match(value, '^(%x+) (%d+) (%d+) (%d+) (%d+) (%x+) (%d+) ()')
+    local left = call('PTTL', key)
+    if owner then
+      ttl = tonumber(ttl)
+      if left < 0 or left > ttl then
+        call('PEXPIRE', key, ttl)
+        left = ttl
+      end
+      local rest = sub(value, from, from + length - 1)
+      found.cell = sub(value, from + length)
+      found.head = sub(value, 1, from + length - 1)
+      found.holders[1] = { owner = owner, token = token, mode = 'x', ends = now + left, ttl = ttl,
+        client = client, chosen = tonumber(chosen), rest = rest }
+    else
+      found.holders[1] = { owner = '', token = '', mode = 'x', ends = left < 0 and FAR or now + left }
+    end
+  elseif value then
+    found.hash = true
+    local fields = call('HGETALL', key)
+    for at = 1, #fields, 2 do
+      local owner = fields[at]
+      if owner == '=' then
+        found.cell = fields[at + 1]
+      else
+        local mode, token, ends, tail_from = string.match(fields[at + 1], '^(%w+) (%d+) (%d+) ()')
+        local tail = sub(fields[at + 1], tail_from)
+        local chosen, ttl, client, length, from = string.match(tail, '^%d+ (%d+) (%d+) (%x+) (%d+) ()')
+        ends, ttl = tonumber(ends), tonumber(ttl)
+        if ends > now then
+          local holder = { owner = owner, token = token, mode = mode, ends = math.min(ends, now + ttl),
+            ttl = ttl, client = client, chosen = tonumber(chosen), tail = tail,
+            rest = sub(tail, from, from + length - 1) }
+          found.holders[#found.holders + 1] = holder
+          if ends > now + ttl then
+            call('HSET', key, owner, mode .. ' ' .. token .. ' ' .. digits(holder.ends) .. ' ' .. tail)
+          end
+        else
+          call('HDEL', key, owner)
+        end
+      end
+    end
+    if #found.holders == 0 then
+      call('DEL', key)
+      found.hash, found.cell = nil, nil
+    end
+  end
+  loaded[name] = found
+  return found
+end
+
+local function holder_of(name, owner)
+  for at, holder in ipairs(line(name).holders) do
+    if holder.owner == owner then
+      return holder, at
+    end
+  end
+end
+
+local function holds(name, owner, token)
+  local holder, at = holder_of(name, owner)
+  if holder and holder.token == token then
+    return holder, at
+  end
+end
+
+-- A hash lives as long as its last holder.
+local function lives(found)
+  local ends = 0
+  for _, holder in ipairs(found.holders) do
+    ends = math.max(ends, holder.ends)
+  end
+  call('PEXPIREAT', found.key, digits(ends))
+end
+
+local function put(found, holder)
+  call('HSET', found.key, holder.owner,
+    holder.mode .. ' ' .. holder.token .. ' ' .. digits(holder.ends) .. ' ' .. holder.tail)
+  lives(found)
+end
+
+local function extend(name, holder)
+  local found = line(name)
+  holder.ends = now + holder.ttl
+  if found.hash then
+    put(found, holder)
+  else
+    call('PEXPIRE', found.key, holder.ttl)
+  end
+end
+
+local function remove(name, at)
+  local found = line(name)
+  local holder = table.remove(found.holders, at)
+  if #found.holders == 0 then
+    call('DEL', found.key)
+    found.hash, found.cell = nil, nil
+    return
+  end
+  call('HDEL', found.key, holder.owner)
+  if found.cell and sub(found.cell, 1, #holder.token + 1) == holder.token .. ' ' then
+    call('HDEL', found.key, '=')
+    found.cell = nil
+  end
+  lives(found)
+end
+
+local function agrees(a, b)
+  return a == b or (sub(a, 1, 1) ~= 'n' and sub(b, 1, 1) ~= 'n')
+end
+
+local function admits(name, mode)
+  local holders = line(name).holders
+  if #holders == 0 then
+    return true
+  end
+  if mode == 'x' or holders[1].mode ~= mode then
+    return false
+  end
+  return mode == 's' or #holders < tonumber(sub(mode, 2))
+end
+
+-- A place in line, if its lease has not ended.
+local function ticket(owner, name)
+  local key = P .. 't:' .. owner
+  local value = call('GET', key)
+  if not value then
+    return nil
+  end
+  local place, since, length, from = string.match(value, '^(%d+) (%d+) (%d+) ()')
+  local wants = tonumber(length) > 0 and cjson.decode(sub(value, from, from + length - 1))
+    or { wants = { { name, 'x' } }, rule = 'all' }
+  local tail = sub(value, from + length)
+  local ttl, client = string.match(tail, '^(%d+) (%x+) ')
+  local left = call('PTTL', key)
+  if left < 0 or left > tonumber(ttl) then
+    call('PEXPIRE', key, ttl)
+    left = tonumber(ttl)
+  end
+  return { owner = owner, place = tonumber(place), wants = wants.wants, rule = wants.rule, tail = tail,
+    ttl = tonumber(ttl), client = client, left = left }
+end
+
+local function tear_up(owner, wants)
+  call('DEL', P .. 't:' .. owner)
+  for _, want in ipairs(wants) do
+    call('ZREM', P .. 'q:' .. want[1], owner)
+  end
+end
+
+local reach = {}
+local function reachable(client)
+  if client == CLIENT then
+    return true
+  end
+  if reach[client] == nil then
+    local counted = redis.pcall('PUBSUB', 'NUMSUB', CHANNELS .. client)
+    reach[client] = counted.err ~= nil or counted[2] > 0
+  end
+  return reach[client]
+end
+
+-- Whether nobody who is present stands before this place.
+local function is_first(name, place)
+  local key, skip = P .. 'q:' .. name, 0
+  while patience > 0 do
+    local before = call('ZRANGEBYSCORE', key, '-inf', '(' .. digits(place), 'LIMIT', skip, 1)[1]
+    if not before then
+      return true
+    end
+    patience = patience - 1
+    local other = ticket(before, name)
+    if not other then
+      call('ZREM', key, before)
+    elseif reachable(other.client) then
+      return false
+    else
+      skip = skip + 1
+    end
+  end
+  return false
+end
+
+-- Which of the wants may be granted to whoever is first in the line of `name`; counted from 0.
+local function turn_of(waiter, name)
+  if waiter.rule == 'any' then
+    for at, want in ipairs(waiter.wants) do
+      if want[1] == name then
+        return admits(name, want[2]) and at - 1 or nil
+      end
+    end
+    return nil
+  end
+  for _, want in ipairs(waiter.wants) do
+    if not admits(want[1], want[2]) or (#waiter.wants > 1 and not is_first(want[1], waiter.place)) then
+      return nil
+    end
+  end
+  return 0
+end
+
+local function grant(owner, wants, rule, chosen, token, tail)
+  local ttl, client, length, from = string.match(tail, '^(%d+) (%x+) (%d+) ()')
+  local rest = sub(tail, from, from + length - 1)
+  tail = digits(now) .. ' ' .. chosen .. ' ' .. tail
+  token = digits(token)
+  for at, want in ipairs(wants) do
+    if rule == 'all' or at == chosen + 1 then
+      local found = line(want[1])
+      local holder = { owner = owner, token = token, mode = want[2], ends = now + ttl, ttl = tonumber(ttl),
+        client = client, chosen = chosen, tail = tail, rest = rest }
+      found.holders[#found.holders + 1] = holder
+      if want[2] == 'x' then
+        found.head = owner .. ' ' .. token .. ' ' .. tail
+        found.cell = ''
+        call('SET', found.key, found.head, 'PX', ttl)
+      else
+        found.hash = true
+        put(found, holder)
+      end
+    end
+  end
+end
+
+-- Hands on everything that is free in these lines, and in those that become free by it. `self` is whoever asks: it
+-- gets its answer without a push.
+local function settle(names, self)
+  while #names > 0 do
+    local name = table.remove(names)
+    local key, skip = P .. 'q:' .. name, 0
+    while patience > 0 do
+      local holders = line(name).holders
+      if #holders > 0 and holders[1].mode == 'x' then
+        break
+      end
+      local owner = call('ZRANGE', key, skip, skip)[1]
+      if not owner then
+        break
+      end
+      patience = patience - 1
+      local waiter = ticket(owner, name)
+      if not waiter then
+        call('ZREM', key, owner)
+      else
+        local chosen = turn_of(waiter, name)
+        if not chosen then
+          if reachable(waiter.client) then
+            break
+          end
+          skip = skip + 1
+        elseif owner ~= self and SOFT then
+          if redis.pcall('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner) ~= 0 then
+            break
+          end
+          skip = skip + 1
+        else
+          local token = mint()
+          local told = 1
+          if owner ~= self then
+            told = redis.pcall('PUBLISH', CHANNELS .. waiter.client,
+              'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen)
+          end
+          -- Nobody listens: passed over, and it keeps its place. An error is not that.
+          if told == 0 and waiter.client ~= CLIENT then
+            skip = skip + 1
+          else
+            grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
+            tear_up(owner, waiter.wants)
+            for _, want in ipairs(waiter.wants) do
+              if want[1] ~= name then
+                names[#names + 1] = want[1]
+              end
+            end
+          end
+        end
+      end
+    end
+  end
+end
+
+local function names_of(wants)
+  local names = {}
+  for at, want in ipairs(wants) do
+    names[at] = want[1]
+  end
+  return names
+end
+
+-- What this attempt holds, if it holds all it must.
+local function award_of(op)
+  local held, first = 0, nil
+  for _, want in ipairs(op.wants) do
+    local holder = holder_of(want[1], op.owner)
+    if holder then
+      held = held + 1
+      first = first or holder
+    end
+  end
+  if first and (op.rule == 'any' or held == #op.wants) then
+    return first
+  end
+end
+
+-- When whoever stands just before it and the holder will have ended, should nobody renew them.
+local function turn_in(op, place)
+  local soonest, latest = FAR, 1
+  for _, want in ipairs(op.wants) do
+    local found = line(want[1])
+    local room = 1
+    for at, holder in ipairs(found.holders) do
+      local left = holder.ends - now
+      -- One slot that becomes free is enough.
+      if at == 1 or (sub(want[2], 1, 1) == 'n') == (left < room) then
+        room = left
+      end
+    end
+    local key = P .. 'q:' .. want[1]
+    local rank = call('ZRANK', key, op.owner)
+    if rank and rank > 0 then
+      local before = call('ZRANGE', key, rank - 1, rank - 1)[1]
+      room = math.max(room, call('PTTL', P .. 't:' .. before))
+    end
+    soonest, latest = math.min(soonest, room), math.max(latest, room)
+  end
+  return math.max(1, op.rule == 'any' and soonest or latest)
+end
+
+-- The place in line lives for another ttl; nil if there is none.
+local function touch(op)
+  if call('PEXPIRE', P .. 't:' .. op.owner, op.ttl) == 0 then
+    return nil
+  end
+  for _, want in ipairs(op.wants) do
+    local key = P .. 'q:' .. want[1]
+    if call('PTTL', key) < op.ttl then
+      call('PEXPIRE', key, op.ttl)
+    end
+  end
+  return true
+end
+
+-- What this attempt has: a grant, which is renewed, or a place in line if `waits`.
+local function standing(op, waits)
+  local award = award_of(op)
+  if award then
+    for at, want in ipairs(op.wants) do
+      local holder = (op.rule == 'all' or at == award.chosen + 1) and holder_of(want[1], op.owner)
+      if holder then
+        extend(want[1], holder)
+      end
+    end
+    return { 'G', tonumber(award.token), award.chosen }
+  end
+  return waits and { 'W', turn_in(op) } or nil
+end
+
+-- Whether those who are there take the lock for something else. Whoever waits agrees with whoever holds.
+local function conflict(want)
+  local there = line(want[1]).holders[1]
+  local mode = there and there.mode
+  if not mode then
+    local first = call('ZRANGE', P .. 'q:' .. want[1], 0, 0)[1]
+    local waiter = first and ticket(first, want[1])
+    for _, wanted in ipairs(waiter and waiter.wants or {}) do
+      if wanted[1] == want[1] then
+        mode = wanted[2]
+      end
+    end
+  end
+  if mode and not agrees(mode, want[2]) then
+    return { 'C', want[1], mode, want[2] }
+  end
+end
+
+local function acquire(op)
+  local left = call('ZSCORE', P .. 'd', op.owner)
+  if left and tonumber(left) > now then
+    return 0
+  end
+  settle(names_of(op.wants))
+  local answer = standing(op, touch(op))
+  if answer then
+    return answer
+  end
+  for _, want in ipairs(op.wants) do
+    local against = conflict(want)
+    if against then
+      return against
+    end
+  end
+  local chosen
+  for at, want in ipairs(op.wants) do
+    local free = admits(want[1], want[2]) and is_first(want[1], FAR)
+    if op.rule == 'any' then
+      chosen = chosen or (free and at - 1) or nil
+    elseif not free then
+      chosen = nil
+      break
+    else
+      chosen = 0
+    end
+  end
+  if chosen then
+    local token = mint()
+    grant(op.owner, op.wants, op.rule, chosen, token, op.tail)
+    return { 'G', token, chosen }
+  end
+  if op.op == 'T' then
+    return 0
+  end
+  local wants = ''
+  if #op.wants > 1 or op.wants[1][2] ~= 'x' then
+    wants = cjson.encode({ wants = op.wants, rule = op.rule })
+  end
+  local place = digits(mint())
+  call('SET', P .. 't:' .. op.owner, place .. ' ' .. digits(now) .. ' ' .. #wants .. ' ' .. wants .. op.tail,
+    'PX', op.ttl)
+  for _, want in ipairs(op.wants) do
+    call('ZADD', P .. 'q:' .. want[1], place, op.owner)
+  end
+  touch(op)
+  settle(names_of(op.wants), op.owner)
+  return standing(op, true)
+end
+
+local function check(op)
+  -- The ticket lives again before anybody looks whether it does: whoever asks is alive.
+  local waits = touch(op)
+  settle(names_of(op.wants), op.owner)
+  return standing(op, waits) or 5
+end
+
+local function leave(op)
+  settle(names_of(op.wants))
+  local award = award_of(op)
+  if award then
+    return { 'H', tonumber(award.token), award.chosen }
+  end
+  for _, want in ipairs(op.wants) do
+    local holder, at = holder_of(want[1], op.owner)
+    if holder then
+      remove(want[1], at)
+    end
+  end
+  if call('EXISTS', P .. 't:' .. op.owner) == 1 then
+    tear_up(op.owner, op.wants)
+  else
+    local key = P .. 'd'
+    call('ZREMRANGEBYSCORE', key, '-inf', digits(now))
+    call('ZADD', key, digits(now + op.ttl), op.owner)
+    if call('PTTL', key) < op.ttl then
+      call('PEXPIRE', key, op.ttl)
+    end
+  end
+  settle(names_of(op.wants))
+  return 4
+end
+
+local function release(op)
+  local held = false
+  for _, want in ipairs(op.wants) do
+    local holder, at = holds(want[1], op.owner, op.token)
+    if holder then
+      held = true
+      remove(want[1], at)
+    end
+  end
+  settle(names_of(op.wants))
+  return held and 1 or 3
+end
+
+local function renew(op)
+  for _, want in ipairs(op.wants) do
+    if not holds(want[1], op.owner, op.token) then
+      -- Of several names some may be left, if others were taken away behind our back.
+      release(op)
+      return 3
+    end
+  end
+  for _, want in ipairs(op.wants) do
+    extend(want[1], (holder_of(want[1], op.owner)))
+  end
+  return 2
+end
+
+local function break_lock(op)
+  local name = op.wants[1][1]
+  for _, holder in ipairs(line(name).holders) do
+    if holder.token == op.token then
+      local rest = holder.rest ~= '' and cjson.decode(holder.rest) or {}
+      local names = rest.names or { name }
+      for _, each in ipairs(names) do
+        local there, at = holder_of(each, holder.owner)
+        if there then
+          remove(each, at)
+        end
+      end
+      redis.pcall('PUBLISH', CHANNELS .. holder.client, 'X ' .. holder.owner)
+      settle(names)
+      return 1
+    end
+  end
+  settle({ name })
+  return 3
+end
+
+local function read_cell(op)
+  local name = op.wants[1][1]
+  local found = line(name)
+  if found.hash and found.cell then
+    local token, from = string.match(found.cell, '^(%d+) ()')
+    for _, holder in ipairs(found.holders) do
+      if holder.token == token then
+        return { 'V', tonumber(token), sub(found.cell, from) }
+      end
+    end
+  elseif found.cell and found.cell ~= '' then
+    return { 'V', tonumber(found.holders[1].token), sub(found.cell, 2) }
+  end
+  local value = call('GET', P .. 'v:' .. name)
+  if not value then
+    return { 'V' }
+  end
+  local token, from = string.match(value, '^(%d+) ()')
+  return { 'V', tonumber(token), sub(value, from) }
+end
+
+local function write_cell(op, bytes)
+  local name = op.wants[1][1]
+  local holder = holds(name, op.owner, op.token)
+  if not holder then
+    return 3
+  end
+  local found, kept = line(name), P .. 'v:' .. name
+  if op.keep == 'held' then
+    if found.hash then
+      found.cell = op.token .. ' ' .. bytes
+      call('HSET', found.key, '=', found.cell)
+    else
+      found.cell = 'C' .. bytes
+      call('SET', found.key, found.head .. found.cell, 'KEEPTTL')
+    end
+    call('DEL', kept)
+    return 6
+  end
+  if op.keep == 'always' then
+    call('SET', kept, op.token .. ' ' .. bytes)
+  else
+    call('SET', kept, op.token .. ' ' .. bytes, 'PX', op.keep)
+  end
+  if found.hash then
+    call('HDEL', found.key, '=')
+  elseif found.cell ~= '' then
+    call('SET', found.key, found.head, 'KEEPTTL')
+  end
+  found.cell = not found.hash and '' or nil
+  return 6
+end
+
+local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = release, B = break_lock,
+  V = read_cell, W = write_cell }
+
+for _, i in ipairs(slow) do
+  local o = BASE + (i - 1) * WORDS
+  local kind = ARGV[o + 1]
+  local op, rule
+  if kind == 'G' then
+    op = cjson.decode(ARGV[o + 5])
+    op.owner, op.ttl = ARGV[o + 3], tonumber(ARGV[o + 4])
+  else
+    op = { op = kind, owner = ARGV[o + 3], ttl = tonumber(ARGV[o + 4]), tail = ARGV[o + 5], rule = 'all',
+      wants = { { ARGV[o + 2], 'x' } } }
+    if kind == 'R' or kind == 'N' then
+      op.owner, op.token = string.match(op.owner, '^(%x+) (%d+) $')
+    end
+  end
+  local fine, answer = pcall(rules[op.op], op, ARGV[o + 4])
+  if fine then
+    out[i] = answer
+  else
+    -- What was remembered of these locks may be half of a change.
+    loaded = {}
+    out[i] = { 'E', type(answer) == 'table' and answer.err or tostring(answer) }
+  end
+end
+return out

@@ -1,0 +1,79 @@
+//! What all connections of one client share.
+
+use std::sync::OnceLock;
+
+use fencepost_core::StorageId;
+use fencepost_core::backend::Wakeup;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::config::{Config, Servers};
+use crate::layout::Layout;
+use crate::tls::Encryption;
+
+/// What all connections of one client share.
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    pub(crate) encryption: Option<Encryption>,
+    pub(crate) layout: Layout,
+    /// The URL without secrets.
+    pub(crate) location: String,
+    /// The client as the storage knows it: its channel, and where pushes to its tickets go.
+    pub(crate) client: String,
+    /// Known once connected.
+    pub(crate) storage_id: OnceLock<StorageId>,
+    /// The id of this storage if it has none yet.
+    pub(crate) new_id: StorageId,
+    /// Whether to make nothing.
+    pub(crate) only_existing: bool,
+    pushes: UnboundedSender<Wakeup>,
+}
+
+impl Setup {
+    /// The format in which locks are kept.
+    pub(crate) const FORMAT: &str = "1";
+
+    pub(crate) fn new(
+        config: Config,
+        encryption: Option<Encryption>,
+        only_existing: bool,
+        pushes: UnboundedSender<Wakeup>,
+    ) -> Self {
+        let is_cluster = matches!(config.servers, Servers::Cluster(_));
+        Self {
+            encryption,
+            layout: Layout::new(&config.namespace, is_cluster),
+            location: config.location(),
+            client: format!("{:016x}", rand::random::<u64>()),
+            storage_id: OnceLock::new(),
+            new_id: StorageId::random(),
+            only_existing,
+            pushes,
+            config,
+        }
+    }
+
+    pub(crate) fn is_cluster(&self) -> bool {
+        matches!(self.config.servers, Servers::Cluster(_))
+    }
+
+    /// The channel of this client.
+    pub(crate) fn channel(&self) -> String {
+        self.layout.channels() + &self.client
+    }
+
+    /// What the namespace says about itself. A storage that has forgotten everything is told its old id again.
+    pub(crate) fn about(&self) -> String {
+        format!("{} {}", Self::FORMAT, self.storage_id.get().unwrap_or(&self.new_id))
+    }
+
+    /// Passes on what the storage pushed.
+    pub(crate) fn push(&self, wakeup: Wakeup) {
+        // If nobody listens any more, the client is going away.
+        let _ = self.pushes.send(wakeup);
+    }
+
+    /// Pushes may have been lost.
+    pub(crate) fn recheck(&self) {
+        self.push(Wakeup::Recheck);
+    }
+}

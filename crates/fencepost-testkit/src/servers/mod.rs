@@ -1,0 +1,28 @@
+//! Real servers for tests: on 127.0.0.1, on free ports, each in a temporary folder of its own, and gone with the process
+//! that started them, however that ends.
+
+mod certificates;
+mod keeper;
+mod movable_clock;
+mod ports;
+pub mod redis;
+
+pub use certificates::Certificates;
+pub use ports::free_port;
+
+/// Fails unless the program is on the `PATH`.
+#[track_caller]
+fn require(program: &str) {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    assert!(found, "{program} is not installed: `cargo xtask test` installs it");
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    #[should_panic(expected = "no-such-server is not installed: `cargo xtask test` installs it")]
+    fn a_missing_program_is_a_failure_that_says_how_to_install_it() {
+        super::require("no-such-server");
+    }
+}

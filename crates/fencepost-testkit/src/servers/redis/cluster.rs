@@ -1,0 +1,199 @@
+//! A cluster of three primaries, and slots that move between them while a test looks on.
+
+use std::process::Command;
+
+use super::{RedisServer, Setup};
+use crate::wait;
+
+/// How many keys move at a time.
+const BATCH: &str = "100";
+
+/// Whether the primaries of a cluster have replicas.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Replicas {
+    /// None has.
+    None,
+    /// Each has one.
+    OneEach,
+}
+
+/// Three primaries that share the slots, maybe with a replica each.
+#[derive(Debug)]
+pub struct Cluster {
+    nodes: Vec<RedisServer>,
+}
+
+impl Cluster {
+    /// Starts the nodes, and waits until each of them finds the cluster complete.
+    ///
+    /// # Panics
+    /// If something does not start.
+    pub fn start(replicas: Replicas) -> Self {
+        Self::start_with(&Setup::plain(), replicas)
+    }
+
+    /// Like [`Cluster::start`], with nodes that are set up like this.
+    ///
+    /// # Panics
+    /// If something does not start.
+    pub fn start_with(setup: &Setup, replicas: Replicas) -> Self {
+        let setup = setup.clone().with_config("cluster-enabled yes").with_config("cluster-node-timeout 2000");
+        let (count, each) = if replicas == Replicas::None { (3, "0") } else { (6, "1") };
+        let nodes: Vec<RedisServer> = (0..count).map(|_| RedisServer::start(&setup)).collect();
+        let mut create = Command::new("redis-cli");
+        create
+            .args(["--cluster", "create"])
+            .args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
+        create.args(["--cluster-replicas", each, "--cluster-yes"]);
+        if let Some(password) = setup.password() {
+            create.env("REDISCLI_AUTH", password);
+        }
+        let created = create.output().expect("redis-cli can be started");
+        let said = String::from_utf8_lossy(&created.stdout);
+        assert!(created.status.success(), "the cluster cannot be made: {said}");
+        let cluster = Self { nodes };
+        wait::block_until("the cluster is complete", || cluster.is_complete());
+        cluster
+    }
+
+    /// Whether every node that runs knows all nodes and serves.
+    fn is_complete(&self) -> bool {
+        let knows_all = format!("cluster_known_nodes:{}", self.nodes.len());
+        let replicas = self.nodes.len() - 3;
+        self.nodes.iter().all(|node| {
+            let info = node.cli(&["CLUSTER", "INFO"]);
+            let nodes = node.cli(&["CLUSTER", "NODES"]);
+            info.contains("cluster_state:ok")
+                && info.contains(&knows_all)
+                && nodes.lines().filter(|line| line.contains("slave")).count() == replicas
+                && self.nodes.iter().all(|other| nodes.contains(&other.id()))
+        })
+    }
+
+    /// The ports of all nodes, the primaries first.
+    pub fn ports(&self) -> Vec<u16> {
+        self.nodes.iter().map(RedisServer::port).collect()
+    }
+
+    /// A node: 0 to 2 are the primaries at first.
+    ///
+    /// # Panics
+    /// If there is no such.
+    pub fn node(&self, index: usize) -> &RedisServer {
+        &self.nodes[index]
+    }
+
+    /// Sends a command to a node; see [`RedisServer::cli`].
+    ///
+    /// # Panics
+    /// If the answer is an error.
+    #[track_caller]
+    pub fn cli(&self, index: usize, command: &[&str]) -> String {
+        self.node(index).cli(command)
+    }
+
+    /// The slot of a key.
+    ///
+    /// # Panics
+    /// If the first node does not say it.
+    pub fn slot_of(&self, key: &str) -> u16 {
+        self.cli(0, &["CLUSTER", "KEYSLOT", key]).parse().expect("a slot is a number")
+    }
+
+    /// The node that serves the slot, in its own opinion.
+    ///
+    /// # Panics
+    /// If no node does.
+    pub fn owner_of(&self, slot: u16) -> usize {
+        let serves =
+            |node: &&RedisServer| node.own_slots().any(|(first, last)| (first..=last).contains(&slot));
+        let owner = self.nodes.iter().filter(|node| node.try_cli(&["PING"]).is_ok()).find(serves);
+        let port = owner.expect("some node serves the slot").port();
+        self.nodes.iter().position(|node| node.port() == port).expect("it is one of ours")
+    }
+
+    /// Begins to move a slot from one node to another. Until [`SlotMigration::finish`] the old owner answers `ASK` for keys
+    /// that it has not, and `TRYAGAIN` for several of which it has some.
+    ///
+    /// # Panics
+    /// If a node refuses.
+    pub fn migrate_slot(&self, slot: u16, from: usize, to: usize) -> SlotMigration<'_> {
+        let migration =
+            SlotMigration { cluster: self, slot: slot.to_string(), from: self.node(from), to: self.node(to) };
+        migration.to.cli(&["CLUSTER", "SETSLOT", &migration.slot, "IMPORTING", &migration.from.id()]);
+        migration.from.cli(&["CLUSTER", "SETSLOT", &migration.slot, "MIGRATING", &migration.to.id()]);
+        migration
+    }
+}
+
+impl RedisServer {
+    fn id(&self) -> String {
+        self.cli(&["CLUSTER", "MYID"])
+    }
+
+    /// The ranges of slots in the node's own line of its view of the cluster; what is on the move stands in brackets.
+    fn own_slots(&self) -> impl Iterator<Item = (u16, u16)> + use<> {
+        let nodes = self.cli(&["CLUSTER", "NODES"]);
+        let mine = nodes.lines().find(|line| line.contains("myself,master")).unwrap_or_default();
+        let ranges: Vec<String> = mine.split(' ').skip(8).map(str::to_owned).collect();
+        ranges.into_iter().filter_map(|range| {
+            let (first, last) = range.split_once('-').unwrap_or((&range, &range));
+            Some((first.parse().ok()?, last.parse().ok()?))
+        })
+    }
+}
+
+/// A slot on its way from one node to another.
+#[derive(Debug)]
+pub struct SlotMigration<'a> {
+    cluster: &'a Cluster,
+    slot: String,
+    from: &'a RedisServer,
+    to: &'a RedisServer,
+}
+
+impl SlotMigration<'_> {
+    /// Moves these keys, and no others.
+    ///
+    /// # Panics
+    /// If a node refuses.
+    pub fn move_keys(&self, keys: &[&str]) {
+        let port = self.to.port().to_string();
+        let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
+        let password = self.to.setup.password().map_or(vec![], |password| vec!["AUTH", password]);
+        self.from.cli(&[&command, password.as_slice(), &["KEYS"], keys].concat());
+    }
+
+    /// Moves one batch of whatever is in the slot; how many that were.
+    ///
+    /// # Panics
+    /// If a node refuses.
+    pub fn move_some(&self) -> usize {
+        let keys = self.from.cli(&["CLUSTER", "GETKEYSINSLOT", &self.slot, BATCH]);
+        let keys: Vec<&str> = keys.lines().filter(|key| !key.is_empty()).collect();
+        if !keys.is_empty() {
+            self.move_keys(&keys);
+        }
+        keys.len()
+    }
+
+    /// Moves what is left and makes the new owner known to every node that serves slots.
+    ///
+    /// # Panics
+    /// If a node refuses.
+    pub fn finish(self) {
+        while self.move_some() > 0 {}
+        let id = self.to.id();
+        let others = self
+            .cluster
+            .nodes
+            .iter()
+            .filter(|node| ![self.to.port(), self.from.port()].contains(&node.port()));
+        // The new owner first: if the old one forgot the slot before, nobody would serve it for a moment.
+        for node in [self.to, self.from].into_iter().chain(others) {
+            if node.cli(&["ROLE"]).starts_with("master") {
+                node.cli(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);
+            }
+        }
+    }
+}

@@ -1,0 +1,198 @@
+//! One connection of a wire: two pumps, and the ways in which they end.
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use fencepost_core::clock::{Clock, Moment};
+use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use tokio::net::TcpStream;
+use tokio::net::tcp::{ReadHalf, WriteHalf};
+use tokio::sync::{mpsc, watch};
+
+use super::Direction;
+use super::weather::{Road, Weather};
+
+const CHUNK: usize = 16 * 1024;
+/// How many chunks are on their way at most.
+const ON_THE_WAY: usize = 64;
+/// How often in a second some bytes arrive that drip.
+const DRIPS: u32 = 20;
+
+/// How a connection ends.
+enum End {
+    Closed,
+    Reset,
+}
+
+/// Carries everything between the client and the server, until one of them or the weather ends it.
+pub(super) async fn carry(mut client: TcpStream, server: SocketAddr, weather: watch::Sender<Weather>) {
+    let _counted = Counted::new(&weather);
+    let mut seen = weather.subscribe();
+    let resets = seen.borrow().resets;
+    let mut to_server = None;
+    let end = tokio::select! {
+        biased;
+        end = broken(seen.clone(), resets) => end,
+        end = async {
+            // What is not let through does not even knock at the server.
+            let _ = seen.wait_for(|weather| weather.lets_through(Direction::ToServer)).await;
+            match TcpStream::connect(server).await {
+                Ok(connected) => both_ways(&mut client, to_server.insert(connected), &weather).await,
+                Err(_) => End::Reset,
+            }
+        } => end,
+    };
+    if matches!(end, End::Reset) {
+        for stream in [Some(client), to_server].into_iter().flatten() {
+            // A connection that the other end has closed already cannot be reset any more.
+            let _ = stream.set_zero_linger();
+        }
+    }
+}
+
+/// Waits until the weather ends the connection.
+async fn broken(mut seen: watch::Receiver<Weather>, resets: usize) -> End {
+    let ended = seen.wait_for(|weather| weather.road == Road::Cut || weather.resets != resets).await;
+    match ended {
+        Ok(weather) if weather.resets != resets => End::Reset,
+        _ => End::Closed,
+    }
+}
+
+async fn both_ways(client: &mut TcpStream, server: &mut TcpStream, weather: &watch::Sender<Weather>) -> End {
+    // Small packets are not held back by us.
+    let _ = (client.set_nodelay(true), server.set_nodelay(true));
+    let (from_client, to_client) = client.split();
+    let (from_server, to_server) = server.split();
+    let (lose, losing) = watch::channel(false);
+    let requests = Pump { direction: Direction::ToServer, weather, lose: Some(lose), losing: losing.clone() };
+    let answers = Pump { direction: Direction::ToClient, weather, lose: None, losing: losing.clone() };
+    let done = tokio::try_join!(requests.run(from_client, to_server), answers.run(from_server, to_client));
+    match done {
+        Ok(_) => End::Closed,
+        Err(_) => End::Reset,
+    }
+}
+
+/// One direction of a connection.
+struct Pump<'a> {
+    direction: Direction,
+    weather: &'a watch::Sender<Weather>,
+    /// Says that the answers of this connection are lost from now on.
+    lose: Option<watch::Sender<bool>>,
+    losing: watch::Receiver<bool>,
+}
+
+type Chunk = (Moment, Vec<u8>);
+
+impl Pump<'_> {
+    async fn run(&self, from: ReadHalf<'_>, to: WriteHalf<'_>) -> io::Result<()> {
+        let (chunks, arriving) = mpsc::channel(ON_THE_WAY);
+        tokio::try_join!(self.take_in(from, chunks), self.put_out(arriving, to)).map(|_| ())
+    }
+
+    async fn take_in(&self, mut from: ReadHalf<'_>, chunks: mpsc::Sender<Chunk>) -> io::Result<()> {
+        let clock = Clock::system();
+        loop {
+            self.is_let_through().await;
+            let mut bytes = vec![0; CHUNK];
+            let read = from.read(&mut bytes).await;
+            if read.is_err() {
+                self.is_let_through().await;
+            }
+            bytes.truncate(read?);
+            if bytes.is_empty() || chunks.send((clock.now(), bytes)).await.is_err() {
+                return Ok(());
+            }
+        }
+    }
+
+    async fn put_out(&self, mut arriving: mpsc::Receiver<Chunk>, mut to: WriteHalf<'_>) -> io::Result<()> {
+        let mut before = Vec::new();
+        while let Some((sent, bytes)) = arriving.recv().await {
+            self.is_due(sent).await;
+            self.is_let_through().await;
+            if self.is_lost() {
+                continue;
+            }
+            let loses_answer = self.loses_answer(&before, &bytes);
+            self.write(&mut to, &bytes).await?;
+            if loses_answer {
+                // Now the server reads all of the request, and then the end.
+                return to.shutdown().await;
+            }
+            before = bytes;
+        }
+        if self.is_lost() {
+            self.weather.send_modify(|weather| weather.answers_lost += 1);
+            return Err(io::ErrorKind::ConnectionReset.into());
+        }
+        self.is_let_through().await;
+        to.shutdown().await
+    }
+
+    async fn write(&self, to: &mut WriteHalf<'_>, mut bytes: &[u8]) -> io::Result<()> {
+        while !bytes.is_empty() {
+            let drip = self.weather.borrow().bytes_per_second;
+            let Some(per_second) = drip else { return to.write_all(bytes).await };
+            let now = bytes.len().min((per_second / DRIPS).max(1) as usize);
+            let wait = Duration::from_secs(1) * u32::try_from(now).unwrap_or(u32::MAX) / per_second;
+            self.passes(wait, |weather| weather.bytes_per_second.is_none()).await;
+            self.is_let_through().await;
+            to.write_all(&bytes[..now]).await?;
+            bytes = &bytes[now..];
+        }
+        Ok(())
+    }
+
+    /// Waits until what was sent then may arrive.
+    async fn is_due(&self, sent: Moment) {
+        let delay = self.weather.borrow().delay;
+        let gone = Clock::system().now().since(sent);
+        self.passes(delay.saturating_sub(gone), |weather| weather.delay.is_zero()).await;
+    }
+
+    /// Waits for so long, or until the weather is better.
+    async fn passes(&self, time: Duration, is_better: impl FnMut(&Weather) -> bool) {
+        if !time.is_zero() {
+            let mut seen = self.weather.subscribe();
+            let _ = tokio::time::timeout(time, seen.wait_for(is_better)).await;
+        }
+    }
+
+    async fn is_let_through(&self) {
+        let mut seen = self.weather.subscribe();
+        let _ = seen.wait_for(|weather| weather.lets_through(self.direction)).await;
+    }
+
+    fn is_lost(&self) -> bool {
+        self.direction == Direction::ToClient && *self.losing.borrow()
+    }
+
+    /// Whether the answer to this is to be lost; from then on all answers of the connection are.
+    fn loses_answer(&self, before: &[u8], sent: &[u8]) -> bool {
+        let Some(lose) = &self.lose else { return false };
+        let taken = self.weather.send_if_modified(|weather| weather.take_loss(before, sent));
+        if taken {
+            lose.send_replace(true);
+        }
+        taken
+    }
+}
+
+/// Counts a connection for as long as it is there.
+struct Counted<'a>(&'a watch::Sender<Weather>);
+
+impl<'a> Counted<'a> {
+    fn new(weather: &'a watch::Sender<Weather>) -> Self {
+        weather.send_modify(|weather| weather.connections += 1);
+        Self(weather)
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.0.send_modify(|weather| weather.connections -= 1);
+    }
+}

@@ -1,0 +1,158 @@
+//! A wire between clients and a server on this machine that can be cut, slowed down and made to lie: a TCP proxy.
+//!
+//! Where [`Proxy`](crate::proxy::Proxy) stands before a backend and knows operations, this stands before a server and
+//! knows bytes: it shows what drivers make of a broken network.
+
+mod carry;
+mod weather;
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::mpsc;
+use std::thread::JoinHandle;
+use std::time::Duration;
+
+use tokio::net::TcpListener;
+use tokio::sync::watch;
+
+use carry::carry;
+use weather::{Road, Weather};
+
+/// A way along the wire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// What clients send.
+    ToServer,
+    /// What the server sends.
+    ToClient,
+}
+
+/// The wire, with a thread of its own: it carries on while a test blocks its runtime. Dropping it closes everything.
+///
+/// What is said to it holds at once, for present connections and new ones, and until [`Wire::heal`].
+#[derive(Debug)]
+pub struct Wire {
+    port: u16,
+    weather: watch::Sender<Weather>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Wire {
+    /// A wire to the server on this port of 127.0.0.1, on a port of its own.
+    ///
+    /// # Panics
+    /// If there is no port or no thread for it.
+    pub fn to(server: u16) -> Self {
+        let weather = watch::Sender::new(Weather::default());
+        let (tell_port, port) = mpsc::channel();
+        let seen = weather.clone();
+        let run = move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+            runtime.expect("a runtime can be made").block_on(serve(server, seen, tell_port));
+        };
+        let thread =
+            std::thread::Builder::new().name("wire".into()).spawn(run).expect("a thread can be started");
+        Self { port: port.recv().expect("the wire says its port"), weather, thread: Some(thread) }
+    }
+
+    /// The port on 127.0.0.1 for clients.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// How many clients are connected.
+    pub fn connections(&self) -> usize {
+        self.weather.borrow().connections
+    }
+
+    /// Whatever is sent arrives so much later, in both directions.
+    pub fn delay(&self, delay: Duration) {
+        self.change(|weather| weather.delay = delay);
+    }
+
+    /// Only so many bytes arrive in a second, in each direction of each connection.
+    ///
+    /// # Panics
+    /// If nothing would ever arrive: that is [`Wire::half_open`].
+    pub fn drip(&self, bytes_per_second: u32) {
+        assert!(bytes_per_second > 0, "that is `half_open`");
+        self.change(|weather| weather.bytes_per_second = Some(bytes_per_second));
+    }
+
+    /// Closes all connections, and every new one at once.
+    pub fn cut(&self) {
+        self.change(|weather| weather.road = Road::Cut);
+    }
+
+    /// Nothing arrives any more, neither bytes nor the end of a connection; new connections are taken, and nothing arrives
+    /// from them. What was sent meanwhile arrives when the wire is healed.
+    pub fn half_open(&self) {
+        self.change(|weather| weather.road = Road::Blocked);
+    }
+
+    /// Things arrive only in this direction; in the other one they wait, as in [`Wire::half_open`].
+    pub fn one_way(&self, direction: Direction) {
+        self.change(|weather| weather.road = Road::OneWay(direction));
+    }
+
+    /// Resets all present connections, so that both ends get an error; new ones are fine.
+    pub fn reset(&self) {
+        self.change(|weather| weather.resets += 1);
+    }
+
+    /// The next request in which these bytes stand takes effect, but its answer gets lost: the server hears the end of the
+    /// connection after it, and when it has closed its side too, the client's is reset. Said several times, it happens as
+    /// often; no bytes at all stand for any request.
+    pub fn lose_answer_to(&self, bytes: &[u8]) {
+        self.change(|weather| weather.to_lose.push(bytes.to_vec()));
+    }
+
+    /// How many answers were lost, as asked for by [`Wire::lose_answer_to`].
+    pub fn answers_lost(&self) -> usize {
+        self.weather.borrow().answers_lost
+    }
+
+    /// Everything arrives again, undelayed. Answers that were to be lost and were not are no longer.
+    pub fn heal(&self) {
+        self.change(|weather| {
+            weather.road = Road::Open;
+            weather.delay = Duration::ZERO;
+            weather.bytes_per_second = None;
+            weather.to_lose.clear();
+        });
+    }
+
+    fn change(&self, change: impl FnOnce(&mut Weather)) {
+        self.weather.send_modify(change);
+    }
+}
+
+impl Drop for Wire {
+    fn drop(&mut self) {
+        self.change(|weather| weather.is_over = true);
+        if let Some(thread) = self.thread.take() {
+            // If the thread has panicked, it has said so already.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Takes connections until it is over.
+async fn serve(server: u16, weather: watch::Sender<Weather>, tell_port: mpsc::Sender<u16>) {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("some port is free");
+    let port = listener.local_addr().expect("it has an address").port();
+    tell_port.send(port).expect("whoever makes the wire waits for its port");
+    let server = SocketAddr::from((Ipv4Addr::LOCALHOST, server));
+    let mut seen = weather.subscribe();
+    let take = async {
+        loop {
+            // A client that is gone before it was taken is none.
+            if let Ok((client, _)) = listener.accept().await {
+                tokio::spawn(carry(client, server, weather.clone()));
+            }
+        }
+    };
+    tokio::select! {
+        () = take => {}
+        _ = seen.wait_for(|weather| weather.is_over) => {}
+    }
+}

@@ -1,0 +1,105 @@
+//! The servers that tests start: they do what they are told, and they are gone afterwards.
+
+use std::io::{BufRead, BufReader};
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use fencepost_testkit::servers::redis::{RedisServer, Setup, shared};
+use fencepost_testkit::wait;
+use rustix::process::{Pid, Signal, kill_process_group};
+
+/// Says how the process is to end that `no_server_outlives_its_process` starts.
+const VICTIM: &str = "FENCEPOST_TESTKIT_VICTIM";
+
+#[test]
+fn a_plain_server_answers() {
+    let server = shared();
+    assert_eq!(server.cli(&["PING"]), "PONG");
+    assert_eq!(server.url(), format!("redis://127.0.0.1:{}", server.port()));
+    assert!(server.cli(&["INFO", "server"]).contains(&format!("process_id:{}", server.pid())));
+    assert!(server.try_cli(&["NONSENSE"]).unwrap_err().contains("unknown command"));
+}
+
+#[test]
+fn a_killed_server_comes_back_empty_on_the_same_port() {
+    let server = RedisServer::start(&Setup::plain());
+    let (port, pid) = (server.port(), server.pid());
+    server.cli(&["SET", "here", "1"]);
+    server.kill();
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    assert!(server.try_cli(&["PING"]).is_err());
+    server.restart();
+    assert_eq!((server.port(), server.cli(&["DBSIZE"])), (port, "0".to_owned()));
+}
+
+#[test]
+fn a_server_that_persists_comes_back_with_everything() {
+    let setup = Setup::plain().with_config("appendonly yes").with_config("appendfsync always");
+    let server = RedisServer::start(&setup);
+    server.cli(&["SET", "here", "1"]);
+    server.restart();
+    assert_eq!(server.cli(&["GET", "here"]), "1");
+}
+
+#[test]
+fn a_paused_server_goes_on_where_it_was() {
+    let server = RedisServer::start(&Setup::plain());
+    server.cli(&["SET", "here", "1"]);
+    server.pause();
+    wait::block_until("the process stands still", || state(server.pid()) == Some('T'));
+    server.resume();
+    assert_eq!(server.cli(&["GET", "here"]), "1");
+}
+
+#[test]
+fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
+    let impossible = Setup::plain().with_config("maxmemory-policy wishful");
+    let said = std::panic::catch_unwind(|| RedisServer::start(&impossible)).unwrap_err();
+    let said = said.downcast_ref::<String>().unwrap();
+    assert!(said.starts_with("redis-server cannot be started: ") && said.contains("wishful"), "{said}");
+}
+
+/// What the process does that `no_server_outlives_its_process` starts: it is this test, too.
+fn be_the_victim(end: &str) {
+    let (paused, running) = (RedisServer::start(&Setup::plain()), shared());
+    paused.pause();
+    println!("\nvictim {} {}", paused.pid(), running.pid());
+    if end == "exit" {
+        std::process::exit(0);
+    }
+    wait::block_until("the killer comes", || false);
+}
+
+#[test]
+fn no_server_outlives_its_process() {
+    if let Ok(end) = std::env::var(VICTIM) {
+        return be_the_victim(&end);
+    }
+    for end in ["exit", "KILL", "INT"] {
+        let folder = tempfile::tempdir().unwrap();
+        let mut victim = Command::new(std::env::current_exe().unwrap());
+        victim.args(["--exact", "servers::no_server_outlives_its_process", "--nocapture"]).process_group(0);
+        victim.env(VICTIM, end).env("TMPDIR", folder.path()).stdout(Stdio::piped());
+        let mut victim = victim.spawn().unwrap();
+        let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
+        let said = lines.find(|line| line.starts_with("victim ")).expect("it says who its servers are");
+        let pids: Vec<u32> = said.split(' ').skip(1).map(|pid| pid.parse().unwrap()).collect();
+        assert_eq!(pids.len(), 2);
+        match end {
+            "KILL" => victim.kill().unwrap(),
+            // As Ctrl-C does: to all of the process group.
+            "INT" => kill_process_group(Pid::from_child(&victim), Signal::INT).unwrap(),
+            _ => {}
+        }
+        victim.wait().unwrap();
+        wait::block_until("no server is left", || pids.iter().all(|pid| state(*pid).is_none()));
+        wait::block_until("no folder is left", || folder.path().read_dir().unwrap().next().is_none());
+    }
+}
+
+/// The letter by which Linux tells what a process does; a zombie counts as no process.
+fn state(pid: u32) -> Option<char> {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
+    stat.rsplit(") ").next()?.chars().next().filter(|state| *state != 'Z')
+}

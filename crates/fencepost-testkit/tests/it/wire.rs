@@ -1,0 +1,239 @@
+//! Every fault of the wire, before a server that answers with what it was sent.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use fencepost_core::clock::Clock;
+use fencepost_testkit::servers::{free_port, redis};
+use fencepost_testkit::wait::{self, PATIENCE};
+use fencepost_testkit::wire::{Direction, Wire};
+
+/// Short, for reads that must find nothing: a slow machine makes them pass, never fail.
+const A_MOMENT: Duration = Duration::from_millis(100);
+
+struct Echo {
+    port: u16,
+    received: Arc<AtomicUsize>,
+}
+
+impl Echo {
+    fn start() -> Self {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let received = Arc::new(AtomicUsize::new(0));
+        let counted = received.clone();
+        std::thread::spawn(move || {
+            for stream in listener.incoming() {
+                let (stream, counted) = (stream.unwrap(), counted.clone());
+                std::thread::spawn(move || echo(stream, &counted));
+            }
+        });
+        Self { port, received }
+    }
+
+    fn has_received(&self, bytes: usize) {
+        wait::block_until("the server receives", || self.received.load(Ordering::SeqCst) == bytes);
+    }
+}
+
+fn echo(mut stream: TcpStream, counted: &AtomicUsize) {
+    let mut bytes = [0; 1024];
+    while let Ok(length @ 1..) = stream.read(&mut bytes) {
+        counted.fetch_add(length, Ordering::SeqCst);
+        if stream.write_all(&bytes[..length]).is_err() {
+            return;
+        }
+    }
+}
+
+fn client(wire: &Wire) -> TcpStream {
+    let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, wire.port())).unwrap();
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream
+}
+
+fn send(stream: &mut TcpStream, text: &str) {
+    stream.write_all(text.as_bytes()).unwrap();
+}
+
+#[track_caller]
+fn hears(stream: &mut TcpStream, text: &str) {
+    let mut bytes = vec![0; text.len()];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(String::from_utf8(bytes).unwrap(), text);
+}
+
+#[track_caller]
+fn hears_nothing(stream: &mut TcpStream) {
+    stream.set_read_timeout(Some(A_MOMENT)).unwrap();
+    let kind = stream.read(&mut [0; 8]).unwrap_err().kind();
+    assert!(matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{kind:?}");
+    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+}
+
+fn set_up() -> (Echo, Wire, TcpStream) {
+    let echo = Echo::start();
+    let wire = Wire::to(echo.port);
+    let mut stream = client(&wire);
+    send(&mut stream, "first");
+    hears(&mut stream, "first");
+    (echo, wire, stream)
+}
+
+#[test]
+fn a_good_wire_carries_everything_and_the_end() {
+    let (_echo, wire, mut stream) = set_up();
+    let long = "long ".repeat(100_000);
+    std::thread::scope(|scope| {
+        let mut writer = stream.try_clone().unwrap();
+        scope.spawn(move || writer.write_all("long ".repeat(100_000).as_bytes()).unwrap());
+        hears(&mut stream, &long);
+    });
+    assert_eq!(wire.connections(), 1);
+    stream.shutdown(std::net::Shutdown::Write).unwrap();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+    wait::block_until("the connection is over", || wire.connections() == 0);
+}
+
+#[test]
+fn what_is_delayed_arrives_later_and_a_healed_wire_does_not_wait() {
+    let (_echo, wire, mut stream) = set_up();
+    let (clock, delay) = (Clock::system(), Duration::from_millis(50));
+    wire.delay(delay);
+    let sent = clock.now();
+    send(&mut stream, "late");
+    hears(&mut stream, "late");
+    assert!(clock.now().since(sent) >= 2 * delay);
+    wire.delay(10 * PATIENCE);
+    send(&mut stream, "never");
+    hears_nothing(&mut stream);
+    wire.heal();
+    hears(&mut stream, "never");
+}
+
+#[test]
+fn what_drips_arrives_slowly_and_whole() {
+    let (_echo, wire, mut stream) = set_up();
+    let clock = Clock::system();
+    wire.drip(1000);
+    let sent = clock.now();
+    send(&mut stream, &"x".repeat(200));
+    hears(&mut stream, &"x".repeat(200));
+    assert!(clock.now().since(sent) >= Duration::from_millis(190));
+    wire.drip(1);
+    send(&mut stream, &"y".repeat(10_000));
+    hears_nothing(&mut stream);
+    wire.heal();
+    hears(&mut stream, &"y".repeat(10_000));
+}
+
+#[test]
+fn a_cut_wire_closes_old_connections_and_new_ones() {
+    let (_echo, wire, mut stream) = set_up();
+    wire.cut();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+    assert!(matches!(client(&wire).read(&mut [0; 8]), Ok(0) | Err(_)));
+    wait::block_until("no connection is left", || wire.connections() == 0);
+    wire.heal();
+    let mut stream = client(&wire);
+    send(&mut stream, "again");
+    hears(&mut stream, "again");
+}
+
+#[test]
+fn a_half_open_wire_is_silent_until_it_is_healed() {
+    let (echo, wire, mut stream) = set_up();
+    wire.half_open();
+    let mut new = client(&wire);
+    send(&mut stream, "old");
+    send(&mut new, "new");
+    hears_nothing(&mut stream);
+    hears_nothing(&mut new);
+    echo.has_received("first".len());
+    wire.heal();
+    hears(&mut stream, "old");
+    hears(&mut new, "new");
+}
+
+#[test]
+fn a_half_open_wire_hides_the_end_of_a_connection() {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let wire = Wire::to(listener.local_addr().unwrap().port());
+    let mut stream = client(&wire);
+    let (server, _) = listener.accept().unwrap();
+    wire.half_open();
+    drop(server);
+    hears_nothing(&mut stream);
+    wire.heal();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
+}
+
+#[test]
+fn one_way_lets_only_requests_or_only_answers_through() {
+    let (echo, wire, mut stream) = set_up();
+    wire.one_way(Direction::ToServer);
+    send(&mut stream, "request");
+    echo.has_received("firstrequest".len());
+    hears_nothing(&mut stream);
+    wire.one_way(Direction::ToClient);
+    hears(&mut stream, "request");
+    send(&mut stream, "stuck");
+    hears_nothing(&mut stream);
+    echo.has_received("firstrequest".len());
+    wire.heal();
+    hears(&mut stream, "stuck");
+}
+
+#[test]
+fn a_reset_is_an_error_for_present_connections_only() {
+    let (_echo, wire, mut stream) = set_up();
+    wire.reset();
+    assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    let mut stream = client(&wire);
+    send(&mut stream, "again");
+    hears(&mut stream, "again");
+}
+
+#[test]
+fn a_lost_answer_is_one_to_a_request_that_arrived() {
+    let (echo, wire, mut stream) = set_up();
+    wire.lose_answer_to(b"SET");
+    send(&mut stream, "GET");
+    hears(&mut stream, "GET");
+    send(&mut stream, "S");
+    hears(&mut stream, "S");
+    send(&mut stream, "ET x");
+    assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+    assert_eq!(wire.answers_lost(), 1);
+    echo.has_received("firstGETSET x".len());
+    let mut stream = client(&wire);
+    send(&mut stream, "SET");
+    hears(&mut stream, "SET");
+}
+
+#[test]
+fn redis_has_done_what_it_could_not_answer() {
+    let server = redis::shared();
+    let wire = Wire::to(server.port());
+    for _ in 0..3 {
+        wire.lose_answer_to(b"INCR");
+    }
+    for done in ["1", "2", "3"] {
+        let mut stream = client(&wire);
+        send(&mut stream, "PING\r\n");
+        hears(&mut stream, "+PONG\r\n");
+        send(&mut stream, "INCR redis_has_done_what_it_could_not_answer\r\n");
+        assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
+        assert_eq!(server.cli(&["GET", "redis_has_done_what_it_could_not_answer"]), done);
+    }
+    assert_eq!(wire.answers_lost(), 3);
+}
+
+#[test]
+fn a_wire_to_nowhere_resets_its_clients() {
+    let wire = Wire::to(free_port());
+    assert!(matches!(client(&wire).read(&mut [0; 8]), Ok(0) | Err(_)));
+}
