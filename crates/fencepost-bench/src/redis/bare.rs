@@ -3,9 +3,9 @@
 use std::process::{Command, ExitCode};
 use std::time::Duration;
 
+use fencepost_testkit::servers::redis::RedisServer;
 use redis::aio::MultiplexedConnection;
 
-use super::server::Server;
 use super::subject::{Subject, locked_version};
 use crate::locking::Locking;
 use crate::workers;
@@ -50,16 +50,17 @@ pub(crate) fn serve(words: &[String]) -> ExitCode {
     })
 }
 
-/// Commands per second by redis-benchmark, with so many connections, for about so long.
-pub(crate) fn benchmark(server: &Server, tasks: usize, length: Duration) -> Result<u32, String> {
+/// Commands per second by redis-benchmark for about so long, with so many under way at once on one connection: what a client
+/// that shares its connection could reach at best.
+pub(crate) fn benchmark(server: &RedisServer, tasks: usize, length: Duration) -> Result<u32, String> {
     let short = commands_per_second(server, tasks, 20_000)?;
     commands_per_second(server, tasks, u64::from(short) * length.as_secs().max(1))
 }
 
-fn commands_per_second(server: &Server, tasks: usize, commands: u64) -> Result<u32, String> {
+fn commands_per_second(server: &RedisServer, tasks: usize, commands: u64) -> Result<u32, String> {
     let (port, tasks, commands) = (server.port().to_string(), tasks.to_string(), commands.to_string());
     let done = Command::new(BENCHMARK)
-        .args(["-h", "127.0.0.1", "-p", &port, "-c", &tasks, "-n", &commands, "--csv"])
+        .args(["-h", "127.0.0.1", "-p", &port, "-c", "1", "-P", &tasks, "-n", &commands, "--csv"])
         .args(["SET", "floor", "x"])
         .output()
         .map_err(|why| format!("it cannot be started: {why}"))?;

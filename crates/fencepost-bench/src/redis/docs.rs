@@ -86,7 +86,10 @@ pub(crate) fn page(
     for (name, version) in versions {
         page.line(&format!("* {name}: {version}"));
     }
-    page.line(&format!("* {}: `SET` without a pipeline; a pair is two of its commands", bare::BENCHMARK));
+    page.line(&format!(
+        "* {}: `SET`, as many under way on one connection as there are tasks; a pair is two of them",
+        bare::BENCHMARK
+    ));
     for note in notes {
         page.line(&format!("* {note}"));
     }

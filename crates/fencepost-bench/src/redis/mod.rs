@@ -9,7 +9,6 @@ mod held;
 mod node;
 mod python;
 mod rslock;
-mod server;
 mod subject;
 mod turns;
 mod us;
@@ -18,11 +17,11 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use fencepost_testkit::servers::redis::{RedisServer, Setup};
 use redis::Connection;
 
 use crate::Plan;
 use crate::report::Report;
-use server::Server;
 use subject::Subject;
 
 /// The benches of this module.
@@ -30,7 +29,7 @@ pub(crate) const BENCHES: [&str; 4] = ["uncontended", "contended", "held", "line
 
 /// What a bench works with.
 pub(crate) struct Setting {
-    server: Server,
+    server: RedisServer,
     /// Looks at the server, beside those that are measured.
     look: Connection,
     /// Who is measured. Whoever fails is left out from then on.
@@ -44,8 +43,10 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) -> Result<(), String> {
     let subjects = subjects(plan, report);
     let versions: Vec<(&str, String)> =
         subjects.iter().map(|subject| (subject.name, subject.version.clone())).collect();
-    let server = Server::start()?;
-    let look = server.look()?;
+    subject::require("redis-server")?;
+    let server = RedisServer::start(&Setup::plain());
+    let look = redis::Client::open(server.url()).and_then(|client| client.get_connection());
+    let look = look.map_err(|why| format!("redis-server does not answer: {why}"))?;
     let mut setting = Setting { server, look, subjects, rounds: plan.rounds, length: plan.length };
     let benches: [fn(&mut Setting, &mut Report); 4] =
         [compare::uncontended, compare::contended, held::measure, compare::line];
