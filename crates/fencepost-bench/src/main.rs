@@ -87,7 +87,7 @@ impl Plan {
         let is_count = |word: &String| word.parse::<u32>().is_ok_and(|count| count > 0);
         match argument {
             "uncontended" | "contended" | "held" | "command" | "line" => {
-                self.benches.push(argument.to_owned())
+                self.benches.push(argument.to_owned());
             }
             "redis" => self.redis = true,
             "--write-docs" => self.write_docs = true,

@@ -37,6 +37,8 @@ const STEP: f64 = 26.0;
 /// Above the bars of a panel: its title; below: the scale and its unit.
 const ABOVE: f64 = 52.0;
 const BELOW: f64 = 52.0;
+/// Below all panels: what the colours mean.
+const LEGEND: f64 = 34.0;
 
 const STYLE: &str = "\
   .page { fill: #ffffff } .text { fill: #1f2328 } .quiet { fill: #59636e } .grid { stroke: #d1d9e0 }\n\
@@ -50,7 +52,7 @@ const STYLE: &str = "\
 
 /// Draws the panels.
 pub(crate) fn svg(label: &str, panels: &[Panel]) -> String {
-    let height = panels.iter().map(Panel::height).sum::<f64>() + 12.0;
+    let height = panels.iter().map(Panel::height).sum::<f64>() + LEGEND;
     let mut drawing = Drawing(String::new());
     drawing.line(format_args!(
         "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {WIDTH} {height}\" width=\"{WIDTH}\" \
@@ -64,6 +66,7 @@ pub(crate) fn svg(label: &str, panels: &[Panel]) -> String {
         drawing.panel(panel, top);
         top += panel.height();
     }
+    drawing.legend(top);
     drawing.line(format_args!("</svg>"));
     drawing.0
 }
@@ -91,6 +94,22 @@ impl Drawing {
         self.line(format_args!(
             "<text class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{text}</text>"
         ));
+    }
+
+    fn legend(&mut self, top: f64) {
+        let mut x = LEFT;
+        for (kind, meaning) in [
+            (Kind::Ours, "Fencepost: fenced, fair"),
+            (Kind::Peer, "other locks"),
+            (Kind::Floor, "no lock: a floor"),
+        ] {
+            let (class, y) = (kind.classes().0, top + 4.0);
+            self.line(format_args!(
+                "<rect class=\"{class}\" x=\"{x:.1}\" y=\"{y:.1}\" width=\"12\" height=\"12\" rx=\"2\"/>"
+            ));
+            self.text((x + 18.0, y + 10.0), "quiet", "start", meaning);
+            x += 180.0;
+        }
     }
 
     fn panel(&mut self, panel: &Panel, top: f64) {
@@ -169,7 +188,7 @@ fn trimmed(number: &str) -> String {
 fn thousands(digits: &str) -> String {
     let mut text = String::new();
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             text.push(',');
         }
         text.push(digit);
@@ -199,7 +218,7 @@ mod tests {
 
     #[test]
     fn a_scale_has_round_numbers_and_reaches_the_largest_value() {
-        assert_eq!(ticks(1.0), [0.0, 0.2, 0.4, 0.6000000000000001, 0.8, 1.0]);
+        assert_eq!(ticks(5.0), [0.0, 1.0, 2.0, 3.0, 4.0, 5.0]);
         assert_eq!(ticks(117_000.0), [0.0, 25_000.0, 50_000.0, 75_000.0, 100_000.0, 125_000.0]);
         for largest in [0.003, 0.97, 7.0, 64.0, 2_600.0, 999_999.0] {
             let ticks = ticks(largest);
@@ -212,7 +231,7 @@ mod tests {
     #[test]
     fn every_bar_stays_on_the_page_and_texts_are_escaped() {
         let drawn = svg("all", &[panel(&[3.0, 1.0]), panel(&[0.0])]);
-        assert_eq!(drawn.matches("class=\"ours\"").count(), 3);
+        assert_eq!(drawn.matches("class=\"ours\"").count(), 3 + 1);
         assert!(drawn.contains("a &lt;b&gt;") && drawn.contains("t &amp; u") && !drawn.contains("<b>"));
         let widths = drawn.split("class=\"ours\"").skip(1).map(|rest| {
             rest.split("width=\"")

@@ -5,7 +5,7 @@ use crate::statistics::{median, ratio, spread};
 
 /// What one round says about a subject.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Value {
+pub(crate) struct Reading {
     pub(crate) metric: &'static str,
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
@@ -35,8 +35,8 @@ impl Rounds {
     }
 
     /// One more round of this subject, from so many samples.
-    pub(crate) fn add(&mut self, subject: &str, tasks: usize, samples: usize, values: &[Value]) {
-        for Value { metric, value, unit } in values {
+    pub(crate) fn add(&mut self, subject: &str, tasks: usize, samples: usize, values: &[Reading]) {
+        for Reading { metric, value, unit } in values {
             let same = |row: &&mut Row| row.is(subject, tasks, metric);
             if let Some(row) = self.rows.iter_mut().find(same) {
                 row.values.push(*value);
@@ -86,8 +86,8 @@ impl Row {
 mod tests {
     use super::*;
 
-    fn rate(value: f64) -> [Value; 1] {
-        [Value { metric: "pairs per second", value, unit: "/s" }]
+    fn rate(value: f64) -> [Reading; 1] {
+        [Reading { metric: "pairs per second", value, unit: "/s" }]
     }
 
     fn told(tell: impl FnOnce(&Rounds, &mut Report)) -> Vec<(String, usize, String)> {

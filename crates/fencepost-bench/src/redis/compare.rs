@@ -4,7 +4,7 @@ use super::subject::Subject;
 use super::{Setting, bare, commandstats, turns, us};
 use crate::contended::WAITERS;
 use crate::report::Report;
-use crate::rounds::{Rounds, Value};
+use crate::rounds::{Reading, Rounds};
 use crate::statistics::{number, percentile};
 use crate::uncontended::pairs;
 use crate::workers::{Crew, Found, Order, run};
@@ -30,7 +30,7 @@ pub(crate) fn uncontended(setting: &mut Setting, report: &mut Report) {
             }
             match bare::benchmark(&setting.server, tasks, setting.length) {
                 Ok(rate) => {
-                    let value = Value { metric: PAIRS, value: f64::from(rate) / 2.0, unit: "/s" };
+                    let value = Reading { metric: PAIRS, value: f64::from(rate) / 2.0, unit: "/s" };
                     let samples = usize::try_from(rate).unwrap_or(usize::MAX);
                     rounds.add(bare::BENCHMARK, tasks, samples, &[value]);
                 }
@@ -43,13 +43,13 @@ pub(crate) fn uncontended(setting: &mut Setting, report: &mut Report) {
     rounds.tell_ratios(report, us::NAME, P50);
 }
 
-fn pair_values(found: &[Found]) -> [Value; 3] {
+fn pair_values(found: &[Found]) -> [Reading; 3] {
     let rate = found.iter().map(|found| pairs(found) / found.wall).sum();
     let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
     [
-        Value { metric: PAIRS, value: rate, unit: "/s" },
-        Value { metric: P50, value: percentile(&mut waits, 0.5) * 1e6, unit: "µs" },
-        Value { metric: P99, value: percentile(&mut waits, 0.99) * 1e6, unit: "µs" },
+        Reading { metric: PAIRS, value: rate, unit: "/s" },
+        Reading { metric: P50, value: percentile(&mut waits, 0.5) * 1e6, unit: "µs" },
+        Reading { metric: P99, value: percentile(&mut waits, 0.99) * 1e6, unit: "µs" },
     ]
 }
 
@@ -108,7 +108,7 @@ pub(crate) fn line(setting: &mut Setting, report: &mut Report) {
             let Some((turns, counted)) = values else { continue };
             let value = |metric, count: u64, unit| {
                 let count = usize::try_from(count).unwrap_or(usize::MAX);
-                Value { metric, value: number(count) / number(turns), unit }
+                Reading { metric, value: number(count) / number(turns), unit }
             };
             let values = [
                 value("commands sent per turn", counted.sent, "commands"),

@@ -13,7 +13,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use super::{Setting, commandstats, us};
 use crate::held::{LOCKS, resident};
 use crate::report::Report;
-use crate::rounds::{Rounds, Value};
+use crate::rounds::{Reading, Rounds};
 use crate::statistics::number;
 use crate::workers::{self, Found, Worker};
 
@@ -65,11 +65,11 @@ impl Held {
         Ok(Self { worker, taking, client_bytes, server_bytes })
     }
 
-    fn costs(&self) -> [Value; 3] {
+    fn costs(&self) -> [Reading; 3] {
         [
-            Value { metric: "taking them all", value: self.taking * 1e3, unit: "ms" },
-            Value { metric: "memory per lock, client", value: self.client_bytes, unit: "bytes" },
-            Value { metric: "memory per lock, server", value: self.server_bytes, unit: "bytes" },
+            Reading { metric: "taking them all", value: self.taking * 1e3, unit: "ms" },
+            Reading { metric: "memory per lock, client", value: self.client_bytes, unit: "bytes" },
+            Reading { metric: "memory per lock, server", value: self.server_bytes, unit: "bytes" },
         ]
     }
 
@@ -121,13 +121,17 @@ struct Wave {
 }
 
 impl Wave {
-    fn values(&self) -> [Value; 4] {
+    fn values(&self) -> [Reading; 4] {
         let calls = number(usize::try_from(self.calls).unwrap_or(usize::MAX));
         [
-            Value { metric: "renewal of all", value: self.wall * 1e3, unit: "ms" },
-            Value { metric: "renewal of all, on the server", value: f64::from(self.total) / 1e3, unit: "ms" },
-            Value { metric: "renewal of all, calls", value: calls, unit: "calls" },
-            Value { metric: "longest single call", value: f64::from(self.longest) / 1e3, unit: "ms" },
+            Reading { metric: "renewal of all", value: self.wall * 1e3, unit: "ms" },
+            Reading {
+                metric: "renewal of all, on the server",
+                value: f64::from(self.total) / 1e3,
+                unit: "ms",
+            },
+            Reading { metric: "renewal of all, calls", value: calls, unit: "calls" },
+            Reading { metric: "longest single call", value: f64::from(self.longest) / 1e3, unit: "ms" },
         ]
     }
 }

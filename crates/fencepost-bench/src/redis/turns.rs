@@ -2,18 +2,18 @@
 
 use std::time::Duration;
 
-use crate::rounds::Value;
+use crate::rounds::Reading;
 use crate::statistics::{jain, number, percentile};
 use crate::workers::Found;
 
 /// The figures of one contended run of this length.
-pub(crate) fn values(found: &[Found], length: Duration) -> Vec<Value> {
+pub(crate) fn values(found: &[Found], length: Duration) -> Vec<Reading> {
     let Turns { utilisation, mut gaps } = turns(found, length);
     let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
     let shares: Vec<f64> =
         found.iter().flat_map(|found| found.turns.iter().map(|turns| number(*turns))).collect();
     let dead = gaps.iter().sum::<f64>() / number(gaps.len()).max(1.0);
-    let value = |metric, value, unit| Value { metric, value, unit };
+    let value = |metric, value, unit| Reading { metric, value, unit };
     vec![
         value("utilisation", utilisation, "held ÷ wall"),
         value("dead time per hand-over", dead * 1e6, "µs"),
