@@ -64,10 +64,7 @@ impl RedisBackend {
         let names = encode::names(op);
         let prefix = |name: &LockName| self.setup.layout.prefix(name.as_str());
         let first = prefix(names[0]);
-        match names.iter().all(|name| prefix(name) == first) {
-            true => Ok(first),
-            false => Err(scattered(&names)),
-        }
+        if names.iter().all(|name| prefix(name) == first) { Ok(first) } else { Err(scattered(&names)) }
     }
 
     /// Sends what has the same prefix together, and everything at once.

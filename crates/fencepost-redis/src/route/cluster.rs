@@ -131,7 +131,7 @@ impl Cluster {
             let link = link.unwrap_or_else(|| Link::new(self.setup.clone(), Target::This(address.clone())));
             match self.ask(&link, &address).await {
                 Ok(ranges) => {
-                    self.adopt(ranges, &address, link);
+                    self.adopt(ranges, &address, &link);
                     return self.connect_all().await;
                 }
                 Err(error) => last = Some(error),
@@ -159,7 +159,7 @@ impl Cluster {
     }
 
     /// Keeps the links that are still good, and makes those that are missing.
-    fn adopt(&self, ranges: Vec<(u16, u16, Address)>, asked: &Address, link: Arc<Link>) {
+    fn adopt(&self, ranges: Vec<(u16, u16, Address)>, asked: &Address, link: &Arc<Link>) {
         let mut map = self.map();
         let was_empty = map.links.is_empty();
         let mut links = HashMap::new();
