@@ -218,6 +218,7 @@ macro_rules! behavior_suite {
                     break_is_refused_when_the_token_moved_on,
                     a_deaf_broken_holder_finds_out_by_its_renewal,
                     one_of_several_readers_is_broken,
+                    an_examination_finds_no_problem_and_changes_nothing,
                 }
                 failure {
                     a_short_absence_goes_unnoticed,
