@@ -1,6 +1,6 @@
 //! One client's connections to Redis: sends flights, hears pushes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -34,8 +34,6 @@ pub(crate) const LOOKING: Duration = PATIENCE.1;
 pub(crate) struct RedisBackend {
     setup: Arc<Setup>,
     route: Route,
-    /// The largest token seen: a server that has lost its memory is told.
-    largest: AtomicU64,
     /// Until the engine listens.
     pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
 }
@@ -55,7 +53,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<RedisBackend> {
     };
     route.open().await?;
     let pushes = Mutex::new(Some(pushes));
-    Ok(RedisBackend { setup, route, largest: AtomicU64::new(0), pushes })
+    Ok(RedisBackend { setup, route, pushes })
 }
 
 impl RedisBackend {
@@ -140,11 +138,11 @@ impl RedisBackend {
     }
 
     fn arguments(&self, command: &mut Cmd, prefix: &str, ops: &[&Op]) {
-        let Setup { client, layout, config, .. } = &*self.setup;
+        let Setup { client, layout, config, largest, .. } = &*self.setup;
         let retention = if self.setup.is_cluster() { config.token_retention.as_millis() } else { 0 };
         let is_soft = u8::from(config.replicas > 0);
         command.arg(prefix).arg(client).arg(layout.channels());
-        command.arg(self.largest.load(Ordering::Relaxed)).arg(retention.to_string()).arg(is_soft);
+        command.arg(largest.load(Ordering::Relaxed)).arg(retention.to_string()).arg(is_soft);
         for op in ops {
             encode::words(command, op, client);
         }
@@ -152,11 +150,11 @@ impl RedisBackend {
 
     fn remember(&self, replies: &[Result<Reply>]) {
         let token = |reply: &Result<Reply>| match reply {
-            Ok(Reply::Granted(award)) => Some(award.token.get()),
+            Ok(Reply::Granted(award) | Reply::HadBeenGranted(award)) => Some(award.token),
             _ => None,
         };
         if let Some(largest) = replies.iter().filter_map(token).max() {
-            self.largest.fetch_max(largest, Ordering::Relaxed);
+            self.setup.has_seen(largest);
         }
     }
 }

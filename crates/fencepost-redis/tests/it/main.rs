@@ -1,6 +1,10 @@
 //! Redis on the test bench, and what only a server can get wrong.
 
+mod actors;
 mod bench;
+mod connection;
+mod errors;
+mod setups;
 
 use bench::RedisBench;
 
