@@ -176,6 +176,10 @@ fn keys(part: &Part, ops: &[&Op]) -> Vec<String> {
     }
     let of_locks = names.flat_map(|name| [format!("{prefix}l:{name}"), format!("{prefix}q:{name}")]);
     let mut keys: Vec<String> = of_locks.collect();
+    // Or else a cell that has not moved yet would be taken for none.
+    let is_cell = |op: &&&Op| matches!(op, Op::ReadCell(_) | Op::WriteCell { .. });
+    let with_cells = ops.iter().filter(is_cell).flat_map(|op| encode::names(op));
+    keys.extend(with_cells.map(|name| format!("{prefix}v:{name}")));
     keys.push(format!("{prefix}c"));
     keys.sort();
     keys.dedup();

@@ -95,12 +95,19 @@ pub(crate) async fn log_in(
         login = login.set_password(&password.0);
     }
     let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
-    let (connection, driver) = connected.map_err(|error| not_let_in(&setup.location, &error))?;
+    let (connection, driver) = connected.map_err(|error| not_let_in(setup, &error))?;
     Ok((connection, tokio::spawn(driver).abort_handle()))
 }
 
-fn not_let_in(location: &str, error: &RedisError) -> Error {
+fn not_let_in(setup: &Setup, error: &RedisError) -> Error {
+    let location = &setup.location;
+    let knows_no_hello = |detail: &str| detail.starts_with("unknown command") && detail.contains("HELLO");
     match error.kind() {
+        _ if error.detail().is_some_and(knows_no_hello) => crate::error::refused(location, "NOPROTO", ""),
+        // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk.
+        redis::ErrorKind::Io if setup.encryption.is_some() => {
+            crate::tls::not_agreed(error.to_string())
+        }
         redis::ErrorKind::AuthenticationFailed => crate::error::refused(location, "WRONGPASS", ""),
         redis::ErrorKind::RESP3NotSupported => crate::error::refused(location, "NOPROTO", ""),
         // A server that wants TLS, or is no Redis, hangs up or answers nonsense.
@@ -113,7 +120,7 @@ fn not_let_in(location: &str, error: &RedisError) -> Error {
 /// Each way to run Redis has its own URLs; the server says which it is run in.
 async fn check_mode(setup: &Setup, connection: &mut MultiplexedConnection) -> Result<()> {
     let said = redis::cmd("HELLO").query_async::<HashMap<String, Value>>(connection).await;
-    let said = said.map_err(|error| not_let_in(&setup.location, &error))?;
+    let said = said.map_err(|error| not_let_in(setup, &error))?;
     let (message, hint) = match (decode::text(said.get("mode")), setup.is_cluster()) {
         (Some("cluster"), false) => ("is a node of a cluster", "redis+cluster:// is for clusters"),
         (Some("standalone"), true) => ("is not part of a cluster", "redis:// is for a single server"),

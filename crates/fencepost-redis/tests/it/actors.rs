@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use fencepost_core::clock::Moment;
 use fencepost_core::{Client, Guard, Lock, Result};
 use fencepost_testkit::wait;
 use tokio::task::JoinHandle;
@@ -53,9 +54,13 @@ pub(crate) async fn until_idle(observer: &Client, name: &str) {
     .await;
 }
 
-/// Waits until the lock was renewed.
+/// Waits until the lock was renewed once more.
 pub(crate) async fn renewed(guard: &Guard) {
-    let known = guard.valid_until();
+    renewed_since(guard, guard.valid_until()).await;
+}
+
+/// Waits until the lock is valid for longer than this.
+pub(crate) async fn renewed_since(guard: &Guard, known: Moment) {
     let renewal = wait::within_patience("it is renewed", guard.renewed(known)).await;
     renewal.expect("it is still held");
 }

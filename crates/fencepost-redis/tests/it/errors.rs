@@ -90,7 +90,7 @@ async fn the_password_is_wrong() {
 async fn a_missing_right_is_named() {
     let server = RedisServer::start(&Setup::plain().with_user("app", SECRET, "+@all ~* &*"));
     let url = server.url_as("app");
-    for right in ["script|load", "subscribe", "get", "set"] {
+    for right in ["script|load", "get", "set", "subscribe"] {
         server.cli(&["ACL", "SETUSER", "app", &format!("-{right}")]);
         refused(&url, ErrorKind::Denied, right).await;
         server.cli(&["ACL", "SETUSER", "app", &format!("+{right}")]);
@@ -105,7 +105,8 @@ async fn a_missing_right_is_named() {
         server.cli(&["ACL", "SETUSER", "app", &format!("-{right}")]);
         let error = client.lock("a").try_acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        assert!(error.to_string().contains(right), "{error}");
+        // What a script lacks, the server does not name.
+        assert!(error.hint().unwrap().contains("fencepost rights"), "{error}");
         server.cli(&["ACL", "SETUSER", "app", &format!("+{right}")]);
     }
     assert!(client.lock("a").try_acquire().await.unwrap().is_some());
@@ -124,10 +125,6 @@ async fn tls_needs_the_right_certificates() {
     let misled = known.replace(&ca, &other_ca);
     refused(&url(&misled), ErrorKind::Denied, "who signed its certificate").await;
     refused(&url(&format!("tls_ca={ca}")), ErrorKind::Denied, "tls_cert").await;
-    // The name in the certificate is asked for, not where the server is.
-    let ip = format!("rediss://127.0.0.2:{}?{known}", server.tls_port());
-    refused(&ip, ErrorKind::Denied, "certificate").await;
-    fencepost_redis::connect(&format!("{ip}&tls_server_name=localhost")).await.unwrap();
     fine(format!("{known}&tls_server_name=localhost")).await.unwrap();
     refused(&url(&format!("{known}&tls_server_name=other")), ErrorKind::Denied, "certificate").await;
     // Whoever does not look does not see.
@@ -149,7 +146,7 @@ async fn without_a_client_certificate_where_none_is_asked_for() {
 #[tokio::test]
 async fn tls_on_a_plain_port_and_the_other_way_round() {
     let plain = shared().port();
-    refused(&format!("rediss://u:{SECRET}@localhost:{plain}"), ErrorKind::Denied, "is it a TLS port").await;
+    refused(&format!("rediss://u:{SECRET}@localhost:{plain}"), ErrorKind::Unreachable, "is it a TLS port").await;
     refused(&at(encrypted().tls_port()), ErrorKind::Unreachable, "rediss://").await;
 }
 

@@ -2,8 +2,11 @@
 
 mod actors;
 mod bench;
+mod cluster;
 mod connection;
 mod errors;
+mod sentinel;
+mod server;
 mod setups;
 
 use bench::RedisBench;
