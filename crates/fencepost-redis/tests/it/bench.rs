@@ -65,11 +65,6 @@ impl RedisBench {
         self.wire.as_ref().expect("it was made with a wire")
     }
 
-    /// The bare driver.
-    pub(crate) async fn driver(&self) -> MultiplexedConnection {
-        drive(&self.nodes[0]).await
-    }
-
     /// All keys of the namespace.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let mut keys = Vec::new();
@@ -103,6 +98,7 @@ impl RedisBench {
     }
 }
 
+/// The bare driver.
 async fn drive(url: &str) -> MultiplexedConnection {
     let client = redis::Client::open(url).expect("the URL is fine");
     client.get_multiplexed_async_connection().await.expect("the server is there")
