@@ -80,11 +80,13 @@ impl RedisBackend {
                     continue;
                 }
             };
-            // A renewal is alone, so that it names no key but its lock's: while a slot moves, that is always somewhere.
-            let is_alone = matches!(op, Op::Renew(_));
-            match parts.iter_mut().find(|part| part.prefix == prefix && !part.is_alone && !is_alone) {
+            let company = Company::of(op);
+            let fits = |part: &&mut Part| {
+                part.prefix == prefix && part.company == company && company != Company::Nobody
+            };
+            match parts.iter_mut().find(fits) {
                 Some(part) => part.ops.push(at),
-                None => parts.push(Part { prefix, ops: vec![at], is_alone }),
+                None => parts.push(Part { prefix, ops: vec![at], company }),
             }
         }
         let answers = join_all(parts.iter().map(|part| self.send(part, ops))).await;
@@ -164,22 +166,47 @@ struct Part {
     prefix: String,
     /// Which of the flight's operations.
     ops: Vec<usize>,
-    is_alone: bool,
+    company: Company,
 }
 
-/// The keys that a cluster must know to be in one place. Those of tickets are in the same slot.
+/// With whom an operation travels in a cluster. While a slot moves, a node answers only if it has all keys of a call or
+/// none: whoever keeps something that is there should not travel with those who make something new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Company {
+    /// A renewal names no key but its lock's: that is always somewhere.
+    Nobody,
+    /// Those who keep their places.
+    Waiters,
+    Others,
+}
+
+impl Company {
+    fn of(op: &Op) -> Self {
+        match op {
+            Op::Renew(_) => Self::Nobody,
+            Op::Check(_) => Self::Waiters,
+            _ => Self::Others,
+        }
+    }
+}
+
+/// The keys that a cluster must know to be in one place: all without which something would be taken for gone that has
+/// only not moved yet.
 fn keys(part: &Part, ops: &[&Op]) -> Vec<String> {
     let names = ops.iter().flat_map(|op| encode::names(op));
     let Part { prefix, .. } = part;
-    if part.is_alone {
+    if part.company == Company::Nobody {
         return names.map(|name| format!("{prefix}l:{name}")).collect();
     }
     let of_locks = names.flat_map(|name| [format!("{prefix}l:{name}"), format!("{prefix}q:{name}")]);
     let mut keys: Vec<String> = of_locks.collect();
-    // Or else a cell that has not moved yet would be taken for none.
-    let is_cell = |op: &&&Op| matches!(op, Op::ReadCell(_) | Op::WriteCell { .. });
-    let with_cells = ops.iter().filter(is_cell).flat_map(|op| encode::names(op));
-    keys.extend(with_cells.map(|name| format!("{prefix}v:{name}")));
+    keys.extend(ops.iter().filter_map(|op| match op {
+        Op::ReadCell(name) | Op::WriteCell { name, .. } => Some(format!("{prefix}v:{name}")),
+        Op::Check(attempt) | Op::Leave(attempt) => {
+            Some(format!("{prefix}t:{}", encode::hex(attempt.owner)))
+        }
+        _ => None,
+    }));
     keys.push(format!("{prefix}c"));
     keys.sort();
     keys.dedup();
@@ -213,7 +240,7 @@ impl Backend for RedisBackend {
             return self.send_all(&ops).await;
         }
         let prefix = self.setup.layout.prefix("");
-        self.send(&Part { prefix, ops: (0..ops.len()).collect(), is_alone: false }, &ops).await
+        self.send(&Part { prefix, ops: (0..ops.len()).collect(), company: Company::Others }, &ops).await
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {

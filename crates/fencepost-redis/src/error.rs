@@ -57,7 +57,7 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
             format!("{location} is out of memory"),
             "raise maxmemory; locks need little, and must not be evicted: keep maxmemory-policy at noeviction",
         ),
-        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "READONLY" => {
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "ASK" | "MOVED" | "READONLY" => {
             (ErrorKind::Unreachable, format!("{location} cannot serve now: {code} {detail}"), "")
         }
         "MISCONF" => (
