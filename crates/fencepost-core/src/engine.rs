@@ -444,7 +444,10 @@ impl Engine {
                 let actions = self.waiting.handed_over(owner, award, now);
                 self.act(actions, now);
             }
-            Wakeup::Turn { owner } => self.keeper.no_later_than(owner, now),
+            Wakeup::Turn { owner } => {
+                self.waiting.called(owner);
+                self.keeper.no_later_than(owner, now);
+            }
             Wakeup::Gone { owner, why } => {
                 if self.keeper.holds(owner) {
                     self.lose(owner, why);

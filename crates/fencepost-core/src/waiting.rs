@@ -109,6 +109,8 @@ struct Entry<C> {
     sends: u32,
     /// A send may have had its effect without our knowing.
     unknown: bool,
+    /// Its turn may have come while it was not known yet to stand in line.
+    called: bool,
     /// When to send again, in the phases that do.
     again: Moment,
     /// When an undo is no longer needed: whatever it would undo has ended by itself.
@@ -171,6 +173,7 @@ impl<C> Waiting<C> {
                 phase: Phase::Asking { sent: now },
                 sends: 1,
                 unknown: false,
+                called: false,
                 again: Moment::NEVER,
                 give_up: Moment::NEVER,
             },
@@ -251,6 +254,13 @@ impl<C> Waiting<C> {
         }
     }
 
+    /// The storage says that its turn may have come. That may be heard before the answer that it stands in line.
+    pub fn called(&mut self, owner: Owner) {
+        if let Some(id) = self.by_owner.get(&owner) {
+            self.entries.change(*id, |entry| entry.called = matches!(entry.phase, Phase::Asking { .. }));
+        }
+    }
+
     /// A grant is over. If a send of its attempt may still arrive, it would find the lock free: that is undone.
     pub fn over(&mut self, grant: &Grant, now: Moment) -> Option<Action<C>> {
         let doubtful = self.doubtful.remove(&grant.attempt.owner);
@@ -303,8 +313,12 @@ impl<C> Waiting<C> {
         match reply {
             Ok(Reply::Granted(award)) => self.granted(id, award, sent, GrantedBy::Answer, now),
             Ok(Reply::Waiting { turn_in, .. }) => {
+                let turn_in = if entry.called { Duration::ZERO } else { turn_in };
                 let ticket = Action::KeepTicket(entry.attempt.clone(), sent, turn_in);
-                self.change(id, |entry| entry.phase = Phase::Queued { confirmed: sent });
+                self.change(id, |entry| {
+                    entry.phase = Phase::Queued { confirmed: sent };
+                    entry.called = false;
+                });
                 if self.is_awaited(id) { vec![ticket] } else { self.leave_line(id, now) }
             }
             // An earlier send may still arrive, when the lock is free.
@@ -496,6 +510,7 @@ impl<C> Waiting<C> {
             phase: Phase::Leaving,
             sends: 0,
             unknown: true,
+            called: false,
             again: Moment::NEVER,
             give_up,
         };

@@ -92,6 +92,23 @@ fn a_grant_counts_from_its_sending() {
     assert_eq!(waiting.next(), Moment::NEVER);
 }
 
+/// The answer to the acquire is slower than what was pushed after it.
+#[test]
+fn a_turn_that_comes_before_the_place_in_line_is_not_missed() {
+    let (mut waiting, owner) = started(Queue::Join, Moment::NEVER);
+    waiting.called(owner);
+    let actions = waiting.replied(ID, owner, Asked::Ask, at(0), Ok(still_waiting()), at(0));
+    assert_eq!(brief(&actions), "look now");
+    // Once is enough.
+    let (mut waiting, owner) = in_line();
+    waiting.called(owner);
+    let actions = waiting.replied(ID, owner, Asked::Check, at(1), Ok(Reply::NoTicket), at(1));
+    assert_eq!(brief(&actions), "drop ticket, ask");
+    let anew = current_owner(&waiting);
+    let actions = waiting.replied(ID, anew, Asked::Ask, at(1), Ok(still_waiting()), at(1));
+    assert_eq!(brief(&actions), "keep ticket");
+}
+
 /// Scenario 11: stopped between sending and reading for longer than the lease.
 #[test]
 fn a_grant_that_is_read_too_late_is_given_back() {

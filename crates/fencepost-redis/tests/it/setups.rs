@@ -94,6 +94,9 @@ macro_rules! on_every_setup {
             failure {
                 closing_releases_everything,
             }
+            names {
+                a_name_and_one_below_it_are_independent,
+            }
         });
     };
     ($name:ident, $make:expr, hand_over) => {
@@ -165,7 +168,6 @@ macro_rules! on_every_setup {
             }
             names {
                 hostile_names_mean_themselves,
-                a_name_and_one_below_it_are_independent,
                 internal_names_are_ordinary_names,
             }
             contract {
