@@ -79,8 +79,18 @@ async fn come_by(client: &Client) {
 ///
 /// The first argument names the module, the second makes a fresh [`TestBench`](crate::TestBench):
 /// `behavior_suite!(memory, MemoryBench::new);`
+///
+/// A storage that passes all of it may be set up in other ways too. For these a part is enough, which is named:
+/// `behavior_suite!(memory_again, MemoryBench::again, only { exclusion { a_free_lock_is_granted, } });`
 #[macro_export]
 macro_rules! behavior_suite {
+    ($storage:ident, $make:expr, only { $($part:tt)* }) => {
+        mod $storage {
+            #[allow(unused_imports)]
+            use super::*;
+            $crate::behavior_suite! { @tests [$make] $($part)* }
+        }
+    };
     ($storage:ident, $make:expr) => {
         mod $storage {
             #[allow(unused_imports)]

@@ -1,6 +1,16 @@
 //! Redis on the test bench, and what only a server can get wrong.
 
+mod actors;
 mod bench;
+mod cluster;
+mod connection;
+mod crowd;
+mod errors;
+mod processes;
+mod puppet;
+mod sentinel;
+mod server;
+mod setups;
 
 use bench::RedisBench;
 
