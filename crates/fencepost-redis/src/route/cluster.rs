@@ -80,7 +80,7 @@ impl Cluster {
             };
             match (failure.code(), &failure) {
                 (Some("ASK"), Failure::Refused(error)) => {
-                    asked = redirected(error).map(|address| self.link_to(address));
+                    asked = redirected(error).map(|address| self.link_to(&address));
                 }
                 (Some("MOVED"), _) => self.refresh().await?,
                 (Some("TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY"), _) => {
@@ -122,7 +122,7 @@ impl Cluster {
     }
 
     /// A link to a node that may not have slots yet.
-    fn link_to(&self, address: Address) -> Arc<Link> {
+    fn link_to(&self, address: &Address) -> Arc<Link> {
         let new = || Link::known(self.setup.clone(), Target::This(address.clone()));
         self.map().links.entry(address.clone()).or_insert_with(new).clone()
     }
