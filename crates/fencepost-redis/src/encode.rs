@@ -29,7 +29,7 @@ pub(crate) fn lease(op: &Op) -> Option<Duration> {
     }
 }
 
-/// Adds the five words of an operation.
+/// Adds the words of an operation.
 pub(crate) fn words(command: &mut Cmd, op: &Op, client: &str) {
     match op {
         Op::Acquire { attempt, queue } => {
@@ -84,12 +84,10 @@ fn of_grant(command: &mut Cmd, grant: &Grant, kind: &str) {
         let detail = json!({ "token": award.token.to_string(), "wants": wanted(grant.held()) });
         return general(command, attempt, kind, detail);
     };
-    command
-        .arg(kind)
-        .arg(name.as_str())
-        .arg(proof(attempt.owner, award.token))
-        .arg(millis(award.ttl))
-        .arg("-");
+    command.arg(kind).arg(name.as_str()).arg(proof(attempt.owner, award.token));
+    if kind == "N" {
+        command.arg(millis(award.ttl));
+    }
 }
 
 fn general(command: &mut Cmd, attempt: &Attempt, kind: &str, mut detail: Json) {

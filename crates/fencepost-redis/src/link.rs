@@ -95,6 +95,10 @@ impl Failure {
     /// The first word of the server's answer.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
+            // A key that a script looked for is on its way to another node.
+            Self::Refused(error) if error.detail().is_some_and(|detail| detail.contains("non local key")) => {
+                Some("TRYAGAIN")
+            }
             Self::Refused(error) => error.code(),
             Self::Failed(_) => None,
         }

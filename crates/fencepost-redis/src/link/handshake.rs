@@ -1,8 +1,8 @@
 //! What happens before a connection can be used: encryption, log-in, scripts, the channel, and whose namespace it is.
 
 use std::collections::HashMap;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, LazyLock};
 
 use fencepost_core::{Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
@@ -21,7 +21,11 @@ use crate::sentinel;
 use crate::setup::Setup;
 use crate::tls::Stream;
 
-const EXECUTE: &str = include_str!("../scripts/execute.lua");
+/// With the numbers from 000 to 999 where it cuts them out.
+static EXECUTE: LazyLock<String> = LazyLock::new(|| {
+    let numbers = (0..1000).map(|number| format!("{number:03}")).collect::<Vec<_>>().concat();
+    include_str!("../scripts/execute.lua").replace("@NUMBERS@", &numbers)
+});
 const INSPECT: &str = include_str!("../scripts/inspect.lua");
 
 /// The scripts as the server calls them.
@@ -133,7 +137,7 @@ async fn check_mode(setup: &Setup, connection: &mut MultiplexedConnection) -> Re
 /// Loads the scripts; the answers are what the server calls them.
 pub(super) fn loading() -> Pipeline {
     let mut loading = redis::pipe();
-    for script in [EXECUTE, INSPECT] {
+    for script in [EXECUTE.as_str(), INSPECT] {
         loading.cmd("SCRIPT").arg("LOAD").arg(script);
     }
     loading

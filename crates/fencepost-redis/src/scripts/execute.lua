@@ -10,43 +10,38 @@
 --   v:NAME   a cell that outlives its grant: "TOKEN BYTES".
 --   d        owners that have left before they came, until when.
 --   c        the last token or place given out.
+--   w        there as long as anybody may be waiting for anything.
 --
 -- ARGV: P, the client, the channels' prefix, the largest token the client has seen, for how long `c` is kept (0: for
--- ever), whether a waiter must take its lock itself (1), and then five words for each operation:
---   A, T     name, owner, ttl, tail      take an exclusive lock: or join the line, or not
---   R, N     name, proof, ttl, -         release, renew; the proof is "OWNER TOKEN " as the value begins
---   G        name, owner, ttl, JSON      everything else: {op, wants, rule, tail, token, keep}; the bytes of a cell
---                                        stand in the place of the ttl
+-- ever), whether a waiter must take its lock itself (1), and then the words of each operation:
+--   A, T  name, owner, ttl, tail   take an exclusive lock: or join the line, or not
+--   R     name, proof              release; the proof is "OWNER TOKEN " as the value begins
+--   N     name, proof, ttl         renew
+--   G     name, owner, ttl, JSON   everything else: {op, wants, rule, tail, token, keep}; the bytes of a cell stand in the
+--                                  place of the ttl
 --
 -- Most operations are settled in bulk by the first part, with a handful of commands for all of them; what has a line, or
 -- is not plain, goes through the second, one by one. Both look before they write.
-local call, sub = redis.call, string.sub
+local call, sub, format = redis.call, string.sub, string.format
 local P, CLIENT, CHANNELS = ARGV[1], ARGV[2], ARGV[3]
 local HINT, RETENTION, SOFT = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
 -- A cluster forgets; see the retention of tokens.
 local CLUSTER = RETENTION ~= '0'
-local BASE, WORDS = 6, 5
+local LOCK, LINE = P .. 'l:', P .. 'q:'
 -- A client that has seen a token far ahead of this server's time is not believed.
 local DAY = 24 * 3600 * 1000000
-local n = (#ARGV - BASE) / WORDS
-local out, slow = {}, nil
-local now_us, last
+local out, slow, now_us, last = {}, nil, nil, nil
+local NUMBERS = '@NUMBERS@'
 
 -- The first part: plain operations on names that nobody else in this flight is about.
-local lock_keys, line_keys, at, seen = {}, {}, {}, {}
-local f, lines = 0, 0
-for i = 1, n do
-  local o = BASE + (i - 1) * WORDS
+local seen, words, takes, held, held_keys = {}, {}, {}, {}, {}
+local taking, holding = 0, 0
+local o, i, size = 6, 0, #ARGV
+while o < size do
+  i = i + 1
   local kind, name = ARGV[o + 1], ARGV[o + 2]
-  if kind ~= 'G' and not seen[name] then
-    f = f + 1
-    at[f] = i
-    lock_keys[f] = P .. 'l:' .. name
-    if kind ~= 'N' then
-      lines = lines + 1
-      line_keys[lines] = P .. 'q:' .. name
-    end
-  else
+  words[i] = o
+  if seen[name] or kind == 'G' then
     slow = slow or {}
     slow[#slow + 1] = i
     if kind == 'G' then
@@ -54,88 +49,106 @@ for i = 1, n do
         seen[want[1]] = true
       end
     end
+  elseif kind == 'A' or kind == 'T' then
+    taking = taking + 1
+    takes[taking] = i
+  else
+    holding = holding + 1
+    held[holding] = i
+    held_keys[holding] = LOCK .. name
   end
   seen[name] = true
+  o = o + (kind == 'R' and 3 or kind == 'N' and 4 or 5)
 end
 
-if f > 0 then
-  local values = call('MGET', unpack(lock_keys))
-  local queued = lines > 0 and call('EXISTS', unpack(line_keys)) > 0
-  local gone, free = {}, {}
-  for j = 1, f do
-    local i = at[j]
-    local o = BASE + (i - 1) * WORDS
-    local kind, value = ARGV[o + 1], values[j]
+-- Who has a line, if anybody has one anywhere. A renewal in a cluster looks at nothing but its lock.
+local queued, left_early = nil, false
+local is_renewal = taking == 0 and holding == 1 and ARGV[words[held[1]] + 1] == 'N'
+if CLUSTER and not is_renewal or not CLUSTER and call('EXISTS', P .. 'w', P .. 'd') > 0 then
+  left_early = taking > 0 and call('EXISTS', P .. 'd') == 1
+  local names, keys = {}, {}
+  for _, those in ipairs({ takes, held }) do
+    for _, i in ipairs(those) do
+      local o = words[i]
+      if ARGV[o + 1] ~= 'N' then
+        names[#names + 1] = ARGV[o + 2]
+        keys[#keys + 1] = LINE .. ARGV[o + 2]
+      end
+    end
+  end
+  if #keys > 0 and call('EXISTS', unpack(keys)) > 0 then
+    queued = {}
+    for at, name in ipairs(names) do
+      queued[name] = call('EXISTS', keys[at]) == 1
+    end
+  end
+end
+
+if holding > 0 then
+  local values, gone, going = call('MGET', unpack(held_keys)), {}, 0
+  for j = 1, holding do
+    local i = held[j]
+    local o = words[i]
+    local kind, proof, value = ARGV[o + 1], ARGV[o + 3], values[j]
+    local is_ours = value and sub(value, 1, #proof) == proof
     if kind == 'N' then
-      local proof = ARGV[o + 3]
-      if value and sub(value, 1, #proof) == proof then
-        call('PEXPIRE', lock_keys[j], ARGV[o + 4])
-        out[i] = 2
-      else
-        out[i] = 3
+      if is_ours then
+        call('PEXPIRE', held_keys[j], ARGV[o + 4])
       end
-    elseif queued and call('EXISTS', P .. 'q:' .. ARGV[o + 2]) == 1 then
-      slow = slow or {}
-      slow[#slow + 1] = i
-    elseif kind == 'R' then
-      local proof = ARGV[o + 3]
-      if value and sub(value, 1, #proof) == proof then
-        gone[#gone + 1] = lock_keys[j]
-        out[i] = 1
-      else
-        out[i] = 3
-      end
-    elseif value then
+      out[i] = is_ours and 2 or 3
+    elseif queued and queued[ARGV[o + 2]] then
       slow = slow or {}
       slow[#slow + 1] = i
     else
-      free[#free + 1] = j
+      if is_ours then
+        going = going + 1
+        gone[going] = held_keys[j]
+      end
+      out[i] = is_ours and 1 or 3
     end
   end
-  if #gone > 0 then
+  if going > 0 then
     call('DEL', unpack(gone))
   end
-  if #free > 0 and call('EXISTS', P .. 'd') == 1 then
-    slow = slow or {}
-    for _, j in ipairs(free) do
-      slow[#slow + 1] = at[j]
-    end
-    free = {}
+end
+
+if taking > 0 then
+  local time = call('TIME')
+  now_us = time[1] * 1000000 + time[2]
+  last = tonumber(call('GET', P .. 'c') or 0)
+  local token = math.max(last + 1, now_us, math.min(HINT + 1, now_us + DAY))
+  last = token + taking - 1
+  local kept
+  if RETENTION == '0' then
+    kept = redis.pcall('SET', P .. 'c', format('%.0f', last))
+  else
+    kept = redis.pcall('SET', P .. 'c', format('%.0f', last), 'PX', RETENTION)
   end
-  local m = #free
-  if m > 0 then
-    local time = call('TIME')
-    now_us = time[1] * 1000000 + time[2]
-    last = tonumber(call('GET', P .. 'c') or 0)
-    local token = math.max(last + 1, now_us, math.min(HINT + 1, now_us + DAY))
-    last = token + m - 1
-    local kept
-    if RETENTION == '0' then
-      kept = redis.pcall('SET', P .. 'c', string.format('%.0f', last))
+  local since = ' ' .. format('%.0f', now_us / 1000) .. ' 0 '
+  -- Numbers are dear to format: only the thousands are, and the rest is cut out of a list.
+  local thousands, rest = nil, 1000
+  for j = 1, taking do
+    local i = takes[j]
+    local o = words[i]
+    local name, done = ARGV[o + 2], false
+    if rest > 999 then
+      thousands, rest = format('%.0f', math.floor(token / 1000)), token % 1000
+    end
+    if kept.err then
+      done = kept
+    elseif not left_early and not (queued and queued[name]) then
+      local value = ARGV[o + 3] .. ' ' .. thousands .. sub(NUMBERS, rest * 3 + 1, rest * 3 + 3) .. since .. ARGV[o + 5]
+      done = redis.pcall('SET', LOCK .. name, value, 'PX', ARGV[o + 4], 'NX')
+    end
+    if not done then
+      slow = slow or {}
+      slow[#slow + 1] = i
+    elseif done.err then
+      out[i] = { 'E', done.err }
     else
-      kept = redis.pcall('SET', P .. 'c', string.format('%.0f', last), 'PX', RETENTION)
+      out[i] = token
     end
-    local since = ' ' .. string.format('%.0f', now_us / 1000) .. ' 0 '
-    for k = 1, m do
-      local j = free[k]
-      local i = at[j]
-      local o = BASE + (i - 1) * WORDS
-      if kept.err then
-        out[i] = { 'E', kept.err }
-      else
-        local value = ARGV[o + 3] .. ' ' .. string.format('%.0f', token) .. since .. ARGV[o + 5]
-        local done = redis.pcall('SET', lock_keys[j], value, 'PX', ARGV[o + 4], 'NX')
-        if not done then
-          slow = slow or {}
-          slow[#slow + 1] = i
-        elseif done.err then
-          out[i] = { 'E', done.err }
-        else
-          out[i] = token
-        end
-        token = token + 1
-      end
-    end
+    token, rest = token + 1, rest + 1
   end
 end
 if not slow then
@@ -155,7 +168,7 @@ local patience = 256
 local loaded = {}
 
 local function digits(number)
-  return string.format('%.0f', number)
+  return format('%.0f', number)
 end
 
 local function mint()
@@ -429,34 +442,29 @@ local function settle(names, self)
         call('ZREM', key, owner)
       else
         longest = math.max(longest, waiter.left, 1)
-        local chosen = turn_of(waiter, name)
-        if not chosen then
-          if reachable(waiter.client) then
-            break
-          end
+        local present = owner == self or reachable(waiter.client)
+        local chosen = present and turn_of(waiter, name)
+        if not present then
+          -- Passed over, whether or not it is its turn, and it keeps its place. It must not be told anything: other nodes
+          -- and replicas would pass it on to whoever listens there.
           skip = skip + 1
+        elseif not chosen then
+          break
         elseif owner ~= self and SOFT then
-          if redis.pcall('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner) ~= 0 then
-            break
-          end
-          skip = skip + 1
+          redis.pcall('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner)
+          break
         else
           local token = mint()
-          local told = 1
+          grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
+          tear_up(owner, waiter.wants)
           if owner ~= self then
-            told = redis.pcall('PUBLISH', CHANNELS .. waiter.client,
+            -- If this fails, its heartbeat finds out.
+            redis.pcall('PUBLISH', CHANNELS .. waiter.client,
               'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen)
           end
-          -- Nobody listens: passed over, and it keeps its place. An error is not that.
-          if told == 0 and waiter.client ~= CLIENT then
-            skip = skip + 1
-          else
-            grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
-            tear_up(owner, waiter.wants)
-            for _, want in ipairs(waiter.wants) do
-              if want[1] ~= name then
-                names[#names + 1] = want[1]
-              end
+          for _, want in ipairs(waiter.wants) do
+            if want[1] ~= name then
+              names[#names + 1] = want[1]
             end
           end
         end
@@ -530,6 +538,10 @@ local function touch(op)
     if call('PTTL', key) < op.ttl then
       call('PEXPIRE', key, op.ttl)
     end
+  end
+  -- It must outlive every line.
+  if not CLUSTER and call('PTTL', P .. 'w') < op.ttl then
+    call('SET', P .. 'w', '1', 'PX', op.ttl)
   end
   return true
 end
@@ -765,9 +777,9 @@ local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = r
   V = read_cell, W = write_cell }
 
 for _, i in ipairs(slow) do
-  local o = BASE + (i - 1) * WORDS
+  local o = words[i]
   local kind = ARGV[o + 1]
-  local op, rule
+  local op
   if kind == 'G' then
     op = cjson.decode(ARGV[o + 5])
     op.owner, op.ttl = ARGV[o + 3], tonumber(ARGV[o + 4])
