@@ -23,8 +23,6 @@
 local call, sub = redis.call, string.sub
 local P, CLIENT, CHANNELS = ARGV[1], ARGV[2], ARGV[3]
 local HINT, RETENTION, SOFT = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
--- A cluster forgets; see the retention of tokens.
-local CLUSTER = RETENTION ~= '0'
 local BASE, WORDS = 6, 5
 -- A client that has seen a token far ahead of this server's time is not believed.
 local DAY = 24 * 3600 * 1000000
@@ -275,8 +273,11 @@ local function remove(name, at)
   local found = line(name)
   local holder = table.remove(found.holders, at)
   if #found.holders == 0 then
-    call('DEL', found.key)
-    found.hash, found.cell = nil, nil
+    -- It goes at the end, unless somebody else has it by then: if anything fails on the way, nothing has happened. And
+    -- what is not there cannot be made while its slot moves. (The lease stays as it is; but once a script has changed
+    -- anything, a full server lets it write on.)
+    call('PEXPIRE', found.key, math.max(1, holder.ends - now))
+    found.doomed, found.hash, found.cell = true, nil, nil
     return
   end
   call('HDEL', found.key, holder.owner)
@@ -394,10 +395,13 @@ local function grant(owner, wants, rule, chosen, token, tail)
       found.holders[#found.holders + 1] = holder
       if want[2] == 'x' then
         found.head = owner .. ' ' .. token .. ' ' .. tail
-        found.cell = ''
+        found.cell, found.doomed = '', nil
         call('SET', found.key, found.head, 'PX', ttl)
       else
-        found.hash = true
+        if found.doomed then
+          call('DEL', found.key)
+        end
+        found.hash, found.doomed = true, nil
         put(found, holder)
       end
     end
@@ -440,24 +444,22 @@ local function settle(names, self)
             break
           end
           skip = skip + 1
+        elseif owner ~= self and not reachable(waiter.client) then
+          -- Nobody listens: passed over, and it keeps its place.
+          skip = skip + 1
         else
           local token = mint()
-          local told = 1
-          if owner ~= self then
-            told = redis.pcall('PUBLISH', CHANNELS .. waiter.client,
-              'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen)
-          end
-          -- Nobody listens: passed over, and it keeps its place. An error is not that.
-          if told == 0 and waiter.client ~= CLIENT then
-            skip = skip + 1
-          else
-            grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
-            tear_up(owner, waiter.wants)
-            for _, want in ipairs(waiter.wants) do
-              if want[1] ~= name then
-                names[#names + 1] = want[1]
-              end
+          grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
+          tear_up(owner, waiter.wants)
+          for _, want in ipairs(waiter.wants) do
+            if want[1] ~= name then
+              names[#names + 1] = want[1]
             end
+          end
+          if owner ~= self then
+            -- Told last, when it is true: in a cluster it is heard from other nodes too, whoever listens here.
+            redis.pcall('PUBLISH', CHANNELS .. waiter.client,
+              'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen)
           end
         end
       end
@@ -653,15 +655,6 @@ end
 
 local function release(op)
   local held = false
-  if CLUSTER then
-    -- While a slot moves, the next in line may be elsewhere: better to fail before the lock is free than after.
-    for _, want in ipairs(op.wants) do
-      local next = call('ZRANGE', P .. 'q:' .. want[1], 0, 0)[1]
-      if next then
-        call('EXISTS', P .. 't:' .. next)
-      end
-    end
-  end
   for _, want in ipairs(op.wants) do
     local holder, at = holds(want[1], op.owner, op.token)
     if holder then
@@ -761,6 +754,17 @@ local function write_cell(op, bytes)
   return 6
 end
 
+-- Removes what nobody holds any more.
+local function bury(answer)
+  for _, found in pairs(loaded) do
+    if found.doomed then
+      call('DEL', found.key)
+      found.doomed = nil
+    end
+  end
+  return answer
+end
+
 local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = release, B = break_lock,
   V = read_cell, W = write_cell }
 
@@ -779,6 +783,9 @@ for _, i in ipairs(slow) do
     end
   end
   local fine, answer = pcall(rules[op.op], op, ARGV[o + 4])
+  if fine then
+    fine, answer = pcall(bury, answer)
+  end
   if fine then
     out[i] = answer
   else
