@@ -95,8 +95,8 @@ async fn locks_move_with_their_slot() {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let held = hold(&ours.lock("{m}").ttl(SHORT * 2)).await;
     held.write_cell(*b"kept", Keep::Always).await.unwrap();
-    let first = joined(&ours, theirs.lock("{m}").ttl(SHORT * 2), "{m}", 1).await;
-    let second = joined(&ours, ours.lock("{m}").ttl(SHORT * 2), "{m}", 2).await;
+    let first = joined(&ours, theirs.lock("{m}").ttl(SHORT * 12), "{m}", 1).await;
+    let second = joined(&ours, ours.lock("{m}").ttl(SHORT * 12), "{m}", 2).await;
     let key = |kind: &str| format!("{}:{{m}}:{kind}", bench.namespace());
     let slot = cluster.slot_of(&key("c"));
     let from = cluster.owner_of(slot);
