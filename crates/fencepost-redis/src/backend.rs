@@ -202,9 +202,7 @@ fn keys(part: &Part, ops: &[&Op]) -> Vec<String> {
     let mut keys: Vec<String> = of_locks.collect();
     keys.extend(ops.iter().filter_map(|op| match op {
         Op::ReadCell(name) | Op::WriteCell { name, .. } => Some(format!("{prefix}v:{name}")),
-        Op::Check(attempt) | Op::Leave(attempt) => {
-            Some(format!("{prefix}t:{}", encode::hex(attempt.owner)))
-        }
+        Op::Check(attempt) | Op::Leave(attempt) => Some(format!("{prefix}t:{}", encode::hex(attempt.owner))),
         _ => None,
     }));
     keys.push(format!("{prefix}c"));

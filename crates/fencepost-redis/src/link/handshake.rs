@@ -105,9 +105,7 @@ fn not_let_in(setup: &Setup, error: &RedisError) -> Error {
     match error.kind() {
         _ if error.detail().is_some_and(knows_no_hello) => crate::error::refused(location, "NOPROTO", ""),
         // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk.
-        redis::ErrorKind::Io if setup.encryption.is_some() => {
-            crate::tls::not_agreed(error.to_string())
-        }
+        redis::ErrorKind::Io if setup.encryption.is_some() => crate::tls::not_agreed(error.to_string()),
         redis::ErrorKind::AuthenticationFailed => crate::error::refused(location, "WRONGPASS", ""),
         redis::ErrorKind::RESP3NotSupported => crate::error::refused(location, "NOPROTO", ""),
         // A server that wants TLS, or is no Redis, hangs up or answers nonsense.

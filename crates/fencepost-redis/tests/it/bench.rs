@@ -129,7 +129,8 @@ impl TestBench for RedisBench {
         for node in &self.nodes {
             let mut driver = drive(node).await;
             for key in self.keys_on(&mut driver).await.iter().filter(|key| self.kind_of(key) == kind) {
-                let stolen: redis::RedisResult<()> = redis::cmd("DEL").arg(key).query_async(&mut driver).await;
+                let stolen: redis::RedisResult<()> =
+                    redis::cmd("DEL").arg(key).query_async(&mut driver).await;
                 stolen.expect("it deletes");
             }
         }
@@ -140,7 +141,8 @@ impl TestBench for RedisBench {
         question.arg("CHANNELS").arg(format!("{}:ch:*", self.namespace));
         let mut fewest = usize::MAX;
         for node in &self.nodes {
-            let channels: Vec<String> = question.query_async(&mut drive(node).await).await.expect("it answers");
+            let channels: Vec<String> =
+                question.query_async(&mut drive(node).await).await.expect("it answers");
             fewest = fewest.min(channels.len());
         }
         Some(fewest)

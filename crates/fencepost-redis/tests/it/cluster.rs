@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fencepost_core::{Client, ErrorKind, Keep, Mode};
 use fencepost_testkit::TestBench;
 use fencepost_testkit::history::History;
-use fencepost_testkit::servers::redis::{Cluster, Replicas};
+use fencepost_testkit::servers::redis::{Cluster, Replicas, Setup};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
@@ -162,4 +162,40 @@ async fn a_lock_outlives_its_node() {
     next.release().await.unwrap();
     let other = hold(&theirs.lock("another slot").ttl(LONG)).await;
     other.release().await.unwrap();
+}
+
+/// A node stands still. Locks on other nodes do not notice, however much is asked of the one that does not answer; and
+/// when it goes on, its own are there.
+#[tokio::test]
+async fn a_node_that_stands_still_stops_no_other() {
+    // Or else the others would not answer either, because the cluster is not complete.
+    let setup = Setup::plain().with_config("cluster-require-full-coverage no");
+    let cluster = Cluster::start_with(&setup, Replicas::None);
+    let bench = on(&cluster);
+    let client = bench.client().await;
+    let node_of =
+        |name: &str| cluster.owner_of(cluster.slot_of(&format!("{}:{{{name}}}:c", bench.namespace())));
+    let there = node_of("there");
+    let here = (0..).map(|number| format!("here {number}")).find(|name| node_of(name) != there).unwrap();
+    let far = hold(&client.lock("there").ttl(LONG)).await;
+    let near = hold(&client.lock(&here).ttl(SHORT)).await;
+    cluster.node(there).pause();
+    let stuck: Vec<_> =
+        (0..20).map(|number| waiting(client.lock(format!("{{there}}/{number}")).ttl(LONG))).collect();
+    for _ in 0..10 {
+        renewed(&near).await;
+    }
+    cluster.node(there).resume();
+    for waiter in stuck {
+        // Whoever was told that nobody answers asks again; all others are granted.
+        if let Ok(guard) = wait::within_patience("it is over", waiter).await.unwrap() {
+            guard.release().await.unwrap();
+        }
+    }
+    let again = hold(&client.lock("{there}/0").ttl(LONG)).await;
+    assert!(far.is_valid() && near.is_valid());
+    for guard in [again, far, near] {
+        guard.release().await.unwrap();
+    }
+    assert_clean(&bench).await;
 }

@@ -113,10 +113,8 @@ async fn an_acquire_that_nobody_waits_for_any_more_leaves_no_ghost() {
     let given_up = client.lock("a").ttl(LONG).wait(Duration::from_millis(200)).acquire().await;
     assert_eq!(given_up.unwrap_err().kind(), ErrorKind::WaitedOut);
     let dropped = waiting(client.lock("b").ttl(LONG));
-    wait::until("the server has heard of it", async || {
-        !other.inspect("b").await.unwrap().holders.is_empty()
-    })
-    .await;
+    wait::until("the server has heard of it", async || !other.inspect("b").await.unwrap().holders.is_empty())
+        .await;
     dropped.abort();
     bench.wire().heal();
     until_idle(&other, "a").await;

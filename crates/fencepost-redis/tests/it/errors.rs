@@ -146,7 +146,8 @@ async fn without_a_client_certificate_where_none_is_asked_for() {
 #[tokio::test]
 async fn tls_on_a_plain_port_and_the_other_way_round() {
     let plain = shared().port();
-    refused(&format!("rediss://u:{SECRET}@localhost:{plain}"), ErrorKind::Unreachable, "is it a TLS port").await;
+    refused(&format!("rediss://u:{SECRET}@localhost:{plain}"), ErrorKind::Unreachable, "is it a TLS port")
+        .await;
     refused(&at(encrypted().tls_port()), ErrorKind::Unreachable, "rediss://").await;
 }
 

@@ -8,6 +8,7 @@ mod crowd;
 mod errors;
 mod processes;
 mod puppet;
+mod replicas;
 mod sentinel;
 mod server;
 mod setups;

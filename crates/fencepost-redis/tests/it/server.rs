@@ -8,7 +8,9 @@ use fencepost_testkit::servers::redis::{RedisServer, Setup, shared};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
-use crate::actors::{LONG, SHORT, connect, granted, hold, in_line, joined, renewed, renewed_since, until_idle, waiting};
+use crate::actors::{
+    LONG, SHORT, connect, granted, hold, in_line, joined, renewed, renewed_since, until_idle, waiting,
+};
 use crate::bench::RedisBench;
 
 fn on(server: &RedisServer) -> RedisBench {

@@ -60,9 +60,10 @@ impl Cluster {
     fn is_complete(&self) -> bool {
         let knows_all = format!("cluster_known_nodes:{}", self.nodes.len());
         let replicas = self.nodes.len() - 3;
-        let follow = self.nodes.iter().filter(|node| {
-            node.cli(&["INFO", "replication"]).contains("master_link_status:up")
-        });
+        let follow = self
+            .nodes
+            .iter()
+            .filter(|node| node.cli(&["INFO", "replication"]).contains("master_link_status:up"));
         if follow.count() < replicas {
             return false;
         }
