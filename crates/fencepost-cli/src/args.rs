@@ -37,6 +37,8 @@ pub(crate) enum Command {
     Show(Show),
     Watch(Watch),
     Break(Break),
+    Doctor(Doctor),
+    Rights(Rights),
 }
 
 /// Hold the lock NAME while a command runs
@@ -304,6 +306,30 @@ pub(crate) struct Break {
     #[arg(short, long)]
     pub(crate) yes: bool,
 
+    #[command(flatten)]
+    pub(crate) storage: Storage,
+}
+
+/// Look whether locks are safe here: configuration, storage, rights, clocks
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = include_str!("help/doctor.txt"))]
+pub(crate) struct Doctor {
+    /// A lock: say where it lives, too
+    #[arg(value_parser = |name: &str| LockName::new(name))]
+    pub(crate) name: Option<LockName>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) storage: Storage,
+}
+
+/// Print the rights that an account needs on the storage, without connecting to it
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = include_str!("help/rights.txt"))]
+pub(crate) struct Rights {
     #[command(flatten)]
     pub(crate) storage: Storage,
 }

@@ -25,6 +25,8 @@ pub(crate) enum Ended {
 pub(crate) enum Exit {
     /// It did what it was asked.
     Done,
+    /// It did what it was asked, and found a problem.
+    Unwell,
     /// Its own failure, before a command was started.
     Failed,
     /// The lock was not acquired; the code was chosen by the user.
@@ -64,6 +66,7 @@ impl Exit {
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Done => "done",
+            Self::Unwell => "unwell",
             Self::Failed => "failed",
             Self::NotAcquired(_) => "not-acquired",
             Self::Signalled(_) => "signalled",
@@ -79,6 +82,7 @@ impl Exit {
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
+            Self::Unwell => 1,
             Self::Failed => 125,
             Self::NotAcquired(code) => code,
             Self::CannotExecute => 126,
@@ -113,6 +117,7 @@ mod tests {
     fn every_meaning_has_its_code() {
         let codes = [
             (Exit::Done, 0),
+            (Exit::Unwell, 1),
             (Exit::Failed, 125),
             (Exit::NotAcquired(NOT_ACQUIRED), 75),
             (Exit::NotAcquired(3), 3),

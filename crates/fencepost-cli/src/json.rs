@@ -1,6 +1,7 @@
-//! The JSON form of locks and of their changes, for programs. Names are stable; new ones may be added.
+//! The JSON form of locks, of their changes and of findings, for programs. Names are stable; new ones may be added.
 
 mod change;
+mod examination;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -9,6 +10,7 @@ use fencepost::{Cell, HolderState, LockState, Mode, Scope, WaiterState};
 use serde::Serialize;
 
 pub(crate) use self::change::Change;
+pub(crate) use self::examination::Examination;
 use crate::words::is_hostile;
 
 /// A lock as `list --json` and `show --json` print it.

@@ -1,6 +1,5 @@
 //! The only place that prints. What fencepost has to say goes to stderr; what it was asked for goes to stdout.
 
-use std::error::Error as _;
 use std::fmt::Display;
 use std::io::{self, Write};
 use std::sync::{OnceLock, mpsc};
@@ -109,24 +108,9 @@ pub(crate) fn nobody_reads() -> bool {
     poll(&mut watched, Some(&Timespec::default())).is_ok_and(|_| watched[0].revents().intersects(gone))
 }
 
-/// An error with its causes, on one line.
-pub(crate) fn in_full(error: &Error) -> String {
-    let mut text = error.to_string();
-    let mut cause = error.source();
-    while let Some(found) = cause {
-        let said = found.to_string();
-        // Some errors quote their cause themselves.
-        if !text.contains(&said) {
-            text = format!("{text}: {said}");
-        }
-        cause = found.source();
-    }
-    text
-}
-
 fn report(error: &Error) -> String {
     let hint = error.hint().map(|hint| format!("hint: {}\n", plain(hint)));
-    format!("fencepost: error: {}\n{}", plain(&in_full(error)), hint.unwrap_or_default())
+    format!("fencepost: error: {}\n{}", plain(&error.in_full()), hint.unwrap_or_default())
 }
 
 /// A message, and who wants to know when it is written.

@@ -1,5 +1,6 @@
 //! Which storage is meant, and the connection to it.
 
+use std::fmt;
 use std::fs;
 
 use fencepost::{Client, Error, ErrorKind, Options, Result, Scope};
@@ -7,7 +8,7 @@ use fencepost::{Client, Error, ErrorKind, Options, Result, Scope};
 use crate::words;
 
 const URL: &str = "FENCEPOST_URL";
-const URL_FILE: &str = "FENCEPOST_URL_FILE";
+pub(crate) const URL_FILE: &str = "FENCEPOST_URL_FILE";
 const REQUIRE_SHARED: &str = "FENCEPOST_REQUIRE_SHARED";
 /// One user on one host, with nothing to install.
 const DEFAULT_URL: &str = "sqlite:";
@@ -23,22 +24,55 @@ pub(crate) async fn connect_existing(flag: Option<&str>) -> Result<Client> {
 }
 
 async fn connect_with(flag: Option<&str>, options: Options) -> Result<Client> {
-    let url = choose(flag, |name| std::env::var(name).ok(), |path| fs::read_to_string(path))?;
-    let client = fencepost::connect_with(url, options).await?;
-    if is_set(std::env::var(REQUIRE_SHARED).ok()) && client.info().scope != Scope::Fleet {
+    let client = fencepost::connect_with(chosen(flag)?.url, options).await?;
+    if must_be_shared() && client.info().scope != Scope::Fleet {
         client.close().await;
         return Err(not_shared(&client));
     }
     Ok(client)
 }
 
+/// Which storage is meant, and who said so.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Chosen {
+    pub(crate) url: String,
+    pub(crate) origin: Origin,
+}
+
+/// Where the URL comes from.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Origin {
+    Flag,
+    Variable,
+    /// The file at this path.
+    File(String),
+    Default,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Flag => f.write_str("from --url"),
+            Self::Variable => write!(f, "from the variable {URL}"),
+            Self::File(path) => write!(f, "from the file {path:?}, named by {URL_FILE}"),
+            Self::Default => write!(f, "the default, {DEFAULT_URL}"),
+        }
+    }
+}
+
+/// The storage that the flag, the environment or the default names. Nothing is connected to.
+pub(crate) fn chosen(flag: Option<&str>) -> Result<Chosen> {
+    choose(flag, |name| std::env::var(name).ok(), |path| fs::read_to_string(path))
+}
+
 fn choose(
     flag: Option<&str>,
     variable: impl Fn(&str) -> Option<String>,
     read: impl Fn(&str) -> std::io::Result<String>,
-) -> Result<String> {
+) -> Result<Chosen> {
+    let chosen = |url: &str, origin| Ok(Chosen { url: url.to_owned(), origin });
     if let Some(flag) = flag {
-        return Ok(flag.to_owned());
+        return chosen(flag, Origin::Flag);
     }
     let variable = |name| variable(name).filter(|value| !value.is_empty());
     match (variable(URL), variable(URL_FILE)) {
@@ -46,9 +80,9 @@ fn choose(
             Err(Error::new(ErrorKind::BadConfig, format!("both {URL} and {URL_FILE} are set"))
                 .with_hint("unset one of them, or give --url"))
         }
-        (Some(url), None) => Ok(url),
-        (None, Some(path)) => from_file(&path, read(&path)),
-        (None, None) => Ok(DEFAULT_URL.to_owned()),
+        (Some(url), None) => chosen(&url, Origin::Variable),
+        (None, Some(path)) => chosen(&from_file(&path, read(&path))?, Origin::File(path)),
+        (None, None) => chosen(DEFAULT_URL, Origin::Default),
     }
 }
 
@@ -61,11 +95,16 @@ fn from_file(path: &str, text: std::io::Result<String>) -> Result<String> {
     }
 }
 
+/// Whether a storage that reaches no further than one host is to be refused.
+pub(crate) fn must_be_shared() -> bool {
+    is_set(std::env::var(REQUIRE_SHARED).ok())
+}
+
 fn is_set(value: Option<String>) -> bool {
     value.is_some_and(|value| !matches!(value.as_str(), "" | "0" | "no" | "false"))
 }
 
-fn not_shared(client: &Client) -> Error {
+pub(crate) fn not_shared(client: &Client) -> Error {
     let info = client.info();
     let reach = words::scope(info.scope);
     Error::new(
@@ -79,7 +118,7 @@ fn not_shared(client: &Client) -> Error {
 mod tests {
     use super::*;
 
-    fn chosen(flag: Option<&str>, variables: &[(&str, &str)]) -> Result<String> {
+    fn chosen(flag: Option<&str>, variables: &[(&str, &str)]) -> Result<Chosen> {
         let variable = |name: &str| {
             variables.iter().find(|(known, _)| *known == name).map(|(_, value)| (*value).to_owned())
         };
@@ -92,13 +131,18 @@ mod tests {
 
     #[test]
     fn the_flag_goes_before_the_environment_and_that_before_the_default() {
-        assert_eq!(chosen(None, &[]).unwrap(), "sqlite:");
-        assert_eq!(chosen(None, &[(URL, "")]).unwrap(), "sqlite:");
-        assert_eq!(chosen(None, &[(URL, "sqlite:/b")]).unwrap(), "sqlite:/b");
-        assert_eq!(chosen(None, &[(URL_FILE, "full")]).unwrap(), "sqlite:/from-file");
+        let expected = |url: &str, origin| Chosen { url: url.to_owned(), origin };
+        let default = || expected("sqlite:", Origin::Default);
+        assert_eq!(chosen(None, &[]).unwrap(), default());
+        assert_eq!(chosen(None, &[(URL, "")]).unwrap(), default());
+        assert_eq!(chosen(None, &[(URL, "sqlite:/b")]).unwrap(), expected("sqlite:/b", Origin::Variable));
+        assert_eq!(
+            chosen(None, &[(URL_FILE, "full")]).unwrap(),
+            expected("sqlite:/from-file", Origin::File("full".into()))
+        );
         assert_eq!(
             chosen(Some("sqlite:/a"), &[(URL, "sqlite:/b"), (URL_FILE, "full")]).unwrap(),
-            "sqlite:/a"
+            expected("sqlite:/a", Origin::Flag)
         );
     }
 

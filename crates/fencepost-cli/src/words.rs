@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{HolderState, LockState, Mode, Scope};
+use fencepost::{HolderState, LockState, Mode, Scope, Verdict};
 
 use crate::durations::show;
 
@@ -13,6 +13,15 @@ pub(crate) fn scope(scope: Scope) -> &'static str {
         Scope::Host => "this host",
         Scope::Fleet => "all hosts that reach the storage",
         _ => "unknown",
+    }
+}
+
+/// Whether something is as it should be.
+pub(crate) fn verdict(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Fine => "fine",
+        Verdict::Warning => "warning",
+        Verdict::Problem => "problem",
     }
 }
 

@@ -11,6 +11,7 @@ use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
 use crate::error::Result;
+use crate::finding::Finding;
 use crate::grant::{Attempt, Award, Grant, LostReason, Mode};
 use crate::name::LockName;
 use crate::token::{FencingToken, Owner, StorageId};
@@ -46,6 +47,27 @@ pub trait Backend: Send + Sync + 'static {
     /// The locks that are held, waited for or have a cell and whose name begins with `prefix`, in the order of their
     /// names, a page at a time.
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage>;
+
+    /// Looks at itself, for people who want to know whether locks are safe here: version, durability, rights, clocks. It
+    /// only reads.
+    ///
+    /// # Contract
+    /// What cannot be checked is a finding that says so ([`Finding::not_checked`]), never a failure. No finding shows a
+    /// secret, and what is checked keeps its name from one release to the next.
+    /// (`an_examination_finds_no_problem_and_changes_nothing`)
+    async fn examine(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+
+    /// Where a lock lives, for people who want to find it with the storage's own tools (the file, the exact keys), and
+    /// whether something else lies there. It only reads.
+    ///
+    /// # Contract
+    /// That of [`Backend::examine`].
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        let _ = name;
+        Vec::new()
+    }
 
     /// Lets go of connections, threads and files. Nothing is executed afterwards.
     async fn close(&self);

@@ -8,6 +8,7 @@ use tokio::sync::oneshot;
 use crate::backend::{Backend, BackendInfo, Cell, ListPage, LockState, Op, Page, Reply};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::finding::Finding;
 use crate::grant::Rule;
 use crate::guard::{call, read_cell};
 use crate::handle::{Command, Connector, Handle, closed};
@@ -111,6 +112,35 @@ impl Client {
         let (answer, locks) = oneshot::channel();
         self.handle.submit(Command::List { prefix: prefix.into(), page, answer })?;
         locks.await.unwrap_or_else(|_| Err(closed()))
+    }
+
+    /// Whether locks are safe here: what the storage finds when it looks at itself. What could not be checked is among the
+    /// findings.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] if the client is closed.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn examine(&self) -> Result<Vec<Finding>> {
+        self.ask_for_findings(None).await
+    }
+
+    /// Where this lock lives, in the storage's own terms: the file, the exact keys, and whether something else lies there.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] if the client is closed, [`ErrorKind::BadName`] if the name is not valid.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub async fn whereabouts(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
+        self.ask_for_findings(Some(LockName::new(name)?)).await
+    }
+
+    async fn ask_for_findings(&self, name: Option<LockName>) -> Result<Vec<Finding>> {
+        let (answer, findings) = oneshot::channel();
+        self.handle.submit(Command::Examine { name, answer })?;
+        findings.await.map_err(|_| closed())
     }
 
     /// Watches the locks whose names begin with `prefix`; see [`Watch`] for what it tells and what it merges.

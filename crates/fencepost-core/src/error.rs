@@ -28,6 +28,8 @@ pub enum ErrorKind {
     Conflict,
     /// This storage, or this build, cannot do that.
     Unsupported,
+    /// There is no storage there yet, and none was to be made.
+    Missing,
     /// A setting makes no sense: URL, ttl, option.
     BadConfig,
     /// Not a valid lock name.
@@ -86,6 +88,21 @@ impl Error {
     /// What the user can do about it, if we know.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
+    }
+
+    /// The message with its causes, on one line.
+    pub fn in_full(&self) -> String {
+        let mut text = self.message.clone();
+        let mut cause = self.source();
+        while let Some(found) = cause {
+            let said = found.to_string();
+            // Some errors quote their cause themselves.
+            if !text.contains(&said) {
+                text = format!("{text}: {said}");
+            }
+            cause = found.source();
+        }
+        text
     }
 
     /// Why the lock was lost, for [`ErrorKind::Lost`].

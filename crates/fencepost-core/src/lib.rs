@@ -8,6 +8,7 @@
 //! be tested and simulated from outside. They change without notice; programs need none of them.
 
 mod alarms;
+mod answer;
 pub mod backend;
 pub mod book;
 mod client;
@@ -15,6 +16,7 @@ pub mod clock;
 mod diary;
 mod engine;
 mod error;
+mod finding;
 mod flights;
 mod grant;
 mod guard;
@@ -26,6 +28,7 @@ mod lock;
 mod manual_clock;
 mod name;
 mod options;
+mod relay;
 pub mod releasing;
 mod token;
 pub mod waiting;
@@ -36,6 +39,7 @@ pub use backend::{
 };
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
+pub use finding::{Finding, Verdict};
 pub use grant::{Attempt, Award, Grant, LostReason, Mode, Rule, Want};
 pub use guard::Guard;
 pub use lock::Lock;

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::{Error, ErrorKind, LockName, Options, Result};
+use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
@@ -16,6 +16,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 use crate::config::{self, Servers};
 use crate::decode;
 use crate::encode;
+use crate::examine;
 use crate::link::{Link, Target};
 use crate::listing;
 use crate::route::{Answer, Call, Route, Script};
@@ -62,10 +63,7 @@ impl RedisBackend {
         let names = encode::names(op);
         let prefix = |name: &LockName| self.setup.layout.prefix(name.as_str());
         let first = prefix(names[0]);
-        match names.iter().all(|name| prefix(name) == first) {
-            true => Ok(first),
-            false => Err(scattered(&names)),
-        }
+        if names.iter().all(|name| prefix(name) == first) { Ok(first) } else { Err(scattered(&names)) }
     }
 
     /// Sends what has the same prefix together, and everything at once.
@@ -257,6 +255,14 @@ impl Backend for RedisBackend {
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         listing::list(&self.setup, &self.route, prefix, &page).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        examine::examine(&self.setup, &self.route).await
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        examine::whereabouts(&self.setup, &self.route, name).await
     }
 
     async fn close(&self) {

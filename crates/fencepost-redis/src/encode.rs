@@ -102,7 +102,7 @@ fn general(command: &mut Cmd, attempt: &Attempt, kind: &str, mut detail: Json) {
     if detail.get("wants").is_none() {
         detail["wants"] = wanted(&attempt.wants);
     }
-    five(command, &attempt.wants[0].name, &hex(attempt.owner), &millis(attempt.ttl).to_string(), &detail);
+    five(command, &attempt.wants[0].name, &hex(attempt.owner), millis(attempt.ttl).to_string(), &detail);
 }
 
 fn five(command: &mut Cmd, name: &LockName, owner: &str, ttl: impl AsRef<[u8]>, detail: &Json) {

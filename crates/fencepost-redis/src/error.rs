@@ -57,7 +57,12 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
             format!("{location} is out of memory"),
             "raise maxmemory; locks need little, and must not be evicted: keep maxmemory-policy at noeviction",
         ),
-        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "ASK" | "MOVED" | "READONLY" => {
+        "READONLY" => (
+            ErrorKind::Unreachable,
+            format!("{location} is a replica, and takes no locks"),
+            "name the primary, or let sentinels find it: redis+sentinel://HOST,HOST/PRIMARY",
+        ),
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "ASK" | "MOVED" => {
             (ErrorKind::Unreachable, format!("{location} cannot serve now: {code} {detail}"), "")
         }
         "MISCONF" => (

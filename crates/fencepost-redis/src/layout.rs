@@ -23,9 +23,10 @@ impl Layout {
 
     /// What the keys of this lock begin with.
     pub(crate) fn prefix(&self, name: &str) -> String {
-        match self.is_cluster {
-            false => format!("{}:", self.namespace),
-            true => format!("{}:{{{}}}:", self.namespace, tag(name)),
+        if self.is_cluster {
+            format!("{}:{{{}}}:", self.namespace, tag(name))
+        } else {
+            format!("{}:", self.namespace)
         }
     }
 
@@ -48,10 +49,7 @@ impl Layout {
     /// The lock that a key belongs to, if it is one of those that [`Layout::pattern`] finds.
     pub(crate) fn name_in<'a>(&self, key: &'a str) -> Option<&'a str> {
         let rest = key.strip_prefix(self.namespace.as_str())?.strip_prefix(':')?;
-        let rest = match self.is_cluster {
-            false => rest,
-            true => rest.strip_prefix('{')?.split_once("}:")?.1,
-        };
+        let rest = if self.is_cluster { rest.strip_prefix('{')?.split_once("}:")?.1 } else { rest };
         ["l:", "q:", "v:"].iter().find_map(|kind| rest.strip_prefix(kind))
     }
 }

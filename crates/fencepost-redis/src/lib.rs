@@ -9,9 +9,11 @@ mod config;
 mod decode;
 mod encode;
 mod error;
+mod examine;
 mod layout;
 mod link;
 mod listing;
+mod rights;
 mod route;
 mod sentinel;
 mod setup;
@@ -55,4 +57,12 @@ pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
 /// Outside a tokio runtime.
 pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(backend::open(url, &Options::new()).await?))
+}
+
+/// The rights that an account needs on the servers that the URL names, as text that can be pasted.
+///
+/// # Errors
+/// If the URL makes no sense.
+pub fn rights(url: &str) -> Result<String> {
+    Ok(rights::rights_on(&config::parse(url)?))
 }

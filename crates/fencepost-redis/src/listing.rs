@@ -101,7 +101,7 @@ async fn scan(
         }
         match next {
             None | Some("0") => return Ok(()),
-            Some(next) => cursor = next.to_owned(),
+            Some(next) => next.clone_into(&mut cursor),
         }
     }
 }

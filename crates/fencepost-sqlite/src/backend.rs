@@ -7,7 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
 use fencepost_core::line::ClientId;
-use fencepost_core::{Error, ErrorKind, LockName, Result, StorageId};
+use fencepost_core::{Error, ErrorKind, Finding, LockName, Result, StorageId};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tokio::net::UnixDatagram;
@@ -15,6 +15,7 @@ use tokio::sync::{mpsc, oneshot};
 
 use crate::inbox::{Inbox, Job};
 use crate::wake::{Sockets, decode};
+use crate::whereabouts::rows_of;
 
 pub(crate) struct SqliteBackend {
     pub(crate) path: PathBuf,
@@ -92,6 +93,15 @@ impl Backend for SqliteBackend {
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         let prefix = prefix.to_owned();
         self.ask(|answer| Job::List { prefix, page, answer }).await?
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        let findings = self.ask(|answer| Job::Examine { answer }).await;
+        findings.unwrap_or_else(|closed| vec![Finding::failed("answer", &closed)])
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        vec![rows_of(&self.path, name)]
     }
 
     async fn close(&self) {

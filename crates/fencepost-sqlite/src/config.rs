@@ -1,4 +1,4 @@
-//! Which file: what stands behind `sqlite:` in a URL, and whether it is on a disk of this host.
+//! Which file: what stands behind `sqlite:` in a URL.
 
 use std::path::{Path, PathBuf};
 
@@ -28,6 +28,11 @@ pub(crate) fn path_of(rest: &str, if_missing: IfMissing) -> Result<PathBuf> {
     }
 }
 
+/// Whether `sqlite:REST` names no file, so that the user's own is meant. Its folder is made with it.
+pub(crate) fn names_nothing(rest: &str) -> bool {
+    matches!(rest, "" | "//")
+}
+
 /// `fencepost/locks.db` in the user's state folder.
 fn default_path(variable: impl Fn(&str) -> Option<PathBuf>, if_missing: IfMissing) -> Result<PathBuf> {
     let absolute = |path: &PathBuf| path.is_absolute();
@@ -50,46 +55,6 @@ pub(crate) fn make_private_folder(folder: &Path) -> Result<()> {
 
     let made = std::fs::DirBuilder::new().recursive(true).mode(0o700).create(folder);
     made.map_err(|error| io_error("could not make the folder", folder, error))
-}
-
-/// Refuses file systems on which locks of other hosts, or no locks at all, are seen.
-#[cfg(target_os = "linux")]
-pub(crate) fn check_file_system(folder: &Path) -> Result<()> {
-    /// The magic numbers of file systems that other machines can write to, or that cannot be told from such.
-    const SHARED: [(u32, &str); 14] = [
-        (0x6969, "NFS"),
-        (0xFF53_4D42, "CIFS"),
-        (0xFE53_4D42, "SMB2"),
-        (0x517B, "SMB"),
-        (0x0102_1997, "9p"),
-        (0x6573_5546, "FUSE or virtiofs"),
-        (0x786F_4256, "VirtualBox's shared folder"),
-        (0xBACB_ACBC, "VMware's shared folder"),
-        (0x00C3_6400, "Ceph"),
-        (0x5346_414F, "AFS"),
-        (0x0BD0_0BD0, "Lustre"),
-        (0x0116_1970, "GFS2"),
-        (0x7461_636F, "OCFS2"),
-        (0x4750_4653, "GPFS"),
-    ];
-    let found =
-        rustix::fs::statfs(folder).map_err(|error| io_error("could not look at", folder, error.into()))?;
-    // The kernel's word has another width on other machines; the numbers have 32 bits.
-    #[allow(clippy::cast_sign_loss, clippy::cast_possible_truncation, reason = "only the low 32 bits count")]
-    let magic = found.f_type as u32;
-    match SHARED.iter().find(|(number, _)| *number == magic) {
-        None => Ok(()),
-        Some((_, name)) => Err(Error::new(
-            ErrorKind::Unsupported,
-            format!("{} is on {name}, where the locks of an SQLite file cannot be trusted", folder.display()),
-        )
-        .with_hint("use a file on a local disk, or a storage made for several hosts")),
-    }
-}
-
-#[cfg(not(target_os = "linux"))]
-pub(crate) fn check_file_system(_folder: &Path) -> Result<()> {
-    Ok(())
 }
 
 #[cfg(test)]

@@ -1,9 +1,16 @@
 //! Which boot of which machine this is, and which clock this process reads: moments of the same boot and time namespace
 //! can be compared, others cannot.
 
+const BOOT_ID: &str = "/proc/sys/kernel/random/boot_id";
+
+/// Whether two processes of this boot can know that they are.
+pub(crate) fn knows_its_boot() -> bool {
+    std::fs::read_to_string(BOOT_ID).is_ok()
+}
+
 /// This boot as a number that no other has, for practical purposes.
 pub(crate) fn boot_id() -> i64 {
-    match std::fs::read_to_string("/proc/sys/kernel/random/boot_id") {
+    match std::fs::read_to_string(BOOT_ID) {
         Ok(boot) => fingerprint(&[boot.trim()]),
         // Without a boot id every process is taken for one of another boot: slower, never too early.
         Err(_) => fingerprint(&[&format!("{:?}", fencepost_core::StorageId::random())]),

@@ -22,6 +22,10 @@ impl FileIdentity {
         Ok(Self { path: path.to_owned(), number, is_in_place: true })
     }
 
+    pub(crate) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Looks once more. What has been replaced stays replaced.
     pub(crate) fn look(&mut self) {
         self.is_in_place &= number_of(&self.path).is_ok_and(|number| number == self.number);

@@ -4,7 +4,7 @@ use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply};
-use fencepost_core::{LockName, Result};
+use fencepost_core::{Finding, LockName, Result};
 use tokio::sync::oneshot;
 
 /// When so many jobs have gathered, those that nobody waits for are forgotten.
@@ -18,6 +18,7 @@ pub(crate) enum Job {
     Execute(Flight),
     Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
     List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
+    Examine { answer: oneshot::Sender<Vec<Finding>> },
     Stop { answer: oneshot::Sender<()> },
 }
 

@@ -8,21 +8,25 @@
 mod backend;
 mod config;
 mod error;
+mod file_system;
 mod host_clock;
 mod identity;
 mod inbox;
 mod open;
+mod rights;
 mod rows;
 mod statements;
+mod surroundings;
 mod turnstile;
 mod wake;
+mod whereabouts;
 mod writer;
 
 use std::path::Path;
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
-use fencepost_core::{Client, Options, Result};
+use fencepost_core::{Client, Finding, Options, Result};
 
 use crate::config::IfMissing;
 
@@ -41,7 +45,7 @@ pub async fn connect(rest: &str) -> Result<Client> {
 ///
 /// # Errors
 /// Those of [`connect`]; if an option makes no sense; and
-/// [`ErrorKind::BadConfig`](fencepost_core::ErrorKind::BadConfig) if there is no such file and it was not to be made.
+/// [`ErrorKind::Missing`](fencepost_core::ErrorKind::Missing) if there is no such file and it was not to be made.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
@@ -49,6 +53,25 @@ pub async fn connect_with(rest: &str, options: Options) -> Result<Client> {
     let if_missing = if options.wants_existing() { IfMissing::Refuse } else { IfMissing::Make };
     let path = config::path_of(rest, if_missing)?;
     options.connect(async move { Ok(Arc::new(open::open(&path, if_missing)?) as Arc<dyn Backend>) }).await
+}
+
+/// The rights that an account needs to keep locks in the database that `sqlite:REST` names, as text for whoever grants
+/// them. The file is not looked at.
+///
+/// # Errors
+/// If `rest` is malformed.
+pub fn rights(rest: &str) -> Result<String> {
+    config::path_of(rest, IfMissing::Refuse).map(|path| rights::rights_on(&path))
+}
+
+/// What can be seen of the database that `sqlite:REST` names without opening it: its folder, who may use it, the disk.
+///
+/// # Errors
+/// If `rest` is malformed.
+pub fn surroundings(rest: &str) -> Result<Vec<Finding>> {
+    let path = config::path_of(rest, IfMissing::Refuse)?;
+    let is_made_with_it = config::names_nothing(rest) && path.parent().is_some_and(|folder| !folder.exists());
+    Ok(if is_made_with_it { Vec::new() } else { surroundings::surroundings_of(&path) })
 }
 
 /// Opens a database as the backend of one client. Must be called inside the runtime in which it will be used.

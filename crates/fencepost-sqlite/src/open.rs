@@ -15,8 +15,9 @@ use tokio::net::UnixDatagram;
 use tokio::sync::mpsc;
 
 use crate::backend::{Ears, SqliteBackend};
-use crate::config::{IfMissing, check_file_system, make_private_folder};
+use crate::config::{IfMissing, make_private_folder};
 use crate::error::{io_error, sqlite_error};
+use crate::file_system::check_file_system;
 use crate::host_clock::{boot_id, clock_id};
 use crate::identity::FileIdentity;
 use crate::inbox::Inbox;
@@ -82,7 +83,7 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
 fn check_exists(path: &Path) -> Result<()> {
     match path.metadata() {
         Err(error) if error.kind() == std::io::ErrorKind::NotFound => Err(Error::new(
-            ErrorKind::BadConfig,
+            ErrorKind::Missing,
             format!("there is no database {}", path.display()),
         )
         .with_hint(
@@ -144,7 +145,7 @@ fn is_mount_point(path: &Path) -> bool {
 }
 
 /// The folder beside the database: the turnstile, and the sockets of its clients.
-fn beside(path: &Path) -> PathBuf {
+pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut beside = path.as_os_str().to_owned();
     beside.push("-peers");
     beside.into()

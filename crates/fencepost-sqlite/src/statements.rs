@@ -1,5 +1,7 @@
 //! Every statement, and what its rows mean. Names and values only ever travel as parameters.
 
+mod examination;
+
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;

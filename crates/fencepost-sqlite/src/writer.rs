@@ -11,12 +11,13 @@ use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
 use fencepost_core::book::{Book, Shelf, Touched};
 use fencepost_core::clock::{Clock, Moment, wall_time};
 use fencepost_core::line::{ClientId, Line, Ticket};
-use fencepost_core::{Attempt, Error, ErrorKind, LockName, Owner, Result, Want};
+use fencepost_core::{Attempt, Error, ErrorKind, Finding, LockName, Owner, Result, Want};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::identity::FileIdentity;
 use crate::inbox::{CloseOnDrop, Flight, Inbox, Job};
 use crate::statements::{Counter, Sight, Statements};
+use crate::surroundings::surroundings_of;
 use crate::turnstile::Turnstile;
 use crate::wake::Sockets;
 
@@ -115,6 +116,9 @@ impl Writer {
                 }
                 Job::List { prefix, page, answer } => {
                     let _ = answer.send(self.list(&prefix, &page, clock));
+                }
+                Job::Examine { answer } => {
+                    let _ = answer.send(self.examine());
                 }
                 Job::Stop { answer } => stop = Some(answer),
             }
@@ -310,6 +314,14 @@ impl Writer {
         let listed = self.page(prefix, page, clock);
         self.statements.rollback();
         listed
+    }
+
+    fn examine(&mut self) -> Vec<Finding> {
+        let replaced = self.file.check().err().map(|error| Finding::failed("identity", &error));
+        let mut findings = surroundings_of(self.file.path());
+        findings.extend(replaced);
+        findings.extend(self.statements.examine());
+        findings
     }
 
     fn page(&mut self, prefix: &str, page: &Page, clock: &Clock) -> Result<ListPage> {

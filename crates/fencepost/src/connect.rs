@@ -1,6 +1,6 @@
 //! The only list of storages: which URL scheme is which backend, and which feature it needs.
 
-use fencepost_core::{Client, Error, ErrorKind, Options, Result};
+use fencepost_core::{Client, Error, ErrorKind, Finding, Options, Result};
 
 /// Schemes, and the feature that brings each.
 const SCHEMES: [(&str, &str); 6] = [
@@ -55,11 +55,7 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Client> {
 /// If the future is dropped, no connection remains.
 pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Client> {
     let url = url.as_ref();
-    let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
-            .with_hint("a URL looks like sqlite:/var/lib/jobs.db"));
-    };
-    match (scheme, rest) {
+    match split(url)? {
         #[cfg(feature = "memory")]
         ("memory", rest) => memory(rest, options),
         #[cfg(feature = "redis")]
@@ -68,11 +64,59 @@ pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Clie
         }
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::connect_with(rest, options).await,
-        _ => {
+        (scheme, _) => {
             drop(options);
             Err(not_built_in(scheme))
         }
     }
+}
+
+/// The rights that an account needs on the storage that the URL names, as text that whoever grants them can paste. Nothing
+/// is connected to, and no secret of the URL is repeated.
+///
+/// ```
+/// # #[cfg(feature = "sqlite")]
+/// assert!(fencepost::rights("sqlite:/var/lib/jobs/locks.db").unwrap().contains("/var/lib/jobs"));
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::BadConfig`] if the URL is malformed, [`ErrorKind::Unsupported`] if its storage is not built in.
+pub fn rights(url: impl AsRef<str>) -> Result<String> {
+    let url = url.as_ref();
+    match split(url)? {
+        #[cfg(feature = "memory")]
+        ("memory", _) => Ok("# Locks within one process need no rights.\n".to_owned()),
+        #[cfg(feature = "redis")]
+        ("redis" | "rediss" | "redis+cluster" | "redis+sentinel", _) => fencepost_redis::rights(url),
+        #[cfg(feature = "sqlite")]
+        ("sqlite", rest) => fencepost_sqlite::rights(rest),
+        (scheme, _) => Err(not_built_in(scheme)),
+    }
+}
+
+/// What can be seen of the storage that the URL names without connecting to it, such as the folder of a file: for those who
+/// could not connect and want to know why. [`Client::examine`] tells it too, and more.
+///
+/// # Errors
+/// Those of [`rights`].
+pub fn surroundings(url: impl AsRef<str>) -> Result<Vec<Finding>> {
+    match split(url.as_ref())? {
+        #[cfg(feature = "memory")]
+        ("memory", _) => Ok(Vec::new()),
+        #[cfg(feature = "redis")]
+        ("redis" | "rediss" | "redis+cluster" | "redis+sentinel", _) => Ok(Vec::new()),
+        #[cfg(feature = "sqlite")]
+        ("sqlite", rest) => fencepost_sqlite::surroundings(rest),
+        (scheme, _) => Err(not_built_in(scheme)),
+    }
+}
+
+/// The scheme, and what is behind it.
+fn split(url: &str) -> Result<(&str, &str)> {
+    url.split_once(':').ok_or_else(|| {
+        Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
+            .with_hint("a URL looks like sqlite:/var/lib/jobs.db")
+    })
 }
 
 /// One storage per name, for the life of the process.

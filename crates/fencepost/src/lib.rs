@@ -41,11 +41,11 @@
 pub mod blocking;
 mod connect;
 
-pub use connect::{connect, connect_with};
+pub use connect::{connect, connect_with, rights, surroundings};
 pub use fencepost_core::{
-    BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Guard, HolderState, Keep, ListPage,
-    Lock, LockName, LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, WaiterState, Watch,
-    clock,
+    BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Finding, Guard, HolderState, Keep,
+    ListPage, Lock, LockName, LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, Verdict,
+    WaiterState, Watch, clock,
 };
 
 /// The storage in memory, with scripted faults and a clock that tests can move.
@@ -61,6 +61,10 @@ struct Readme;
 #[cfg(all(doctest, feature = "sqlite", feature = "metrics", feature = "tracing"))]
 #[doc = include_str!("../../../docs/guides/observability.md")]
 struct Observability;
+
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../../docs/guides/doctor.md")]
+struct Doctor;
 
 #[cfg(all(doctest, feature = "metrics"))]
 #[doc = include_str!("../../../docs/reference/metrics.md")]

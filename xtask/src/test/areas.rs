@@ -47,7 +47,11 @@ const AREAS: [Area; 5] = [
     Area { name: "memory", packages: &["fencepost-memory"], needs: &[] },
     Area { name: "sqlite", packages: &["fencepost-sqlite"], needs: &[CC] },
     Area { name: "redis", packages: &["fencepost-redis"], needs: REDIS },
-    Area { name: "cli", packages: &["fencepost-cli", "fencepost"], needs: &[CC, FLOCK] },
+    Area {
+        name: "cli",
+        packages: &["fencepost-cli", "fencepost"],
+        needs: &[CC, FLOCK, REDIS_SERVER, REDIS_CLI],
+    },
 ];
 
 /// The areas in a list such as `sqlite,memory`.

@@ -1,7 +1,9 @@
 //! The commands, a file each.
 
 mod breaking;
+mod doctor;
 mod list;
+mod rights;
 mod run;
 mod show;
 mod watch;
@@ -16,7 +18,7 @@ use crate::output::{self, Level, Output};
 pub(crate) fn dispatch(args: Args) -> Exit {
     let level = match &args.command {
         Command::Run(run) => run.speech.level(),
-        Command::List(_) | Command::Show(_) | Command::Watch(_) | Command::Break(_) => Level::Normal,
+        _ => Level::Normal,
     };
     let outcome = match args.command {
         Command::Run(args) => run::run(&args, Output::new(level)),
@@ -24,6 +26,8 @@ pub(crate) fn dispatch(args: Args) -> Exit {
         Command::Show(args) => on_this_thread(show::show(&args)),
         Command::Watch(args) => on_this_thread(watch::watch(&args, Output::new(level))),
         Command::Break(args) => on_this_thread(breaking::break_lock(&args)),
+        Command::Doctor(args) => on_this_thread(doctor::doctor(&args)),
+        Command::Rights(args) => rights::rights(&args),
     };
     outcome.unwrap_or_else(|error| {
         output::error(&error);

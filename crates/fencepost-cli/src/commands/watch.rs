@@ -54,7 +54,7 @@ async fn tell(args: &Watch, output: Output) -> Result<Exit> {
                 }
             }
             Err(error) => {
-                let text = output::in_full(&error);
+                let text = error.in_full();
                 if said.is_news(text.clone(), Clock::system().now()) {
                     output.warning(format_args!("{text}; going on"));
                 }

@@ -4,6 +4,7 @@
 mod breaking;
 mod containers;
 mod counting;
+mod doctor;
 mod endurance;
 mod events;
 mod exit_codes;

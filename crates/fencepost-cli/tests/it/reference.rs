@@ -15,7 +15,8 @@ What `run` promises about processes, time and the terminal is in [running comman
 in [events](events.md).
 
 `list` and `show` end with 0 whether or not anything is held; a script reads `show --json`. Commands that only look, and `break`,
-make no database: a path at which there is none is an error. What `watch` prints is described in [watch.md](watch.md).
+make no database: a path at which there is none is an error, and to `doctor` a finding. What `watch` prints is described in
+[watch.md](watch.md), what to do with what `doctor` says in [the doctor](../guides/doctor.md).
 ";
 
 #[test]
@@ -29,6 +30,8 @@ fn the_reference_is_what_the_help_says() {
         &["show", "--help"],
         &["watch", "--help"],
         &["break", "--help"],
+        &["doctor", "--help"],
+        &["rights", "--help"],
     ] {
         let help = sandbox.run(words).expect(0).stdout();
         let help: Vec<&str> = help.trim().lines().map(str::trim_end).collect();

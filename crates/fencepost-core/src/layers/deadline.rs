@@ -14,6 +14,7 @@ use crate::alarms::Alarms;
 use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::finding::Finding;
 use crate::name::LockName;
 
 /// A backend whose questions are answered in time, if only with an error.
@@ -48,6 +49,12 @@ impl Deadline {
             }
         }
     }
+
+    /// Findings that come too late are one finding.
+    async fn bound_findings(&self, what: &str, findings: impl Future<Output = Vec<Finding>>) -> Vec<Finding> {
+        let bound = self.bound(|| what.to_owned(), async { Ok(findings.await) }).await;
+        bound.unwrap_or_else(|late| vec![Finding::failed("answer", &late)])
+    }
 }
 
 #[async_trait]
@@ -76,6 +83,14 @@ impl Backend for Deadline {
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         self.bound(|| "list locks".to_owned(), self.inner.list(prefix, page)).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.bound_findings("examine the storage", self.inner.examine()).await
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        self.bound_findings(&format!("find lock {name:?}"), self.inner.whereabouts(name)).await
     }
 
     async fn close(&self) {

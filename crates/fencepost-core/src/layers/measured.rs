@@ -9,6 +9,7 @@ use super::metrics::Meters;
 use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, ErrorKind, Result};
+use crate::finding::Finding;
 use crate::name::LockName;
 
 /// The backend, measured.
@@ -132,6 +133,15 @@ impl Backend for Measured {
         let answer = self.inner.list(prefix, page).await;
         request.ended(Answer::of(&answer));
         answer
+    }
+
+    // Many requests in one, which the storage's own pace says nothing about: they are not timed.
+    async fn examine(&self) -> Vec<Finding> {
+        self.inner.examine().await
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        self.inner.whereabouts(name).await
     }
 
     async fn close(&self) {

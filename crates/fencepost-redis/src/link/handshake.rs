@@ -179,7 +179,7 @@ impl Setup {
                 Setup::FORMAT
             ));
         }
-        let known = self.storage_id.get_or_init(|| decode::storage_id(id).unwrap_or_else(|| self.new_id));
+        let known = self.storage_id.get_or_init(|| decode::storage_id(id).unwrap_or(self.new_id));
         if decode::storage_id(id) == Some(*known) {
             return Ok(());
         }

@@ -80,7 +80,7 @@ impl Cluster {
             };
             match (failure.code(), &failure) {
                 (Some("ASK"), Failure::Refused(error)) => {
-                    asked = redirected(error).map(|address| self.link_to(address));
+                    asked = redirected(error).map(|address| self.link_to(&address));
                 }
                 (Some("MOVED"), _) => self.refresh().await?,
                 (Some("TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY"), _) => {
@@ -107,6 +107,14 @@ impl Cluster {
         Ok(self.map().links.values().cloned().collect())
     }
 
+    /// A link to the node that has this key.
+    pub(crate) async fn link_of_key(&self, key: &str) -> Result<Arc<Link>> {
+        if self.map().links.is_empty() {
+            self.refresh().await?;
+        }
+        self.link_of(slot(key)).ok_or_else(|| self.nobody())
+    }
+
     fn link_of(&self, slot: u16) -> Option<Arc<Link>> {
         let map = self.map();
         let (.., address) = map.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
@@ -114,7 +122,7 @@ impl Cluster {
     }
 
     /// A link to a node that may not have slots yet.
-    fn link_to(&self, address: Address) -> Arc<Link> {
+    fn link_to(&self, address: &Address) -> Arc<Link> {
         let new = || Link::known(self.setup.clone(), Target::This(address.clone()));
         self.map().links.entry(address.clone()).or_insert_with(new).clone()
     }
@@ -130,7 +138,7 @@ impl Cluster {
             let link = link.unwrap_or_else(|| Link::new(self.setup.clone(), Target::This(address.clone())));
             match self.ask(&link, &address).await {
                 Ok(ranges) => {
-                    self.adopt(ranges, &address, link);
+                    self.adopt(ranges, &address, &link);
                     return self.connect_all().await;
                 }
                 Err(error) => last = Some(error),
@@ -158,7 +166,7 @@ impl Cluster {
     }
 
     /// Keeps the links that are still good, and makes those that are missing.
-    fn adopt(&self, ranges: Vec<(u16, u16, Address)>, asked: &Address, link: Arc<Link>) {
+    fn adopt(&self, ranges: Vec<(u16, u16, Address)>, asked: &Address, link: &Arc<Link>) {
         let mut map = self.map();
         let was_empty = map.links.is_empty();
         let mut links = HashMap::new();

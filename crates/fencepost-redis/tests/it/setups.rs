@@ -103,7 +103,7 @@ macro_rules! on_every_setup {
         fencepost_testkit::behavior_suite!($name, $make, only {
             hand_over {
                 a_release_hands_over_in_one_step,
-                a_handed_over_lock_is_renewed_at_once,
+                a_handed_over_lock_is_renewed_in_time,
             }
         });
     };

@@ -57,7 +57,7 @@ async fn who_only_looks_makes_nothing() {
     for missing in [path.clone(), format!("{path}.d/locks.db")] {
         let error =
             connect_with(&missing, Options::new().only_existing()).await.expect_err("it must be refused");
-        assert_eq!(error.kind(), ErrorKind::BadConfig);
+        assert_eq!(error.kind(), ErrorKind::Missing);
         assert!(error.to_string().contains(&missing) && error.hint().is_some(), "{error}");
     }
     assert_eq!(std::fs::read_dir(bench.folder()).unwrap().count(), 0);

@@ -2,6 +2,7 @@
 
 mod bench;
 mod clocks;
+mod examining;
 mod files;
 mod lines;
 mod processes;

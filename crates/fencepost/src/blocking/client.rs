@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_core::BackendInfo;
 
 use super::{Lock, Watch, block_on};
-use crate::{Cell, FencingToken, ListPage, LockState, Page, Result};
+use crate::{Cell, FencingToken, Finding, ListPage, LockState, Page, Result};
 
 /// A client of one storage: a [`crate::Client`] whose calls return when they are done. Cheap to clone.
 #[derive(Clone, Debug)]
@@ -45,6 +45,16 @@ impl Client {
     /// The locks in use whose names begin with `prefix`, a page at a time.
     pub fn list(&self, prefix: impl Into<String>, page: Page) -> Result<ListPage> {
         block_on(self.0.list(prefix, page))
+    }
+
+    /// What the storage finds when it looks at itself, as [`crate::Client::examine`].
+    pub fn examine(&self) -> Result<Vec<Finding>> {
+        block_on(self.0.examine())
+    }
+
+    /// Where this lock lives, as [`crate::Client::whereabouts`].
+    pub fn whereabouts(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
+        block_on(self.0.whereabouts(name))
     }
 
     /// Watches the locks whose names begin with `prefix`, as [`crate::Client::watch`].

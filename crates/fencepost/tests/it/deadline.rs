@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{ErrorKind, Keep, Options, Page};
+use fencepost::{ErrorKind, Finding, Keep, Options, Page, Verdict};
 use fencepost_testkit::proxy::OpKind;
 use fencepost_testkit::wait;
 
@@ -38,6 +38,27 @@ fn a_hung_list_answers_after_half_a_minute_by_default() {
         let error = question.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
         assert_eq!(error.to_string(), "could not list locks: memory: did not answer within 30s");
+    });
+}
+
+/// Who asks how a storage is wants an answer most of all when it hangs.
+#[test]
+fn a_hung_examination_is_a_finding() {
+    on_stage("hung-examination", async |stage| {
+        let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
+        proxy.stop();
+        let asking = client.clone();
+        let question = tokio::spawn(async move { asking.examine().await });
+        assert!(stage.seconds_until_over(&question).await >= 5);
+        let late =
+            Finding::problem("answer", "could not examine the storage: memory: did not answer within 5s");
+        assert_eq!(question.await.unwrap().unwrap(), [late]);
+        proxy.resume();
+        proxy.cut();
+        assert_eq!(client.whereabouts("a").await.unwrap()[0].verdict, Verdict::Problem);
+        assert_eq!(client.whereabouts("").await.unwrap_err().kind(), ErrorKind::BadName);
+        client.close().await;
+        assert_eq!(client.examine().await.unwrap_err().kind(), ErrorKind::Closed);
     });
 }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fencepost::clock::ManualClock;
 use fencepost::memory::Memory;
-use fencepost::{Client, Guard, ListPage, LockName, LockState, Options, Page, Result};
+use fencepost::{Client, Finding, Guard, ListPage, LockName, LockState, Options, Page, Result};
 use fencepost_core::backend::{Backend, BackendInfo, Op, Reply, Wakeup};
 use fencepost_testkit::proxy::Proxy;
 use fencepost_testkit::suite::under_watchdog;
@@ -107,6 +107,14 @@ impl Backend for Named {
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         self.inner.list(prefix, page).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        self.inner.examine().await
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        self.inner.whereabouts(name).await
     }
 
     async fn close(&self) {

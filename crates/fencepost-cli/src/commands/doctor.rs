@@ -1,0 +1,196 @@
+//! `fencepost doctor`: whether locks are safe here, a line for each thing that was checked.
+//!
+//! Nothing stops the examination: what fails is a finding, and whatever can still be looked at is.
+
+mod configuration;
+mod pace;
+
+use std::fmt::Write;
+use std::time::Duration;
+
+use fencepost::clock::Clock;
+use fencepost::{Client, Error, ErrorKind, Finding, LockName, Options, Result, Scope, Verdict};
+
+use super::printed;
+use crate::args::Doctor;
+use crate::exit::Exit;
+use crate::words::{plain, scope, verdict, without_secrets};
+use crate::{json, output, storage};
+
+/// How long each question to the storage may take, connecting included.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+pub(crate) async fn doctor(args: &Doctor) -> Result<Exit> {
+    let findings = examine(args.storage.url.as_deref(), args.name.as_ref()).await;
+    let findings: Vec<Finding> = findings.into_iter().map(without_any_secret).collect();
+    let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Fine);
+    let written = if args.json {
+        output::results(json::line(&json::Examination::new(&findings, worst)) + "\n")
+    } else {
+        let written = output::results(report(&findings));
+        output::remark(summary(&findings));
+        written
+    };
+    let exit = printed(written)?;
+    Ok(if worst == Verdict::Problem { Exit::Unwell } else { exit })
+}
+
+async fn examine(flag: Option<&str>, name: Option<&LockName>) -> Vec<Finding> {
+    let mut findings = vec![Finding::fine("program", concat!("fencepost ", env!("CARGO_PKG_VERSION")))];
+    let chosen = match storage::chosen(flag) {
+        Ok(chosen) => chosen,
+        Err(error) => {
+            findings.push(Finding::failed("configuration", &error));
+            return findings;
+        }
+    };
+    findings.push(configuration::judge(&chosen));
+    match connect(&chosen.url).await {
+        Ok(client) => {
+            findings.extend(from_within(&client, name).await);
+            // Whoever hangs now has been told about already.
+            within("close the storage", client.close()).await.ok();
+        }
+        Err(error) => {
+            findings.extend(why_not(&error));
+            findings.extend(fencepost::surroundings(&chosen.url).unwrap_or_default());
+        }
+    }
+    findings
+}
+
+async fn connect(url: &str) -> Result<Client> {
+    let options = Options::new().only_existing().deadline(PATIENCE);
+    within("connect", fencepost::connect_with(url, options)).await?
+}
+
+async fn from_within(client: &Client, name: Option<&LockName>) -> Vec<Finding> {
+    let mut findings = vec![
+        Finding::fine("reachability", client.info().location.as_str()),
+        Finding::fine("access", "granted"),
+        judge_scope(client),
+        pace::measure(client, name).await,
+    ];
+    let failed = |error: Error| vec![Finding::failed("answer", &error)];
+    findings.extend(client.examine().await.unwrap_or_else(failed));
+    if let Some(name) = name {
+        findings.extend(client.whereabouts(name).await.unwrap_or_else(failed));
+    }
+    findings
+}
+
+/// What a failed connection tells about the storage.
+fn why_not(error: &Error) -> Vec<Finding> {
+    let found = Finding::fine("reachability", "the storage is there");
+    match error.kind() {
+        ErrorKind::BadConfig | ErrorKind::Unsupported => vec![Finding::failed("URL", error)],
+        ErrorKind::Unreachable | ErrorKind::OutcomeUnknown => vec![Finding::failed("reachability", error)],
+        ErrorKind::Denied => vec![found, Finding::failed("access", error)],
+        ErrorKind::Missing => {
+            let missing = Finding::warning("storage", error.in_full());
+            vec![match error.hint() {
+                Some(hint) => missing.with_advice(hint),
+                None => missing,
+            }]
+        }
+        _ => vec![found, Finding::failed("storage", error)],
+    }
+}
+
+fn judge_scope(client: &Client) -> Finding {
+    let reach = client.info().scope;
+    if storage::must_be_shared() && reach != Scope::Fleet {
+        return Finding::failed("scope", &storage::not_shared(client));
+    }
+    Finding::fine("scope", scope(reach))
+}
+
+async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T> {
+    let clock = Clock::system();
+    tokio::select! {
+        biased;
+        done = work => Ok(done),
+        Ok(()) = clock.sleep_until(clock.now() + PATIENCE) => {
+            let text = format!("could not {what}: nobody answered within {PATIENCE:?}");
+            Err(Error::new(ErrorKind::Unreachable, text).with_hint(
+                "check the host and the port of the URL, and whether a process that uses the storage was stopped",
+            ))
+        }
+    }
+}
+
+/// No error should quote a password. Here everything is quoted that anybody says, so nothing is left to that; advice is
+/// ours alone, and may show how to write a URL.
+fn without_any_secret(finding: Finding) -> Finding {
+    Finding { found: without_secrets(&finding.found), ..finding }
+}
+
+fn report(findings: &[Finding]) -> String {
+    let mut text = String::new();
+    for Finding { check, verdict: is, found, advice } in findings {
+        // Writing to a string cannot fail.
+        let _ = writeln!(text, "{:<7}  {}: {}", verdict(*is), plain(check), plain(found));
+        if let Some(advice) = advice {
+            let _ = writeln!(text, "         hint: {}", plain(advice));
+        }
+    }
+    text
+}
+
+fn summary(findings: &[Finding]) -> String {
+    let count = |is: Verdict| findings.iter().filter(|finding| finding.verdict == is).count();
+    let many = |count: usize, what: &str| match count {
+        0 => format!("no {what}s"),
+        1 => format!("1 {what}"),
+        _ => format!("{count} {what}s"),
+    };
+    format!("{}, {}", many(count(Verdict::Problem), "problem"), many(count(Verdict::Warning), "warning"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_finding_has_a_line_and_what_to_do_stands_below() {
+        let findings = [
+            Finding::fine("scope", "this host"),
+            Finding::warning("eviction policy", "all\u{1b}[2J").with_advice("set it"),
+            Finding::problem("access", "refused"),
+        ];
+        assert_eq!(
+            report(&findings),
+            "fine     scope: this host\n\
+             warning  eviction policy: all\\u{1b}[2J\n         hint: set it\n\
+             problem  access: refused\n"
+        );
+        assert_eq!(summary(&findings), "1 problem, 1 warning");
+        assert_eq!(summary(&[]), "no problems, no warnings");
+    }
+
+    #[test]
+    fn what_failed_is_told_apart() {
+        let told = |kind| {
+            let findings = why_not(&Error::new(kind, "it failed").with_hint("do this"));
+            let last = findings.last().unwrap();
+            assert_eq!(last.advice.as_deref(), Some("do this"));
+            (findings.len(), last.check.clone(), last.verdict)
+        };
+        for (kind, findings, check, verdict) in [
+            (ErrorKind::BadConfig, 1, "URL", Verdict::Problem),
+            (ErrorKind::Unsupported, 1, "URL", Verdict::Problem),
+            (ErrorKind::Unreachable, 1, "reachability", Verdict::Problem),
+            (ErrorKind::Denied, 2, "access", Verdict::Problem),
+            (ErrorKind::Storage, 2, "storage", Verdict::Problem),
+            (ErrorKind::Missing, 1, "storage", Verdict::Warning),
+        ] {
+            assert_eq!(told(kind), (findings, check.to_owned(), verdict), "{kind:?}");
+        }
+    }
+
+    #[test]
+    fn a_password_that_an_error_quotes_is_taken_out() {
+        let shown = without_any_secret(Finding::problem("URL", "bad: redis://u:geheim@h"));
+        assert_eq!(shown.found, "bad: redis://***@h");
+    }
+}

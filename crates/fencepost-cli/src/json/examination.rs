@@ -1,0 +1,59 @@
+//! The JSON form of what the doctor found.
+
+use fencepost::{Finding, Verdict};
+use serde::Serialize;
+
+use crate::words;
+
+/// Everything that was found, as `doctor --json` prints it.
+#[derive(Serialize)]
+pub(crate) struct Examination<'a> {
+    /// The worst of all.
+    verdict: &'static str,
+    findings: Vec<Entry<'a>>,
+}
+
+#[derive(Serialize)]
+struct Entry<'a> {
+    check: &'a str,
+    verdict: &'static str,
+    found: &'a str,
+    advice: Option<&'a str>,
+}
+
+impl<'a> Examination<'a> {
+    pub(crate) fn new(findings: &'a [Finding], worst: Verdict) -> Self {
+        Self { verdict: words::verdict(worst), findings: findings.iter().map(Entry::from).collect() }
+    }
+}
+
+impl<'a> From<&'a Finding> for Entry<'a> {
+    fn from(finding: &'a Finding) -> Self {
+        Self {
+            check: &finding.check,
+            verdict: words::verdict(finding.verdict),
+            found: &finding.found,
+            advice: finding.advice.as_deref(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_shape_is_stable() {
+        let findings = [
+            Finding::fine("scope", "this host"),
+            Finding::warning("file system", "tmpfs").with_advice("use a disk"),
+        ];
+        let text = serde_json::to_string(&Examination::new(&findings, Verdict::Warning)).unwrap();
+        assert_eq!(
+            text,
+            r#"{"verdict":"warning","findings":[{"check":"scope","verdict":"fine","found":"this host","advice":null},"#
+                .to_owned()
+                + r#"{"check":"file system","verdict":"warning","found":"tmpfs","advice":"use a disk"}]}"#
+        );
+    }
+}

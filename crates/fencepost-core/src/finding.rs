@@ -1,0 +1,121 @@
+//! What an examination of a storage found: one [`Finding`] for each thing that was checked.
+
+use std::fmt;
+
+use crate::error::{Error, ErrorKind, Result};
+
+/// One thing that was checked: what it was, how it is, and what to do about it. It never contains a secret.
+///
+/// ```
+/// use fencepost_core::{Finding, Verdict};
+///
+/// let finding = Finding::problem("eviction policy", "allkeys-lru: locks may vanish")
+///     .with_advice("set maxmemory-policy to noeviction");
+/// assert_eq!(finding.verdict, Verdict::Problem);
+/// assert_eq!(finding.to_string(), "eviction policy: allkeys-lru: locks may vanish");
+/// ```
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Finding {
+    /// What was checked, a short noun that stays the same: `eviction policy`.
+    pub check: String,
+    /// Whether it is as it should be.
+    pub verdict: Verdict,
+    /// What was found.
+    pub found: String,
+    /// What to do about it, if anything.
+    pub advice: Option<String>,
+}
+
+/// Whether something is as it should be, the worst last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Verdict {
+    /// It is as it should be.
+    Fine,
+    /// Locks work, and somebody should know this: a promise is weaker than it could be, or could not be checked.
+    Warning,
+    /// Locks do not work here, or a promise is not kept.
+    Problem,
+}
+
+impl Finding {
+    /// It is as it should be.
+    pub fn fine(check: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Fine, found)
+    }
+
+    /// It works, and somebody should know this.
+    pub fn warning(check: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Warning, found)
+    }
+
+    /// It does not work, or a promise is not kept.
+    pub fn problem(check: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(check, Verdict::Problem, found)
+    }
+
+    /// It could not be checked, because that is not permitted or did not work: a warning, as nothing is known to be wrong.
+    pub fn not_checked(check: impl Into<String>, why: &Error) -> Self {
+        Self::warning(check, format!("could not be checked: {}", why.in_full())).advised_by(why)
+    }
+
+    /// What was found, or why it was not: what is not permitted was not checked, everything else is a problem.
+    pub fn or_why_not(check: impl Into<String>, outcome: Result<Self>) -> Self {
+        match outcome {
+            Ok(finding) => finding,
+            Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) => {
+                Self::not_checked(check, &error)
+            }
+            Err(error) => Self::failed(check, &error),
+        }
+    }
+
+    /// It failed, and what it is for fails with it.
+    pub fn failed(check: impl Into<String>, error: &Error) -> Self {
+        Self::problem(check, error.in_full()).advised_by(error)
+    }
+
+    /// Adds what to do about it.
+    #[must_use]
+    pub fn with_advice(mut self, advice: impl Into<String>) -> Self {
+        self.advice = Some(advice.into());
+        self
+    }
+
+    fn new(check: impl Into<String>, verdict: Verdict, found: impl Into<String>) -> Self {
+        Self { check: check.into(), verdict, found: found.into(), advice: None }
+    }
+
+    fn advised_by(mut self, error: &Error) -> Self {
+        self.advice = error.hint().map(str::to_owned);
+        self
+    }
+}
+
+impl fmt::Display for Finding {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.check, self.found)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_may_not_be_checked_is_a_warning_with_its_reason() {
+        let denied = Error::new(ErrorKind::Denied, "CONFIG is not permitted")
+            .with_source(std::io::Error::other("NOPERM"))
+            .with_hint("grant +config|get");
+        let finding = Finding::not_checked("persistence", &denied);
+        assert_eq!(finding.verdict, Verdict::Warning);
+        assert_eq!(finding.found, "could not be checked: CONFIG is not permitted: NOPERM");
+        assert_eq!(finding.advice.as_deref(), Some("grant +config|get"));
+        assert_eq!(Finding::or_why_not("persistence", Err(denied.duplicate())), finding);
+        assert_eq!(Finding::failed("reachability", &denied).verdict, Verdict::Problem);
+    }
+
+    #[test]
+    fn the_worst_verdict_is_the_greatest() {
+        assert!(Verdict::Fine < Verdict::Warning && Verdict::Warning < Verdict::Problem);
+    }
+}

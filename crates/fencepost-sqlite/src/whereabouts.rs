@@ -1,0 +1,40 @@
+//! Where a lock stands in the database, for people with SQLite's own tools; and texts as words of a shell.
+
+use std::path::Path;
+
+use fencepost_core::{Finding, LockName};
+
+/// Which rows are about the lock.
+pub(crate) fn rows_of(path: &Path, name: &LockName) -> Finding {
+    let literal = format!("'{}'", name.as_str().replace('\'', "''"));
+    let found = format!("rows with name = {literal} in holders, tickets and cells of {}", path.display());
+    let question = shell_word(&format!("SELECT * FROM holders WHERE name = {literal}"));
+    let file = shell_word(&path.display().to_string());
+    Finding::fine("lock", found).with_advice(format!("to look: sqlite3 -readonly {file} {question}"))
+}
+
+/// The text as one word of a shell.
+pub(crate) fn shell_word(text: &str) -> String {
+    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
+    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_text_is_one_word_to_the_shell() {
+        assert_eq!(shell_word("/a/b.db"), "/a/b.db");
+        assert_eq!(shell_word("/a b/it's"), r"'/a b/it'\''s'");
+        assert_eq!(shell_word("/a/$(reboot)"), "'/a/$(reboot)'");
+    }
+
+    #[test]
+    fn a_name_is_a_literal_inside_of_a_word() {
+        let finding = rows_of(Path::new("/srv/locks.db"), &LockName::new("it's").unwrap());
+        assert_eq!(finding.found, "rows with name = 'it''s' in holders, tickets and cells of /srv/locks.db");
+        let question = r"'SELECT * FROM holders WHERE name = '\''it'\'''\''s'\'''";
+        assert_eq!(finding.advice.unwrap(), format!("to look: sqlite3 -readonly /srv/locks.db {question}"));
+    }
+}
