@@ -176,7 +176,7 @@ async fn a_node_that_stands_still_stops_no_other() {
     let node_of =
         |name: &str| cluster.owner_of(cluster.slot_of(&format!("{}:{{{name}}}:c", bench.namespace())));
     let there = node_of("there");
-    let here = (0..).map(|number| format!("here {number}")).find(|name| node_of(name) != there).unwrap();
+    let here = (0..100).map(|number| format!("here {number}")).find(|name| node_of(name) != there).unwrap();
     let far = hold(&client.lock("there").ttl(LONG)).await;
     let near = hold(&client.lock(&here).ttl(SHORT)).await;
     cluster.node(there).pause();
