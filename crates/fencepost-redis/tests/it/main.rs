@@ -12,6 +12,7 @@ mod replicas;
 mod sentinel;
 mod server;
 mod setups;
+mod storm;
 
 use bench::RedisBench;
 
