@@ -150,7 +150,7 @@ local now = math.floor(now_us / 1000)
 local FAR = 2 ^ 53
 -- No call may occupy the server for long: whoever comes by next goes on with what is left.
 local patience = 256
-local loaded = {}
+local loaded, doomed = {}, {}
 
 local function digits(number)
   return string.format('%.0f', number)
@@ -278,6 +278,7 @@ local function remove(name, at)
     -- anything, a full server lets it write on.)
     call('PEXPIRE', found.key, math.max(1, holder.ends - now))
     found.doomed, found.hash, found.cell = true, nil, nil
+    doomed[#doomed + 1] = found
     return
   end
   call('HDEL', found.key, holder.owner)
@@ -756,12 +757,13 @@ end
 
 -- Removes what nobody holds any more.
 local function bury(answer)
-  for _, found in pairs(loaded) do
+  for _, found in ipairs(doomed) do
     if found.doomed then
       call('DEL', found.key)
       found.doomed = nil
     end
   end
+  doomed = {}
   return answer
 end
 
@@ -790,7 +792,7 @@ for _, i in ipairs(slow) do
     out[i] = answer
   else
     -- What was remembered of these locks may be half of a change.
-    loaded = {}
+    loaded, doomed = {}, {}
     out[i] = { 'E', type(answer) == 'table' and answer.err or tostring(answer) }
   end
 end
