@@ -10,7 +10,7 @@ use fencepost_testkit::servers::redis::{Cluster, Replicas, Setup};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
-use crate::actors::{LONG, SHORT, granted, hold, in_line, joined, renewed, waiting};
+use crate::actors::{LONG, SHORT, connect, granted, hold, in_line, joined, renewed, waiting};
 use crate::setups::{on, spread};
 
 #[tokio::test]
@@ -198,4 +198,45 @@ async fn a_node_that_stands_still_stops_no_other() {
         guard.release().await.unwrap();
     }
     assert_clean(&bench).await;
+}
+
+/// Pushes reach a client through every node of a cluster, but only the node that has the lock knows who listens there. A
+/// waiter that does not is passed over, and must not be told through another node that it has the lock.
+#[tokio::test]
+async fn nobody_is_told_of_a_grant_that_was_not_made() {
+    let cluster = spread();
+    let bench = on(cluster);
+    let user = format!("deaf-{}", bench.namespace());
+    let on_node = |node: usize, command: &[&str]| cluster.cli(node, command);
+    (0..3).for_each(|node| {
+        on_node(node, &["ACL", "SETUSER", &user, "on", ">word", "+@all", "~*", "&*"]);
+    });
+    let url = bench.url().replace("redis+cluster://", &format!("redis+cluster://{user}:word@"));
+    let (ours, deaf) = (bench.client().await, connect(&url).await);
+    let held = hold(&ours.lock("a").ttl(LONG)).await;
+    let waiter = joined(&ours, deaf.lock("a").ttl(LONG), "a", 1).await;
+    let node = cluster.owner_of(cluster.slot_of(&format!("{}:{{a}}:c", bench.namespace())));
+    on_node(node, &["ACL", "SETUSER", &user, "off"]);
+    on_node(node, &["CLIENT", "KILL", "USER", &user]);
+    let token = held.token();
+    held.release().await.unwrap();
+    let next = ours.lock("a").ttl(LONG).try_acquire().await.unwrap().expect("the waiter is passed over");
+    time_for_pushes(&ours).await;
+    assert!(!waiter.is_finished(), "it was told that it has the lock");
+    on_node(node, &["ACL", "SETUSER", &user, "on"]);
+    wait::until("it listens again", async || bench.listeners().await == Some(2)).await;
+    next.release().await.unwrap();
+    let last = granted(waiter).await;
+    assert!(last.token() > token);
+    last.release().await.unwrap();
+    assert_clean(&bench).await;
+}
+
+/// Another lock changes hands and is renewed: whatever was pushed before has long arrived.
+async fn time_for_pushes(client: &Client) {
+    let other = hold(&client.lock("other").ttl(SHORT)).await;
+    let waiter = joined(client, client.lock("other").ttl(SHORT), "other", 1).await;
+    renewed(&other).await;
+    other.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
 }
