@@ -344,6 +344,30 @@ local function reachable(client)
   return reach[client]
 end
 
+-- Where in this line, from `skip` on, the next one stands whose client is there or whose ticket has ended. A client may
+-- have died with a crowd of its own in line, so many are looked at together.
+local CROWD = 128
+local function pass_over(key, skip)
+  while patience > 0 do
+    local owners = call('ZRANGE', key, skip, skip + CROWD - 1)
+    if #owners == 0 then
+      return skip
+    end
+    patience = patience - 3
+    for at, owner in ipairs(owners) do
+      owners[at] = P .. 't:' .. owner
+    end
+    for at, value in ipairs(call('MGET', unpack(owners))) do
+      local length, from = string.match(value or '', '^%d+ %d+ (%d+) ()')
+      if not length or reachable(string.match(value, '^%d+ (%x+) ', from + length)) then
+        return skip + at - 1
+      end
+    end
+    skip = skip + #owners
+  end
+  return skip
+end
+
 -- Whether nobody who is present stands before this place.
 local function is_first(name, place)
   local key, skip = P .. 'q:' .. name, 0
@@ -359,7 +383,7 @@ local function is_first(name, place)
     elseif reachable(other.client) then
       return false
     else
-      skip = skip + 1
+      skip = pass_over(key, skip + 1)
     end
   end
   return false
@@ -414,7 +438,7 @@ end
 local function settle(names, self)
   while #names > 0 do
     local name = table.remove(names)
-    local key, skip, longest = P .. 'q:' .. name, 0, 0
+    local key, skip, seen, longest = P .. 'q:' .. name, 0, 0, 0
     while patience > 0 do
       local holders = line(name).holders
       if #holders > 0 and holders[1].mode == 'x' then
@@ -422,7 +446,7 @@ local function settle(names, self)
       end
       local owner = call('ZRANGE', key, skip, skip)[1]
       if not owner then
-        if skip > 0 then
+        if skip > 0 and skip == seen then
           -- All who are left cannot be reached: the line ends with the last of them.
           call('PEXPIRE', key, longest)
         end
@@ -439,15 +463,15 @@ local function settle(names, self)
           if reachable(waiter.client) then
             break
           end
-          skip = skip + 1
+          skip, seen = pass_over(key, skip + 1), seen + 1
         elseif owner ~= self and SOFT then
           if redis.pcall('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner) ~= 0 then
             break
           end
-          skip = skip + 1
+          skip, seen = pass_over(key, skip + 1), seen + 1
         elseif owner ~= self and not reachable(waiter.client) then
           -- Nobody listens: passed over, and it keeps its place.
-          skip = skip + 1
+          skip, seen = pass_over(key, skip + 1), seen + 1
         else
           local token = mint()
           grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
