@@ -46,7 +46,7 @@ async fn names_of_several_slots_are_not() {
 async fn everything_that_is_left_of_a_lock_ends() {
     let bench = on(spread());
     let client = bench.client().await;
-    let many = (0..300).map(|number| waiting(client.lock(format!("once/{number}")).ttl(SHORT)));
+    let many = (0..300).map(|number| waiting(client.lock(format!("once/{number}")).ttl(LONG)));
     for one in many.collect::<Vec<_>>() {
         granted(one).await.release().await.unwrap();
     }

@@ -91,5 +91,7 @@ async fn a_dead_crowd_costs_nobody_its_ttl() {
     granted(next).await.release().await.unwrap();
     // Nor does somebody who only tries.
     drop(client.lock("a").try_acquire().await.unwrap().expect("all before it are dead"));
-    crowd.iter().for_each(|waiter| waiter.abort());
+    for waiter in crowd {
+        waiter.abort();
+    }
 }
