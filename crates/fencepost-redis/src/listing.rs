@@ -37,7 +37,8 @@ async fn inspect_alike(
     prefix: &str,
     names: &[LockName],
 ) -> Result<Vec<LockState>> {
-    let keys = if setup.is_cluster() { vec![format!("{prefix}c")] } else { Vec::new() };
+    let in_one_place = names.iter().map(|name| format!("{prefix}l:{name}")).chain([format!("{prefix}c")]);
+    let keys = if setup.is_cluster() { in_one_place.collect() } else { Vec::new() };
     let call = Call { script: Script::Inspect, prefix, keys, replicas: 0, patience: LOOKING };
     let answer = route.invoke(&call, |command| {
         command.arg(prefix).arg(LockState::MAX_LINE);

@@ -20,7 +20,9 @@ pub(crate) async fn primary(setup: &Setup) -> Result<Address> {
         return Err(Error::new(ErrorKind::BadConfig, "no sentinels are known"));
     };
     let mut last = None;
-    for sentinel in sentinels {
+    // Not always the same first: if it is silent, there may be no time for the others.
+    let first = rand::random_range(0..sentinels.len().max(1));
+    for sentinel in sentinels.iter().cycle().skip(first).take(sentinels.len()) {
         let config = AsyncConnectionConfig::new();
         let asked = async {
             let (mut connection, driver) = log_in(setup, sentinel, account, 0, config).await?;
@@ -30,7 +32,7 @@ pub(crate) async fn primary(setup: &Setup) -> Result<Address> {
             driver.abort();
             answer.map_err(|error| match call_failed(&setup.location, &error, Sent::No) {
                 error if error.kind() == ErrorKind::Storage => {
-                    let message = format!("what {} names first is no sentinel", setup.location);
+                    let message = format!("one of those whom {} names is no sentinel", setup.location);
                     Error::new(ErrorKind::BadConfig, message).with_source(error)
                 }
                 error => error,

@@ -66,10 +66,10 @@ impl Cluster {
         let slot = slot(call.prefix);
         let until = self.clock.now() + call.patience;
         let mut last = None;
-        let mut asked: Option<Arc<Link>> = None;
+        let mut sent_to: Option<(Arc<Link>, Asking)> = None;
         while self.clock.now() < until {
-            let asking = if asked.is_some() { Asking::Yes } else { Asking::No };
-            let Some(link) = asked.take().or_else(|| self.link_of(slot)) else {
+            let known = || Some((self.link_of(slot)?, Asking::No));
+            let Some((link, asking)) = sent_to.take().or_else(known) else {
                 self.refresh().await?;
                 self.pause().await;
                 continue;
@@ -80,9 +80,13 @@ impl Cluster {
             };
             match (failure.code(), &failure) {
                 (Some("ASK"), Failure::Refused(error)) => {
-                    asked = redirected(error).map(|address| self.link_to(&address));
+                    sent_to = redirected(error).map(|address| (self.link_to(&address), Asking::Yes));
                 }
-                (Some("MOVED"), _) => self.refresh().await?,
+                (Some("MOVED"), Failure::Refused(error)) => {
+                    self.refresh().await?;
+                    // Whoever tells where it is may know better than whoever we ask.
+                    sent_to = redirected(error).map(|address| (self.link_to(&address), Asking::No));
+                }
                 (Some("TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY"), _) => {
                     self.pause().await;
                     self.refresh().await?;

@@ -165,7 +165,7 @@ local now = math.floor(now_us / 1000)
 local FAR = 2 ^ 53
 -- No call may occupy the server for long: whoever comes by next goes on with what is left.
 local patience = 256
-local loaded = {}
+local loaded, doomed = {}, {}
 
 local function digits(number)
   return format('%.0f', number)
@@ -288,8 +288,12 @@ local function remove(name, at)
   local found = line(name)
   local holder = table.remove(found.holders, at)
   if #found.holders == 0 then
-    call('DEL', found.key)
-    found.hash, found.cell = nil, nil
+    -- It goes at the end, unless somebody else has it by then: if anything fails on the way, nothing has happened. And
+    -- what is not there cannot be made while its slot moves. (The lease stays as it is; but once a script has changed
+    -- anything, a full server lets it write on.)
+    call('PEXPIRE', found.key, math.max(1, holder.ends - now))
+    found.doomed, found.hash, found.cell = true, nil, nil
+    doomed[#doomed + 1] = found
     return
   end
   call('HDEL', found.key, holder.owner)
@@ -355,6 +359,30 @@ local function reachable(client)
   return reach[client]
 end
 
+-- Where in this line, from `skip` on, the next one stands whose client is there or whose ticket has ended. A client may
+-- have died with a crowd of its own in line, so many are looked at together.
+local CROWD = 128
+local function pass_over(key, skip)
+  while patience > 0 do
+    local owners = call('ZRANGE', key, skip, skip + CROWD - 1)
+    if #owners == 0 then
+      return skip
+    end
+    patience = patience - 3
+    for at, owner in ipairs(owners) do
+      owners[at] = P .. 't:' .. owner
+    end
+    for at, value in ipairs(call('MGET', unpack(owners))) do
+      local length, from = string.match(value or '', '^%d+ %d+ (%d+) ()')
+      if not length or reachable(string.match(value, '^%d+ (%x+) ', from + length)) then
+        return skip + at - 1
+      end
+    end
+    skip = skip + #owners
+  end
+  return skip
+end
+
 -- Whether nobody who is present stands before this place.
 local function is_first(name, place)
   local key, skip = P .. 'q:' .. name, 0
@@ -370,7 +398,7 @@ local function is_first(name, place)
     elseif reachable(other.client) then
       return false
     else
-      skip = skip + 1
+      skip = pass_over(key, skip + 1)
     end
   end
   return false
@@ -407,10 +435,13 @@ local function grant(owner, wants, rule, chosen, token, tail)
       found.holders[#found.holders + 1] = holder
       if want[2] == 'x' then
         found.head = owner .. ' ' .. token .. ' ' .. tail
-        found.cell = ''
+        found.cell, found.doomed = '', nil
         call('SET', found.key, found.head, 'PX', ttl)
       else
-        found.hash = true
+        if found.doomed then
+          call('DEL', found.key)
+        end
+        found.hash, found.doomed = true, nil
         put(found, holder)
       end
     end
@@ -422,7 +453,7 @@ end
 local function settle(names, self)
   while #names > 0 do
     local name = table.remove(names)
-    local key, skip, longest = P .. 'q:' .. name, 0, 0
+    local key, skip, seen, longest = P .. 'q:' .. name, 0, 0, 0
     while patience > 0 do
       local holders = line(name).holders
       if #holders > 0 and holders[1].mode == 'x' then
@@ -430,7 +461,7 @@ local function settle(names, self)
       end
       local owner = call('ZRANGE', key, skip, skip)[1]
       if not owner then
-        if skip > 0 then
+        if skip > 0 and skip == seen then
           -- All who are left cannot be reached: the line ends with the last of them.
           call('PEXPIRE', key, longest)
         end
@@ -447,7 +478,7 @@ local function settle(names, self)
         if not present then
           -- Passed over, whether or not it is its turn, and it keeps its place. It must not be told anything: other nodes
           -- and replicas would pass it on to whoever listens there.
-          skip = skip + 1
+          skip, seen = pass_over(key, skip + 1), seen + 1
         elseif not chosen then
           break
         elseif owner ~= self and SOFT then
@@ -457,15 +488,15 @@ local function settle(names, self)
           local token = mint()
           grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
           tear_up(owner, waiter.wants)
-          if owner ~= self then
-            -- If this fails, its heartbeat finds out.
-            redis.pcall('PUBLISH', CHANNELS .. waiter.client,
-              'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen)
-          end
           for _, want in ipairs(waiter.wants) do
             if want[1] ~= name then
               names[#names + 1] = want[1]
             end
+          end
+          if owner ~= self then
+            -- Told last, when it is true. If this fails, its heartbeat finds out.
+            redis.pcall('PUBLISH', CHANNELS .. waiter.client,
+              'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen)
           end
         end
       end
@@ -665,15 +696,6 @@ end
 
 local function release(op)
   local held = false
-  if CLUSTER then
-    -- While a slot moves, the next in line may be elsewhere: better to fail before the lock is free than after.
-    for _, want in ipairs(op.wants) do
-      local next = call('ZRANGE', P .. 'q:' .. want[1], 0, 0)[1]
-      if next then
-        call('EXISTS', P .. 't:' .. next)
-      end
-    end
-  end
   for _, want in ipairs(op.wants) do
     local holder, at = holds(want[1], op.owner, op.token)
     if holder then
@@ -773,6 +795,18 @@ local function write_cell(op, bytes)
   return 6
 end
 
+-- Removes what nobody holds any more.
+local function bury(answer)
+  for _, found in ipairs(doomed) do
+    if found.doomed then
+      call('DEL', found.key)
+      found.doomed = nil
+    end
+  end
+  doomed = {}
+  return answer
+end
+
 local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = release, B = break_lock,
   V = read_cell, W = write_cell }
 
@@ -792,10 +826,13 @@ for _, i in ipairs(slow) do
   end
   local fine, answer = pcall(rules[op.op], op, ARGV[o + 4])
   if fine then
+    fine, answer = pcall(bury, answer)
+  end
+  if fine then
     out[i] = answer
   else
     -- What was remembered of these locks may be half of a change.
-    loaded = {}
+    loaded, doomed = {}, {}
     out[i] = { 'E', type(answer) == 'table' and answer.err or tostring(answer) }
   end
 end

@@ -6,11 +6,11 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fencepost_core::{Client, ErrorKind, Keep, Mode};
 use fencepost_testkit::TestBench;
 use fencepost_testkit::history::History;
-use fencepost_testkit::servers::redis::{Cluster, Replicas};
+use fencepost_testkit::servers::redis::{Cluster, Replicas, Setup};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
-use crate::actors::{LONG, SHORT, granted, hold, in_line, joined, renewed, waiting};
+use crate::actors::{LONG, SHORT, connect, granted, hold, in_line, joined, renewed, waiting};
 use crate::setups::{on, spread};
 
 #[tokio::test]
@@ -46,7 +46,7 @@ async fn names_of_several_slots_are_not() {
 async fn everything_that_is_left_of_a_lock_ends() {
     let bench = on(spread());
     let client = bench.client().await;
-    let many = (0..300).map(|number| waiting(client.lock(format!("once/{number}")).ttl(SHORT)));
+    let many = (0..300).map(|number| waiting(client.lock(format!("once/{number}")).ttl(LONG)));
     for one in many.collect::<Vec<_>>() {
         granted(one).await.release().await.unwrap();
     }
@@ -95,8 +95,8 @@ async fn locks_move_with_their_slot() {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let held = hold(&ours.lock("{m}").ttl(SHORT * 2)).await;
     held.write_cell(*b"kept", Keep::Always).await.unwrap();
-    let first = joined(&ours, theirs.lock("{m}").ttl(SHORT * 2), "{m}", 1).await;
-    let second = joined(&ours, ours.lock("{m}").ttl(SHORT * 2), "{m}", 2).await;
+    let first = joined(&ours, theirs.lock("{m}").ttl(SHORT * 12), "{m}", 1).await;
+    let second = joined(&ours, ours.lock("{m}").ttl(SHORT * 12), "{m}", 2).await;
     let key = |kind: &str| format!("{}:{{m}}:{kind}", bench.namespace());
     let slot = cluster.slot_of(&key("c"));
     let from = cluster.owner_of(slot);
@@ -162,4 +162,81 @@ async fn a_lock_outlives_its_node() {
     next.release().await.unwrap();
     let other = hold(&theirs.lock("another slot").ttl(LONG)).await;
     other.release().await.unwrap();
+}
+
+/// A node stands still. Locks on other nodes do not notice, however much is asked of the one that does not answer; and
+/// when it goes on, its own are there.
+#[tokio::test]
+async fn a_node_that_stands_still_stops_no_other() {
+    // Or else the others would not answer either, because the cluster is not complete.
+    let setup = Setup::plain().with_config("cluster-require-full-coverage no");
+    let cluster = Cluster::start_with(&setup, Replicas::None);
+    let bench = on(&cluster);
+    let client = bench.client().await;
+    let node_of =
+        |name: &str| cluster.owner_of(cluster.slot_of(&format!("{}:{{{name}}}:c", bench.namespace())));
+    let there = node_of("there");
+    let here = (0..100).map(|number| format!("here {number}")).find(|name| node_of(name) != there).unwrap();
+    let far = hold(&client.lock("there").ttl(LONG)).await;
+    let near = hold(&client.lock(&here).ttl(SHORT)).await;
+    cluster.node(there).pause();
+    let stuck: Vec<_> =
+        (0..20).map(|number| waiting(client.lock(format!("{{there}}/{number}")).ttl(LONG))).collect();
+    for _ in 0..10 {
+        renewed(&near).await;
+    }
+    cluster.node(there).resume();
+    for waiter in stuck {
+        // Whoever was told that nobody answers asks again; all others are granted.
+        if let Ok(guard) = wait::within_patience("it is over", waiter).await.unwrap() {
+            guard.release().await.unwrap();
+        }
+    }
+    let again = hold(&client.lock("{there}/0").ttl(LONG)).await;
+    assert!(far.is_valid() && near.is_valid());
+    for guard in [again, far, near] {
+        guard.release().await.unwrap();
+    }
+    assert_clean(&bench).await;
+}
+
+/// Pushes reach a client through every node of a cluster, but only the node that has the lock knows who listens there. A
+/// waiter that does not is passed over, and must not be told through another node that it has the lock.
+#[tokio::test]
+async fn nobody_is_told_of_a_grant_that_was_not_made() {
+    let cluster = spread();
+    let bench = on(cluster);
+    let user = format!("deaf-{}", bench.namespace());
+    let on_node = |node: usize, command: &[&str]| cluster.cli(node, command);
+    (0..3).for_each(|node| {
+        on_node(node, &["ACL", "SETUSER", &user, "on", ">word", "+@all", "~*", "&*"]);
+    });
+    let url = bench.url().replace("redis+cluster://", &format!("redis+cluster://{user}:word@"));
+    let (ours, deaf) = (bench.client().await, connect(&url).await);
+    let held = hold(&ours.lock("a").ttl(LONG)).await;
+    let waiter = joined(&ours, deaf.lock("a").ttl(LONG), "a", 1).await;
+    let node = cluster.owner_of(cluster.slot_of(&format!("{}:{{a}}:c", bench.namespace())));
+    on_node(node, &["ACL", "SETUSER", &user, "off"]);
+    on_node(node, &["CLIENT", "KILL", "USER", &user]);
+    let token = held.token();
+    held.release().await.unwrap();
+    let next = ours.lock("a").ttl(LONG).try_acquire().await.unwrap().expect("the waiter is passed over");
+    time_for_pushes(&ours).await;
+    assert!(!waiter.is_finished(), "it was told that it has the lock");
+    on_node(node, &["ACL", "SETUSER", &user, "on"]);
+    wait::until("it listens again", async || bench.listeners().await == Some(2)).await;
+    next.release().await.unwrap();
+    let last = granted(waiter).await;
+    assert!(last.token() > token);
+    last.release().await.unwrap();
+    assert_clean(&bench).await;
+}
+
+/// Another lock changes hands and is renewed: whatever was pushed before has long arrived.
+async fn time_for_pushes(client: &Client) {
+    let other = hold(&client.lock("other").ttl(SHORT)).await;
+    let waiter = joined(client, client.lock("other").ttl(SHORT), "other", 1).await;
+    renewed(&other).await;
+    other.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
 }

@@ -9,7 +9,7 @@ use fencepost_testkit::wait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::actors::{LONG, SHORT, hold, in_line, waiting};
+use crate::actors::{LONG, SHORT, granted, hold, in_line, joined, waiting};
 use crate::bench::RedisBench;
 use crate::connection::calls_of;
 
@@ -72,4 +72,26 @@ async fn names_that_are_used_once_leave_nothing() {
     turns.buffer_unordered(256).collect::<Vec<()>>().await;
     let keys: usize = server.cli(&["DBSIZE"]).parse().unwrap();
     assert_eq!(keys, 2, "after {names} names: {:?}", bench.keys().await);
+}
+
+/// A process dies with a crowd of its own in line: whoever stands behind them does not wait for the end of their tickets.
+#[tokio::test]
+async fn a_dead_crowd_costs_nobody_its_ttl() {
+    let server = RedisServer::start(&Setup::plain());
+    let bench = RedisBench::at(&server.url(), "", [server.url()]);
+    let (dying, proxy) = bench.proxied().await;
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let crowd: Vec<_> = (0..1000).map(|_| waiting(dying.lock("a").ttl(LONG))).collect();
+    in_line(&client, "a", crowd.len()).await;
+    let next = joined(&client, client.lock("a").ttl(SHORT), "a", crowd.len() + 1).await;
+    proxy.crash();
+    wait::until("the server knows of the death", async || bench.listeners().await == Some(1)).await;
+    guard.release().await.unwrap();
+    granted(next).await.release().await.unwrap();
+    // Nor does somebody who only tries.
+    drop(client.lock("a").try_acquire().await.unwrap().expect("all before it are dead"));
+    for waiter in crowd {
+        waiter.abort();
+    }
 }

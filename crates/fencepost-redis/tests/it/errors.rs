@@ -16,12 +16,9 @@ async fn refusal(url: &str) -> Error {
     let Err(error) = fencepost_redis::connect(url).await else {
         panic!("it connects");
     };
-    let mut told = format!("{error} {error:?} {error:#?} {:?}", error.hint());
-    let mut source = error.source();
-    while let Some(deeper) = source {
-        told += &format!(" {deeper} {deeper:?}");
-        source = deeper.source();
-    }
+    let sources = std::iter::successors(error.source(), |source| (*source).source());
+    let sources: Vec<String> = sources.map(|source| format!("{source} {source:?}")).collect();
+    let told = format!("{error} {error:?} {error:#?} {:?} {sources:?}", error.hint());
     assert!(!told.contains(SECRET), "{told}");
     error
 }
@@ -81,7 +78,8 @@ async fn somebody_else_is_there() {
 async fn the_password_is_wrong() {
     let port = guarded().port();
     refused(&at(port), ErrorKind::Denied, "does not accept this user and password").await;
-    refused(&format!("redis://app:{SECRET}@127.0.0.1:{port}"), ErrorKind::Denied, "user and password").await;
+    refused(&format!("redis://nobody:{SECRET}@127.0.0.1:{port}"), ErrorKind::Denied, "user and password")
+        .await;
     refused(&format!("redis://:{SECRET}@127.0.0.1:{port}"), ErrorKind::Denied, "user and password").await;
     refused(&format!("redis://127.0.0.1:{port}"), ErrorKind::Denied, "user and password").await;
 }

@@ -8,9 +8,11 @@ mod crowd;
 mod errors;
 mod processes;
 mod puppet;
+mod replicas;
 mod sentinel;
 mod server;
 mod setups;
+mod storm;
 
 use bench::RedisBench;
 

@@ -88,7 +88,7 @@ async fn a_server_that_stands_still_loses_the_lock_and_keeps_no_ghost() {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(SHORT)).await;
     server.pause();
-    let late = waiting(client.lock("b").ttl(LONG).wait(Duration::from_millis(300)));
+    let late = waiting(client.lock("b").ttl(SHORT * 10).wait(Duration::from_millis(300)));
     let other = waiting(client.lock("c").ttl(SHORT));
     assert_eq!(wait::within_patience("the lock is lost", guard.lost()).await, LostReason::Expired);
     assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::WaitedOut);

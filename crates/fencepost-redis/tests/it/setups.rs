@@ -7,11 +7,6 @@ use fencepost_testkit::servers::redis::{Cluster, RedisServer, Replicas, Sentinel
 
 use crate::bench::RedisBench;
 
-/// What a client needs, on keys and channels of its namespace.
-const RIGHTS: &str = "resetchannels ~test-* &test-* -@all +evalsha +script|load +subscribe +publish +pubsub|numsub \
-    +time +get +set +mget +exists +del +pexpire +pexpireat +pttl +scan +hgetall +hset +hdel +zadd +zrem +zrange \
-    +zrangebyscore +zscore +zrank +zcard +zremrangebyscore";
-
 /// The servers of one set-up, which all its tests share.
 macro_rules! shared {
     ($name:ident, $server:ty, $start:expr) => {
@@ -23,16 +18,23 @@ macro_rules! shared {
 }
 
 shared!(guarded, RedisServer, {
-    let setup = Setup::plain().with_password("boss").with_user("app", "p@ss:w/rd", RIGHTS);
-    RedisServer::start(&setup)
+    RedisServer::start(&Setup::plain().with_password("boss").with_user("nobody", "word", "-@all"))
 });
 shared!(encrypted, RedisServer, RedisServer::start(&Setup::plain().with_tls(TlsClients::WithCertificate)));
 shared!(watched, Sentinels, Sentinels::start());
 shared!(spread, Cluster, Cluster::start(Replicas::None));
 
+/// With a user who has the rights that we say are needed, and no others.
 fn as_a_user() -> RedisBench {
     let server = guarded();
-    RedisBench::at(&format!("redis://app:p%40ss%3Aw%2Frd@127.0.0.1:{}", server.port()), "", [server.url()])
+    let user = format!("app-{:016x}", rand::random::<u64>());
+    let url = format!("redis://{user}:p%40ss%3Aw%2Frd@127.0.0.1:{}", server.port());
+    let bench = RedisBench::at(&url, "", [server.url()]);
+    let rights = fencepost_redis::rights(bench.url()).expect("the URL is fine");
+    let line = rights.lines().find(|line| line.starts_with("ACL SETUSER USER on ")).expect("there is one");
+    let line = line.replace("SETUSER USER", &format!("SETUSER {user}")).replace("PASSWORD", "p@ss:w/rd");
+    server.cli(&line.split_whitespace().collect::<Vec<_>>());
+    bench
 }
 
 /// The options that name a server's certificates.

@@ -1,0 +1,49 @@
+//! `?replicas=1`: a grant counts only if a replica has it.
+
+use fencepost_core::{ErrorKind, LostReason};
+use fencepost_testkit::TestBench;
+use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::suite::assert_clean;
+use fencepost_testkit::wait;
+
+use crate::actors::{LONG, SHORT, granted, hold, joined, renewed, until_idle};
+use crate::bench::RedisBench;
+
+fn follows(replica: &RedisServer) -> bool {
+    replica.cli(&["INFO", "replication"]).contains("master_link_status:up")
+}
+
+/// What is granted is on the replica before anybody is told.
+#[tokio::test]
+async fn without_the_replica_there_are_no_grants() {
+    let primary = RedisServer::start(&Setup::plain());
+    let replica_of = format!("replicaof 127.0.0.1 {}", primary.port());
+    let replica = RedisServer::start(&Setup::plain().with_config(&replica_of));
+    wait::block_until("the replica follows", || follows(&replica));
+    let bench = RedisBench::at(&primary.url(), "&replicas=1", [primary.url()]);
+    let client = bench.client().await;
+    let key = format!("{}:l:a", bench.namespace());
+    let guard = hold(&client.lock("a").ttl(SHORT * 4)).await;
+    assert_eq!(replica.cli(&["EXISTS", &key]), "1");
+    let waiter = joined(&client, client.lock("a").ttl(LONG), "a", 1).await;
+    guard.release().await.unwrap();
+    let guard = granted(waiter).await;
+    assert!(replica.cli(&["GET", &key]).contains(&guard.token().to_string()));
+    guard.release().await.unwrap();
+
+    let held = hold(&client.lock("held").ttl(SHORT * 4)).await;
+    replica.kill();
+    let error = client.lock("b").ttl(SHORT * 4).try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
+    assert_eq!(wait::within_patience("it is lost", held.lost()).await, LostReason::Expired);
+    until_idle(&client, "b").await;
+
+    replica.restart();
+    wait::until("the replica follows again", async || follows(&replica)).await;
+    let again = hold(&client.lock("b").ttl(SHORT * 4)).await;
+    renewed(&again).await;
+    again.release().await.unwrap();
+    drop(held);
+    assert_clean(&bench).await;
+}
