@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::{self, Servers};
 use crate::decode;
+use crate::dialect;
 use crate::encode;
 use crate::link::{Link, Target};
 use crate::listing;
@@ -32,7 +33,7 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 pub(crate) const LOOKING: Duration = PATIENCE.1;
 
 pub(crate) struct RedisBackend {
-    setup: Arc<Setup>,
+    pub(crate) setup: Arc<Setup>,
     route: Route,
     /// The largest token seen: a server that has lost its memory is told.
     largest: AtomicU64,
@@ -138,6 +139,10 @@ impl RedisBackend {
 
     fn arguments(&self, command: &mut Cmd, prefix: &str, ops: &[&Op]) {
         let Setup { client, layout, config, .. } = &*self.setup;
+        if let Some(dialect) = &layout.dialect {
+            let largest = self.largest.load(Ordering::Relaxed);
+            return dialect::encode::arguments(command, dialect, &self.setup, largest, ops);
+        }
         let retention = if self.setup.is_cluster() { config.token_retention.as_millis() } else { 0 };
         let is_soft = u8::from(config.replicas > 0);
         command.arg(prefix).arg(client).arg(layout.channels());

@@ -22,6 +22,8 @@ use crate::tls::Stream;
 
 const EXECUTE: &str = include_str!("../scripts/execute.lua");
 const INSPECT: &str = include_str!("../scripts/inspect.lua");
+const DIALECT: &str = include_str!("../scripts/dialect.lua");
+const PEEK: &str = include_str!("../scripts/peek.lua");
 
 /// The scripts as the server calls them.
 pub(crate) struct Scripts {
@@ -57,7 +59,7 @@ pub(super) async fn connect(setup: &Arc<Setup>, target: &Target, lost: &Arc<Noti
     if matches!(target, Target::Primary) {
         sentinel::check_role(&mut connection, &setup.location).await?;
     }
-    let (execute, inspect) = loading().query_async(&mut connection).await.map_err(failed)?;
+    let (execute, inspect) = loading(setup).query_async(&mut connection).await.map_err(failed)?;
     let scripts = Scripts { execute, inspect };
     if !setup.is_cluster() {
         setup.check_namespace(&mut connection).await?;
@@ -109,9 +111,10 @@ fn not_let_in(location: &str, error: &RedisError) -> Error {
 }
 
 /// Loads the scripts; the answers are what the server calls them.
-pub(super) fn loading() -> Pipeline {
+pub(super) fn loading(setup: &Setup) -> Pipeline {
     let mut loading = redis::pipe();
-    for script in [EXECUTE, INSPECT] {
+    let scripts = if setup.layout.dialect.is_some() { [DIALECT, PEEK] } else { [EXECUTE, INSPECT] };
+    for script in scripts {
         loading.cmd("SCRIPT").arg("LOAD").arg(script);
     }
     loading

@@ -15,7 +15,8 @@ use redis::aio::MultiplexedConnection;
 pub(crate) struct RedisBench {
     wire: Wire,
     server: &'static RedisServer,
-    namespace: String,
+    db: usize,
+    pub(crate) namespace: String,
     more: String,
     /// How many listened when the wire was cut.
     listened: AtomicUsize,
@@ -28,11 +29,16 @@ impl RedisBench {
 
     /// With more options in its URL: `&replicas=1`.
     pub(crate) fn with(more: &str) -> Self {
-        let server = shared();
+        Self::on(shared(), 0, more)
+    }
+
+    /// In this database of this server.
+    pub(crate) fn on(server: &'static RedisServer, db: usize, more: &str) -> Self {
         let namespace = format!("test-{:016x}", rand::random::<u64>());
         Self {
             wire: Wire::to(server.port()),
             server,
+            db,
             namespace,
             more: more.into(),
             listened: AtomicUsize::new(0),
@@ -40,23 +46,30 @@ impl RedisBench {
     }
 
     pub(crate) fn url(&self) -> String {
-        format!("redis://127.0.0.1:{}?namespace={}{}", self.wire.port(), self.namespace, self.more)
+        let Self { wire, db, namespace, more, .. } = self;
+        format!("redis://127.0.0.1:{}/{db}?namespace={namespace}{more}", wire.port())
     }
 
     /// The bare driver.
     pub(crate) async fn driver(&self) -> MultiplexedConnection {
-        let client = redis::Client::open(self.server.url()).expect("the URL is fine");
+        let client =
+            redis::Client::open(format!("{}/{}", self.server.url(), self.db)).expect("the URL is fine");
         client.get_multiplexed_async_connection().await.expect("the server is there")
     }
 
     /// All keys of the namespace.
     pub(crate) async fn keys(&self) -> Vec<String> {
+        self.keys_like(&format!("{}:*", self.namespace)).await
+    }
+
+    /// All keys that this pattern finds.
+    pub(crate) async fn keys_like(&self, pattern: &str) -> Vec<String> {
         let mut driver = self.driver().await;
         let mut keys = Vec::new();
         let mut cursor = 0;
         loop {
             let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(format!("{}:*", self.namespace)).arg("COUNT").arg(10_000);
+            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(10_000);
             let (next, found): (u64, Vec<String>) = scan.query_async(&mut driver).await.expect("it scans");
             keys.extend(found);
             if next == 0 {

@@ -1,6 +1,7 @@
 //! Redis on the test bench, and what only a server can get wrong.
 
 mod bench;
+mod dialect;
 
 use bench::RedisBench;
 

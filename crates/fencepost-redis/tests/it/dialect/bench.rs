@@ -1,0 +1,80 @@
+//! Locks in another library's form on the test bench.
+
+use std::future::Future;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, LazyLock};
+
+use fencepost_core::{Backend, LockName, Result};
+use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::{Leftovers, TestBench};
+
+use crate::bench::RedisBench;
+
+/// More than there are tests: locks are called what they are called, so each test has a database of its own.
+const DATABASES: usize = 1000;
+
+static SERVER: LazyLock<RedisServer> = LazyLock::new(|| {
+    let databases = format!("databases {DATABASES}");
+    RedisServer::start(&Setup::plain().with_config(&databases))
+});
+static NEXT: AtomicUsize = AtomicUsize::new(0);
+
+/// A database of its own.
+pub(crate) struct DialectBench {
+    pub(crate) redis: RedisBench,
+}
+
+impl DialectBench {
+    pub(crate) fn redis_py() -> Self {
+        Self::with("dialect=redis-py")
+    }
+
+    /// The form that this option of a URL names.
+    pub(crate) fn with(option: &str) -> Self {
+        let db = NEXT.fetch_add(1, Ordering::Relaxed);
+        Self { redis: RedisBench::on(&SERVER, db, &format!("&{option}")) }
+    }
+}
+
+impl TestBench for DialectBench {
+    fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static {
+        self.redis.connect()
+    }
+
+    async fn peek(&self) -> Leftovers {
+        let mut left = Leftovers::default();
+        let ours = format!("{}:", self.redis.namespace);
+        for key in self.redis.keys_like("*").await {
+            match key.strip_prefix(&ours) {
+                None => left.holders += 1,
+                Some("about" | "c") => {}
+                Some(key) if key.starts_with("peer:t:") => left.tickets += 1,
+                Some(_) => left.others += 1,
+            }
+        }
+        left
+    }
+
+    async fn steal(&self, name: &LockName) {
+        let mut driver = self.redis.driver().await;
+        let stolen: redis::RedisResult<()> =
+            redis::cmd("DEL").arg(name.as_str()).query_async(&mut driver).await;
+        stolen.expect("it deletes");
+    }
+
+    async fn listeners(&self) -> Option<usize> {
+        self.redis.listeners().await
+    }
+
+    async fn cut(&self) {
+        self.redis.cut().await;
+    }
+
+    async fn heal(&self) {
+        self.redis.heal().await;
+    }
+
+    fn crowd(&self) -> usize {
+        200
+    }
+}
