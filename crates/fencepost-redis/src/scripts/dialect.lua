@@ -136,10 +136,14 @@ end
 
 -- The first of ours in line who is there.
 local function first(key)
-  local line, skip = P .. 'q:' .. key, 0
+  local line, skip, longest = P .. 'q:' .. key, 0, 0
   while patience > 0 do
     local owner = call('ZRANGE', line, skip, skip)[1]
     if not owner then
+      if skip > 0 then
+        -- All who are left cannot be reached: the line ends with the last of them.
+        call('PEXPIRE', line, longest)
+      end
       return nil
     end
     patience = patience - 1
@@ -150,6 +154,7 @@ local function first(key)
       return waiter
     else
       skip = skip + 1
+      longest = math.max(longest, call('PTTL', P .. 't:' .. owner), 1)
     end
   end
 end
