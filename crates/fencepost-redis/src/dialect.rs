@@ -6,6 +6,7 @@
 //! time, and the first of ours in line looks often while somebody else has the lock.
 
 pub(crate) mod backend;
+mod ear;
 pub(crate) mod encode;
 mod value;
 
@@ -116,7 +117,7 @@ impl Dialect {
             Self::Redsync => pace(250, 60),
             Self::NodeRedlock => pace(300, 75),
             Self::Rslock => pace(200, 50),
-            // Its waiters hear at once.
+            // Its waiters hear at once, and ours beside them.
             Self::PythonRedisLock => pace(10, 5),
             // It never waits, so there is nobody to leave a gap to.
             Self::Shedlock { .. } => pace(1000, 24 * 3600 * 1000),

@@ -9,20 +9,24 @@ use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Pag
 use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result};
 use futures_util::stream::BoxStream;
 
+use super::ear::Ear;
 use crate::backend::{self, RedisBackend};
 use crate::encode::{names, plain};
 
 /// Connects as the backend of one client, in whatever form its URL says that locks have.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     let redis = backend::open(url, options).await?;
-    match redis.setup.layout.dialect {
-        None => Ok(Arc::new(redis)),
-        Some(_) => Ok(Arc::new(DialectBackend { redis })),
-    }
+    let Some(dialect) = &redis.setup.layout.dialect else {
+        return Ok(Arc::new(redis));
+    };
+    let ear = dialect.signal("").map(|_| Ear::new(redis.setup.clone()));
+    Ok(Arc::new(DialectBackend { redis, ear }))
 }
 
 struct DialectBackend {
     redis: RedisBackend,
+    /// If the other library gives signals.
+    ear: Option<Ear>,
 }
 
 impl DialectBackend {
@@ -66,7 +70,11 @@ impl Backend for DialectBackend {
         let refused: Vec<Option<Error>> = ops.iter().map(|op| self.refuses(op)).collect();
         let fine = ops.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none()).map(|(op, _)| op);
         let fine: Vec<Op> = fine.collect();
+        let told = if self.ear.is_some() { fine.clone() } else { Vec::new() };
         let answers = if fine.is_empty() { Vec::new() } else { self.redis.execute(fine).await };
+        if let Some(ear) = &self.ear {
+            told.iter().zip(&answers).for_each(|(op, answer)| ear.note(op, answer));
+        }
         let mut answers = answers.into_iter();
         let nonsense = || Err(crate::decode::nonsense(&self.redis.setup.location));
         let answer = |refused| match refused {
@@ -97,6 +105,9 @@ impl Backend for DialectBackend {
     }
 
     async fn close(&self) {
+        if let Some(ear) = &self.ear {
+            ear.close();
+        }
         self.redis.close().await;
     }
 }

@@ -257,6 +257,13 @@ local function acquire(op)
   return { 'W', turn_in(op) }
 end
 
+-- As python-redis-lock does it.
+local function signal(op)
+  call('DEL', op.signal)
+  call('LPUSH', op.signal, 1)
+  call('PEXPIRE', op.signal, SIGNAL)
+end
+
 local function leave(op)
   local holder = holder_of(op.key)
   if holder and holder.owner == op.owner then
@@ -264,6 +271,10 @@ local function leave(op)
   end
   if call('EXISTS', P .. 't:' .. op.owner) == 1 then
     tear_up(op)
+    if op.signal ~= '' and not holder then
+      -- It may have heard the signal, which is then meant for somebody else.
+      signal(op)
+    end
     tell(op.key)
     return 4
   end
@@ -278,12 +289,14 @@ end
 
 -- The lock is free, and all who wait are told in their own way.
 local function free(op, holder)
-  if op.signal ~= '' then
-    call('DEL', op.signal)
-    call('LPUSH', op.signal, 1)
-    call('PEXPIRE', op.signal, SIGNAL)
-  end
   call('DEL', op.key, P .. 'h:' .. op.key)
+  if op.signal ~= '' then
+    signal(op)
+    if first(op.key) then
+      -- Ours hear the signal too, in their turn: telling them now would let them overtake the others every time.
+      return 1
+    end
+  end
   local had_for = now - holder.began
   if had_for < TURN then
     call('SET', P .. 'b:' .. op.key, digits(holder.began), 'PX', AIRED)
