@@ -47,10 +47,10 @@ impl Peer {
     /// What starts one worker, if it is a process.
     fn program(self) -> Option<(PathBuf, Option<PathBuf>)> {
         let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
-        let python = prepared("python/bin/python");
+        let python = || prepared("python/bin/python");
         match self {
-            Self::RedisPy => Some((python, Some(sources.join("redis_py.py")))),
-            Self::PythonRedisLock => Some((python, Some(sources.join("python_redis_lock.py")))),
+            Self::RedisPy => Some((python(), Some(sources.join("redis_py.py")))),
+            Self::PythonRedisLock => Some((python(), Some(sources.join("python_redis_lock.py")))),
             Self::NodeRedlock => Some(("node".into(), Some(prepared("node/node_redlock.js")))),
             Self::Redsync => Some((prepared("redsync"), None)),
             Self::Rslock => None,

@@ -22,6 +22,8 @@ static NEXT: AtomicUsize = AtomicUsize::new(0);
 /// A database of its own.
 pub(crate) struct DialectBench {
     pub(crate) redis: RedisBench,
+    /// What keys of locks begin with.
+    before: &'static str,
 }
 
 impl DialectBench {
@@ -29,10 +31,14 @@ impl DialectBench {
         Self::with("dialect=redis-py")
     }
 
+    pub(crate) fn python_redis_lock() -> Self {
+        Self { before: "lock:", ..Self::with("dialect=python-redis-lock") }
+    }
+
     /// The form that this option of a URL names.
     pub(crate) fn with(option: &str) -> Self {
         let db = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { redis: RedisBench::on(&SERVER, db, &format!("&{option}")) }
+        Self { redis: RedisBench::on(&SERVER, db, &format!("&{option}")), before: "" }
     }
 
     async fn ends_soon(&self, key: &str) -> bool {
@@ -52,6 +58,10 @@ impl TestBench for DialectBench {
         let ours = format!("{}:", self.redis.namespace);
         for key in self.redis.keys_like("*").await {
             match key.strip_prefix(&ours) {
+                // What waits to be heard ends by itself, soon.
+                None if key.starts_with("lock-signal:") => {
+                    left.others += usize::from(!self.ends_soon(&key).await);
+                }
                 None => left.holders += 1,
                 Some("about" | "c") => {}
                 Some(kind) if kind.starts_with("peer:t:") => left.tickets += 1,
@@ -68,7 +78,7 @@ impl TestBench for DialectBench {
     async fn steal(&self, name: &LockName) {
         let mut driver = self.redis.driver().await;
         let stolen: redis::RedisResult<()> =
-            redis::cmd("DEL").arg(name.as_str()).query_async(&mut driver).await;
+            redis::cmd("DEL").arg(format!("{}{name}", self.before)).query_async(&mut driver).await;
         stolen.expect("it deletes");
     }
 
