@@ -37,7 +37,7 @@ pub(crate) struct Pace {
 }
 
 impl Dialect {
-    /// What ShedLock calls an environment that has no name.
+    /// What an environment is called that was not given.
     const ENVIRONMENT: &str = "default";
 
     fn all() -> [Self; 7] {

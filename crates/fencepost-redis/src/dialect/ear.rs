@@ -149,17 +149,15 @@ impl Heard {
             return Some(());
         };
         let first = self.waiters().first(&signal);
-        match first {
-            Some(owner) => self.setup.push(Wakeup::Turn { owner }),
-            None => {
-                // It was not for us: somebody else is waiting for it.
-                let mut back = redis::pipe();
-                back.atomic().cmd("LPUSH").arg(&signal).arg(1).ignore();
-                back.cmd("PEXPIRE").arg(&signal).arg(u64::try_from(SIGNAL.as_millis()).ok()?).ignore();
-                back.query_async::<()>(connection).await.ok()?;
-            }
+        if let Some(owner) = first {
+            self.setup.push(Wakeup::Turn { owner });
+            return Some(());
         }
-        Some(())
+        // It was not for us: somebody else is waiting for it.
+        let mut back = redis::pipe();
+        back.atomic().cmd("LPUSH").arg(&signal).arg(1).ignore();
+        back.cmd("PEXPIRE").arg(&signal).arg(u64::try_from(SIGNAL.as_millis()).ok()?).ignore();
+        back.query_async::<()>(connection).await.ok()
     }
 }
 
