@@ -5,7 +5,8 @@ use std::process::{Command, Stdio};
 
 use fencepost::clock::Clock;
 
-use crate::report::{Figure, Report, percentile};
+use crate::report::{Figure, Report};
+use crate::statistics::percentile;
 use crate::uncontended::storage;
 
 const ROUNDS: usize = 60;
@@ -54,6 +55,7 @@ pub(crate) fn measure(report: &mut Report) {
                 value,
                 unit: "ms",
                 samples: ROUNDS,
+                spread: None,
             });
         };
         add("p50", p50 * 1e3);

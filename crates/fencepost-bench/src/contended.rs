@@ -2,24 +2,26 @@
 
 use std::time::Duration;
 
-use fencepost::Client;
-use fencepost::clock::Clock;
+use fencepost::clock::{Clock, Moment};
 
 use crate::Plan;
-use crate::report::{Figure, Report, jain, percentile};
+use crate::locking::Locking;
+use crate::report::{Figure, Report};
+use crate::statistics::{jain, percentile};
 use crate::uncontended::storage;
-use crate::workers::{self, Found};
+use crate::workers::{self, Found, Order};
 
-const HOLD: Duration = Duration::from_millis(5);
-const THINK: Duration = Duration::from_millis(20);
-const WAITERS: usize = 16;
+pub(crate) const HOLD: Duration = Duration::from_millis(5);
+pub(crate) const THINK: Duration = Duration::from_millis(20);
+pub(crate) const WAITERS: usize = 16;
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     for backend in &plan.backends {
         let (_folder, url) = storage(backend);
         let found = workers::runtime().block_on(async {
             let client = fencepost::connect(&url).await.expect("the storage is there");
-            let found = work(&client, WAITERS, plan.length).await;
+            let order = Order::contended(&url, WAITERS, plan.length);
+            let found = work(|name| client.lock(name), &order).await;
             client.close().await;
             found
         });
@@ -27,54 +29,63 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
         if backend == "sqlite" {
             for processes in [4, WAITERS] {
                 let (_folder, url) = storage(backend);
-                let found = workers::run("contended", &url, processes, WAITERS / processes, plan.length);
-                tell(report, backend, &format!("{processes} processes"), &found);
+                let order = Order::contended(&url, WAITERS / processes, plan.length);
+                let found = workers::run(&workers::this_program("worker"), &order, processes);
+                tell(report, backend, &format!("{processes} processes"), &found.expect("the workers work"));
             }
         }
     }
 }
 
 /// What one process does.
-pub(crate) async fn work(client: &Client, tasks: usize, length: Duration) -> Found {
+pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, order: &Order) -> Found {
     let clock = Clock::system();
     let start = clock.now();
-    let end = start + length;
-    let tasks: Vec<_> = (0..tasks)
+    let end = start + order.length;
+    let (hold, think) = (order.hold, order.think);
+    let tasks: Vec<_> = (0..order.tasks)
         .map(|_| {
-            let lock = client.lock("bench");
+            let lock = lock("bench".to_owned());
             let clock = clock.clone();
             tokio::spawn(async move {
-                let (mut waits, mut held) = (Vec::new(), 0.0);
+                let (mut waits, mut spans) = (Vec::new(), Vec::new());
                 while clock.now() < end {
                     let asked = clock.now();
-                    let guard = lock.acquire().await.expect("it comes to its turn");
+                    let guard = lock.take().await;
                     let entered = clock.now();
-                    pause(HOLD).await;
+                    pause(hold).await;
                     let left = clock.now();
-                    guard.release().await.expect("it is held");
+                    lock.give_back(guard).await;
                     waits.push(entered.since(asked).as_secs_f64());
-                    held += left.since(entered).as_secs_f64();
-                    pause(THINK).await;
+                    spans.push((seconds(entered), seconds(left)));
+                    pause(think).await;
                 }
-                (waits, held)
+                (waits, spans)
             })
         })
         .collect();
     let mut found = Found::default();
     for task in tasks {
-        let (waits, held) = task.await.expect("no panic");
+        let (waits, spans) = task.await.expect("no panic");
         found.turns.push(waits.len());
         found.waits.extend(waits);
-        found.held += held;
+        found.held += spans.iter().map(|(entered, left)| left - entered).sum::<f64>();
+        found.spans.extend(spans);
     }
     // Whoever is last waits for nobody: only the time in which all were there counts.
     found.wall = clock.now().since(start).as_secs_f64();
     found
 }
 
+fn seconds(moment: Moment) -> f64 {
+    moment.since(Moment::START).as_secs_f64()
+}
+
 #[allow(clippy::disallowed_methods, reason = "work that takes time is what is measured")]
 async fn pause(length: Duration) {
-    tokio::time::sleep(length).await;
+    if !length.is_zero() {
+        tokio::time::sleep(length).await;
+    }
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
@@ -97,6 +108,7 @@ fn tell(report: &mut Report, backend: &str, subject: &str, found: &[Found]) {
             value,
             unit,
             samples,
+            spread: None,
         });
     };
     add("utilisation", held / wall, "held ÷ wall");

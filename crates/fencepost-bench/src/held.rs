@@ -10,7 +10,7 @@ use crate::report::{Figure, Report};
 use crate::uncontended::storage;
 use crate::workers;
 
-const LOCKS: usize = 10_000;
+pub(crate) const LOCKS: usize = 10_000;
 const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
@@ -28,6 +28,7 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
                 value,
                 unit,
                 samples: LOCKS,
+                spread: None,
             });
         };
         add("renewal, share of one core", cpu * 100.0, "%");
@@ -40,9 +41,9 @@ async fn hold(url: &str) -> (f64, f64) {
     let client = fencepost::connect(url).await.expect("the storage is there");
     // One round beforehand, so that what every client needs once is not counted as the locks' own.
     drop(take(&client, 100).await);
-    let before = resident();
+    let before = resident("self");
     let guards = take(&client, LOCKS).await;
-    let bytes = (resident() - before) / LOCKS as f64;
+    let bytes = (resident("self") - before) / LOCKS as f64;
 
     let clock = Clock::system();
     let (start, cpu) = (clock.now(), cpu_seconds());
@@ -72,8 +73,8 @@ fn cpu_seconds() -> f64 {
 }
 
 /// Memory of this process that is in use, in bytes.
-fn resident() -> f64 {
-    let status = std::fs::read_to_string("/proc/self/status").unwrap_or_default();
+pub(crate) fn resident(process: &str) -> f64 {
+    let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:")).unwrap_or("0 kB");
     line.split_whitespace().next().and_then(|number| number.parse::<f64>().ok()).unwrap_or(0.0) * 1024.0
 }

@@ -4,10 +4,17 @@
 mod command;
 mod contended;
 mod held;
+mod locking;
+mod plot;
+mod redis;
 mod report;
+mod rounds;
+mod statistics;
 mod uncontended;
 mod workers;
 
+use std::iter::Peekable;
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -15,16 +22,31 @@ use report::Report;
 
 const HELP: &str = "\
 usage: cargo xtask bench [BENCH…] [--json] [--seconds N] [--backend memory|sqlite]
+       cargo xtask bench redis [BENCH…] [--json] [--seconds N] [--rounds N] [--subjects A,B]
+                               [--plot FILE.svg] [--write-docs]
 
-benches (all if none is named):
+benches on this machine alone (all if none is named):
   uncontended   acquire + release per second at 1, 64 and 256 tasks, and from 4 processes at once
   contended     16 waiters, hold 5 ms, think 20 ms: in one process, over 4 and over 16
   held          10,000 held locks: cost of renewal, memory
   command       `fencepost run x -- true` beside `flock f true` and `true`
 
---json      one object per line: {bench, backend, subject, tasks, metric, value, unit, samples}
---seconds   length of each measurement (3)
---backend   which storage (sqlite and memory, where both make sense)";
+benches on Redis (all if none is named): a private redis-server; us beside rslock, redsync, node-redlock,
+redis-py, python-redis-lock, two bare round trips through our client library, and redis-benchmark.
+Whose toolchain (go, node and npm, python3) is not there is left out, and the report says so.
+  uncontended   acquire + release per second and its latency at 1, 64 and 256 tasks
+  contended     16 waiters, hold 5 ms, think 20 ms: in one process and over 4; hand-over, waits, fairness
+  held          10,000 held locks: a renewal of all at once, its longest call on the server, memory
+  line          commands and bytes per turn with 1, 16 and 256 waiters
+
+--json        one object per line: {bench, backend, subject, tasks, metric, value, unit, samples}, and spread
+              where the value is the median of several rounds
+--seconds     length of each measurement (3)
+--backend     which storage (sqlite and memory, where both make sense)
+--rounds      how often every subject has its turn (3); the median is told
+--subjects    only these, such as fencepost,rslock
+--plot        draw the figures into this file
+--write-docs  write docs/benchmarks/redis.md and redis.svg";
 
 /// What to measure, and for how long.
 #[derive(Clone, Debug)]
@@ -32,50 +54,117 @@ struct Plan {
     benches: Vec<String>,
     backends: Vec<String>,
     length: Duration,
+    redis: bool,
+    rounds: usize,
+    subjects: Vec<String>,
+    plot: Option<PathBuf>,
+    write_docs: bool,
+    /// The command line, as it would be typed.
+    command: String,
 }
 
 impl Plan {
+    fn new(arguments: &[String]) -> Self {
+        Self {
+            benches: Vec::new(),
+            backends: vec!["sqlite".into(), "memory".into()],
+            length: Duration::from_secs(3),
+            redis: false,
+            rounds: 3,
+            subjects: Vec::new(),
+            plot: None,
+            write_docs: false,
+            command: format!("cargo xtask bench {}", arguments.join(" ")),
+        }
+    }
+
     fn wants(&self, bench: &str) -> bool {
         self.benches.is_empty() || self.benches.iter().any(|wanted| wanted == bench)
+    }
+
+    /// Takes one argument and what belongs to it; whether it makes sense.
+    fn take(&mut self, argument: &str, rest: &mut Peekable<impl Iterator<Item = String>>) -> bool {
+        let is_count = |word: &String| word.parse::<u32>().is_ok_and(|count| count > 0);
+        match argument {
+            "uncontended" | "contended" | "held" | "command" | "line" => {
+                self.benches.push(argument.to_owned());
+            }
+            "redis" => self.redis = true,
+            "--write-docs" => self.write_docs = true,
+            "--seconds" => match rest.next_if(is_count).and_then(|word| word.parse().ok()) {
+                Some(seconds) => self.length = Duration::from_secs(seconds),
+                None => return false,
+            },
+            "--rounds" => match rest.next_if(is_count).and_then(|word| word.parse().ok()) {
+                Some(rounds) => self.rounds = rounds,
+                None => return false,
+            },
+            "--backend" => match rest.next_if(|word| ["memory", "sqlite"].contains(&word.as_str())) {
+                Some(backend) => self.backends = vec![backend],
+                None => return false,
+            },
+            "--subjects" => match rest.next() {
+                Some(names) => self.subjects = names.split(',').map(str::to_owned).collect(),
+                None => return false,
+            },
+            "--plot" => match rest.next() {
+                Some(file) => self.plot = Some(file.into()),
+                None => return false,
+            },
+            _ => return false,
+        }
+        true
+    }
+
+    /// Why it cannot be followed.
+    fn complaint(&self) -> Option<String> {
+        if self.redis {
+            let other = self.benches.iter().find(|bench| !redis::BENCHES.contains(&bench.as_str()))?;
+            return Some(format!("`{other}` is no bench of redis"));
+        }
+        let only_redis = self.write_docs || self.plot.is_some() || !self.subjects.is_empty();
+        let only_redis = only_redis || self.benches.iter().any(|bench| bench == "line");
+        only_redis.then(|| "this is for `redis` only".to_owned())
     }
 }
 
 fn main() -> ExitCode {
-    let mut arguments = std::env::args().skip(1).peekable();
-    if arguments.peek().is_some_and(|first| first == "worker") {
-        return workers::serve(&arguments.skip(1).collect::<Vec<_>>());
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    if let Some(code) = arguments.split_first().and_then(|(sort, words)| redis::serve(sort, words)) {
+        return code;
     }
-    let mut plan = Plan {
-        benches: Vec::new(),
-        backends: vec!["sqlite".into(), "memory".into()],
-        length: Duration::from_secs(3),
-    };
+    let mut plan = Plan::new(&arguments);
     let mut report = Report::default();
-    while let Some(argument) = arguments.next() {
-        match (argument.as_str(), arguments.peek()) {
-            ("--json", _) => report.json = true,
-            ("--seconds", Some(seconds)) if seconds.parse::<u64>().is_ok_and(|seconds| seconds > 0) => {
-                plan.length = Duration::from_secs(seconds.parse().unwrap_or(3));
-                arguments.next();
-            }
-            ("--backend", Some(backend)) if ["memory", "sqlite"].contains(&backend.as_str()) => {
-                plan.backends = vec![backend.clone()];
-                arguments.next();
-            }
-            ("uncontended" | "contended" | "held" | "command", _) => plan.benches.push(argument),
-            ("-h" | "--help", _) => {
+    let mut rest = arguments.into_iter().peekable();
+    while let Some(argument) = rest.next() {
+        match argument.as_str() {
+            "--json" => report.json = true,
+            "-h" | "--help" => {
                 println!("{HELP}");
                 return ExitCode::SUCCESS;
             }
-            _ => {
-                eprintln!("cargo xtask bench: cannot read {argument:?}\n\n{HELP}");
-                return ExitCode::from(2);
-            }
+            word if plan.take(word, &mut rest) => {}
+            word => return misread(&format!("cannot read {word:?}")),
         }
     }
-    measure(&plan, &mut report);
+    if let Some(complaint) = plan.complaint() {
+        return misread(&complaint);
+    }
+    let outcome = if plan.redis {
+        redis::measure(&plan, &mut report)
+    } else {
+        {
+            measure(&plan, &mut report);
+            Ok(())
+        }
+    };
     report.print();
-    ExitCode::SUCCESS
+    outcome.map_or_else(|why| workers::failed(&format!("cargo xtask bench: {why}")), |()| ExitCode::SUCCESS)
+}
+
+fn misread(why: &str) -> ExitCode {
+    eprintln!("cargo xtask bench: {why}\n\n{HELP}");
+    ExitCode::from(2)
 }
 
 fn measure(plan: &Plan, report: &mut Report) {

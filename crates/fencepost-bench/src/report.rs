@@ -13,12 +13,16 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
     pub(crate) samples: usize,
+    /// Of a median of several rounds: how far the highest is from the lowest, as a share of it.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub(crate) spread: Option<f64>,
 }
 
 #[derive(Debug, Default)]
 pub(crate) struct Report {
     pub(crate) json: bool,
     figures: Vec<Figure>,
+    notes: Vec<String>,
 }
 
 impl Report {
@@ -35,6 +39,22 @@ impl Report {
         self.figures.push(figure);
     }
 
+    /// Says something that is no figure: who was left out, and why.
+    pub(crate) fn note(&mut self, note: String) {
+        eprintln!("  {note}");
+        if !self.notes.contains(&note) {
+            self.notes.push(note);
+        }
+    }
+
+    pub(crate) fn figures(&self) -> &[Figure] {
+        &self.figures
+    }
+
+    pub(crate) fn notes(&self) -> &[String] {
+        &self.notes
+    }
+
     pub(crate) fn print(&self) {
         for figure in self.figures.iter().filter(|_| self.json) {
             println!("{}", serde_json::to_string(figure).unwrap_or_default());
@@ -43,12 +63,12 @@ impl Report {
             return;
         }
         println!(
-            "{:<12} {:<8} {:<22} {:>6}  {:<28} {:>14}",
+            "{:<16} {:<8} {:<36} {:>6}  {:<40} {:>20}",
             "bench", "backend", "subject", "tasks", "metric", "value"
         );
         for figure in &self.figures {
             println!(
-                "{:<12} {:<8} {:<22} {:>6}  {:<28} {:>14}",
+                "{:<16} {:<8} {:<36} {:>6}  {:<40} {:>20}",
                 figure.bench,
                 figure.backend,
                 figure.subject,
@@ -57,33 +77,15 @@ impl Report {
                 shown(figure)
             );
         }
+        for note in &self.notes {
+            println!("{note}");
+        }
     }
 }
 
 fn shown(figure: &Figure) -> String {
     let value = figure.value;
     let number = if value >= 1000.0 { format!("{value:.0}") } else { format!("{value:.3}") };
-    format!("{number} {}", figure.unit)
-}
-
-/// The value below which this share of the samples lies.
-pub(crate) fn percentile(samples: &mut [f64], share: f64) -> f64 {
-    samples.sort_by(f64::total_cmp);
-    #[allow(
-        clippy::cast_possible_truncation,
-        clippy::cast_sign_loss,
-        clippy::cast_precision_loss,
-        reason = "an index"
-    )]
-    let at = (samples.len() as f64 * share) as usize;
-    samples.get(at.min(samples.len().saturating_sub(1))).copied().unwrap_or(0.0)
-}
-
-/// Jain's fairness: 1 if all got the same, 1/n if one got everything.
-pub(crate) fn jain(shares: &[f64]) -> f64 {
-    let sum: f64 = shares.iter().sum();
-    let squares: f64 = shares.iter().map(|share| share * share).sum();
-    #[allow(clippy::cast_precision_loss, reason = "a handful")]
-    let count = shares.len() as f64;
-    if squares == 0.0 { 0.0 } else { sum * sum / (count * squares) }
+    let spread = figure.spread.map(|spread| format!("  spread {:.0} %", spread * 100.0)).unwrap_or_default();
+    format!("{number} {}{spread}", figure.unit)
 }

@@ -2,12 +2,13 @@
 
 use std::time::Duration;
 
-use fencepost::Client;
 use fencepost::clock::Clock;
 
-use crate::report::{Figure, Report, jain, percentile};
-use crate::workers::{self, Found};
-use crate::{Plan, report};
+use crate::Plan;
+use crate::locking::Locking;
+use crate::report::{Figure, Report};
+use crate::statistics::{jain, percentile};
+use crate::workers::{self, Found, Order};
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     for backend in &plan.backends {
@@ -15,7 +16,7 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
             let (_folder, url) = storage(backend);
             let found = workers::runtime().block_on(async {
                 let client = fencepost::connect(&url).await.expect("the storage is there");
-                let found = work(&client, tasks, plan.length).await;
+                let found = work(|name| client.lock(name), tasks, plan.length).await;
                 client.close().await;
                 found
             });
@@ -24,7 +25,8 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     }
     if plan.backends.iter().any(|backend| backend == "sqlite") {
         let (_folder, url) = storage("sqlite");
-        let found = workers::run("uncontended", &url, 4, 16, plan.length);
+        let order = Order::uncontended(&url, 16, plan.length);
+        let found = workers::run(&workers::this_program("worker"), &order, 4).expect("the workers work");
         tell(report, "sqlite", "4 processes", 64, &found);
         let shares: Vec<f64> = found.iter().map(|found| pairs(found) / found.wall).collect();
         report.add(figure(
@@ -50,14 +52,14 @@ pub(crate) fn storage(backend: &str) -> (tempfile::TempDir, String) {
 }
 
 /// What one process does.
-pub(crate) async fn work(client: &Client, tasks: usize, length: Duration) -> Found {
+pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, tasks: usize, length: Duration) -> Found {
     let clock = Clock::system();
     let start = clock.now();
     let end = start + length;
     let pid = std::process::id();
     let tasks: Vec<_> = (0..tasks)
         .map(|task| {
-            let lock = client.lock(format!("bench/{pid}/{task}"));
+            let lock = lock(format!("bench/{pid}/{task}"));
             let clock = clock.clone();
             tokio::spawn(async move {
                 let mut waits = Vec::new();
@@ -66,8 +68,8 @@ pub(crate) async fn work(client: &Client, tasks: usize, length: Duration) -> Fou
                     if begun >= end {
                         return waits;
                     }
-                    let guard = lock.acquire().await.expect("nobody is in the way");
-                    guard.release().await.expect("it is held");
+                    let guard = lock.take().await;
+                    lock.give_back(guard).await;
                     waits.push(clock.now().since(begun).as_secs_f64());
                 }
             })
@@ -88,14 +90,14 @@ fn tell(report: &mut Report, backend: &str, subject: &str, tasks: usize, found: 
     let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
     let samples = waits.len();
     report.add(figure(backend, subject, tasks, "pairs per second", rate, "/s", samples));
-    let p50 = report::percentile(&mut waits, 0.5) * 1e6;
+    let p50 = percentile(&mut waits, 0.5) * 1e6;
     report.add(figure(backend, subject, tasks, "pair p50", p50, "µs", samples));
     let p99 = percentile(&mut waits, 0.99) * 1e6;
     report.add(figure(backend, subject, tasks, "pair p99", p99, "µs", samples));
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn pairs(found: &Found) -> f64 {
+pub(crate) fn pairs(found: &Found) -> f64 {
     found.turns.iter().sum::<usize>() as f64
 }
 
@@ -109,5 +111,5 @@ fn figure(
     samples: usize,
 ) -> Figure {
     let (backend, subject) = (backend.to_owned(), subject.to_owned());
-    Figure { bench: "uncontended", backend, subject, tasks, metric, value, unit, samples }
+    Figure { bench: "uncontended", backend, subject, tasks, metric, value, unit, samples, spread: None }
 }

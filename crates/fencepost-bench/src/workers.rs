@@ -1,25 +1,69 @@
-//! Other processes: this program started again. A worker connects, says so, waits for the word to begin, works, and
-//! prints what it found as one line of JSON.
+//! Other processes that work: this program started again, or a peer's. A worker connects, says `ready`, waits for a line to
+//! begin, works, and prints what it found as one line of JSON.
 
+use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
-use std::process::{Child, Command, ExitCode, Stdio};
+use std::process::{Child, ChildStdin, ChildStdout, Command, ExitCode, Stdio};
 use std::time::Duration;
 
 use serde::{Deserialize, Serialize};
 
+use crate::locking::Locking;
 use crate::{contended, uncontended};
 
-/// What one worker found.
+/// What one worker found. Times are in seconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
 pub(crate) struct Found {
     /// Turns of each of its tasks.
     pub(crate) turns: Vec<usize>,
-    /// Seconds the lock was held by its tasks.
+    /// How long the lock was held by its tasks.
+    #[serde(default)]
     pub(crate) held: f64,
-    /// Seconds of every wait.
+    /// Every wait.
     pub(crate) waits: Vec<f64>,
-    /// Seconds from the first to the last.
+    /// When each turn began and ended, on a clock that all processes share.
+    #[serde(default)]
+    pub(crate) spans: Vec<(f64, f64)>,
+    /// From the first to the last.
     pub(crate) wall: f64,
+}
+
+/// What a worker is told to do: the last words of its command line, in this order.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Order {
+    /// `uncontended` or `contended`.
+    pub(crate) kind: String,
+    pub(crate) url: String,
+    pub(crate) tasks: usize,
+    pub(crate) length: Duration,
+    /// How long each turn is, and the time from its end to the next wish; both only where contended.
+    pub(crate) hold: Duration,
+    pub(crate) think: Duration,
+}
+
+impl Order {
+    pub(crate) fn uncontended(url: &str, tasks: usize, length: Duration) -> Self {
+        let (kind, url) = ("uncontended".into(), url.into());
+        Self { kind, url, tasks, length, hold: Duration::ZERO, think: Duration::ZERO }
+    }
+
+    pub(crate) fn contended(url: &str, tasks: usize, length: Duration) -> Self {
+        let (kind, url) = ("contended".into(), url.into());
+        Self { kind, url, tasks, length, hold: contended::HOLD, think: contended::THINK }
+    }
+
+    fn words(&self) -> [String; 6] {
+        let millis = |time: Duration| time.as_millis().to_string();
+        let (tasks, length) = (self.tasks.to_string(), millis(self.length));
+        [self.kind.clone(), self.url.clone(), tasks, length, millis(self.hold), millis(self.think)]
+    }
+
+    fn read(words: &[String]) -> Option<Self> {
+        let [kind, url, tasks, length, hold, think] = words else { return None };
+        let millis = |word: &String| word.parse().ok().map(Duration::from_millis);
+        let (kind, url, tasks) = (kind.clone(), url.clone(), tasks.parse().ok()?);
+        Some(Self { kind, url, tasks, length: millis(length)?, hold: millis(hold)?, think: millis(think)? })
+    }
 }
 
 /// A runtime as an application would have it.
@@ -27,69 +71,172 @@ pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// The worker's side.
-pub(crate) fn serve(arguments: &[String]) -> ExitCode {
-    let [kind, url, tasks, millis] = arguments else {
-        return ExitCode::from(2);
-    };
-    let (Ok(tasks), Ok(millis)) = (tasks.parse(), millis.parse()) else {
-        return ExitCode::from(2);
-    };
-    let length = Duration::from_millis(millis);
-    let found = runtime().block_on(async {
-        let client = fencepost::connect(url).await.expect("the storage is there");
-        println!("ready");
-        let mut word = String::new();
-        std::io::stdin().read_line(&mut word).expect("the word to begin");
-        let found = match kind.as_str() {
-            "contended" => contended::work(&client, tasks, length).await,
-            _ => uncontended::work(&client, tasks, length).await,
+/// The worker's side: reads its order, connects, works. What makes a lock of a name is for `connect` to say.
+pub(crate) fn serve<L: Locking, M: Fn(String) -> L>(
+    words: &[String],
+    connect: impl AsyncFnOnce(&str) -> Result<M, String>,
+) -> ExitCode {
+    let Some(order) = Order::read(words) else { return ExitCode::from(2) };
+    runtime().block_on(async {
+        let lock = match connect(&order.url).await {
+            Ok(lock) => lock,
+            Err(why) => return failed(&why),
         };
-        client.close().await;
-        found
-    });
-    println!("{}", serde_json::to_string(&found).unwrap_or_default());
-    ExitCode::SUCCESS
+        ready();
+        let found = match order.kind.as_str() {
+            "contended" => contended::work(lock, &order).await,
+            _ => uncontended::work(lock, order.tasks, order.length).await,
+        };
+        tell(&found);
+        ExitCode::SUCCESS
+    })
 }
 
-/// Lets this many workers work at the same time.
-pub(crate) fn run(kind: &str, url: &str, processes: usize, tasks: usize, length: Duration) -> Vec<Found> {
-    let mut workers: Vec<Worker> = (0..processes).map(|_| Worker::start(kind, url, tasks, length)).collect();
-    for worker in &mut workers {
-        worker.line();
-    }
-    for worker in &mut workers {
-        worker.child.stdin.take().expect("a pipe").write_all(b"go\n").expect("it listens");
-    }
-    workers.iter_mut().map(Worker::finish).collect()
+/// Says that the work can begin, and waits for the word.
+pub(crate) fn ready() {
+    println!("ready");
+    let mut word = String::new();
+    std::io::stdin().read_line(&mut word).expect("the word to begin");
 }
 
-struct Worker {
+/// Says what was found.
+pub(crate) fn tell(found: &Found) {
+    println!("{}", serde_json::to_string(found).unwrap_or_default());
+}
+
+/// Says why there is nothing to be found.
+pub(crate) fn failed(why: &str) -> ExitCode {
+    eprintln!("{why}");
+    ExitCode::FAILURE
+}
+
+/// The words that start this program as a worker of that sort.
+pub(crate) fn this_program(sort: &str) -> Vec<OsString> {
+    vec![std::env::current_exe().expect("this program").into(), sort.into()]
+}
+
+/// Lets this many workers follow the order at the same time.
+pub(crate) fn run(program: &[OsString], order: &Order, processes: usize) -> Result<Vec<Found>, String> {
+    let mut crew = Crew::start(program, order, processes)?;
+    crew.work()
+}
+
+/// Workers that are connected, and wait for the word to begin.
+#[derive(Debug)]
+pub(crate) struct Crew(Vec<Worker>);
+
+impl Crew {
+    pub(crate) fn start(program: &[OsString], order: &Order, processes: usize) -> Result<Self, String> {
+        let words = order.words();
+        let words: Vec<OsString> = program.iter().cloned().chain(words.map(OsString::from)).collect();
+        let workers: Vec<Worker> = (0..processes).map(|_| Worker::start(&words)).collect::<Result<_, _>>()?;
+        let mut crew = Self(workers);
+        crew.0.iter_mut().try_for_each(Worker::is_ready)?;
+        Ok(crew)
+    }
+
+    pub(crate) fn work(&mut self) -> Result<Vec<Found>, String> {
+        self.0.iter_mut().try_for_each(Worker::begin)?;
+        self.0
+            .iter_mut()
+            .map(|worker| worker.found().and_then(|found| worker.end().map(|()| found)))
+            .collect()
+    }
+}
+
+/// One process. Dropping it kills it.
+#[derive(Debug)]
+pub(crate) struct Worker {
     child: Child,
-    lines: BufReader<std::process::ChildStdout>,
+    words: Option<ChildStdin>,
+    lines: BufReader<ChildStdout>,
 }
 
 impl Worker {
-    fn start(kind: &str, url: &str, tasks: usize, length: Duration) -> Self {
-        let mut child = Command::new(std::env::current_exe().expect("this program"))
-            .args(["worker", kind, url, &tasks.to_string(), &length.as_millis().to_string()])
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .spawn()
-            .expect("a worker");
+    pub(crate) fn start(words: &[OsString]) -> Result<Self, String> {
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child =
+            command.spawn().map_err(|why| format!("could not start {}: {why}", words[0].display()))?;
         let lines = BufReader::new(child.stdout.take().expect("a pipe"));
-        Self { child, lines }
+        Ok(Self { words: child.stdin.take(), child, lines })
     }
 
-    fn line(&mut self) -> String {
+    pub(crate) fn id(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Waits until it is connected.
+    pub(crate) fn is_ready(&mut self) -> Result<(), String> {
+        match self.line()?.as_str() {
+            "ready" => Ok(()),
+            other => Err(format!("instead of `ready` it said {other:?}")),
+        }
+    }
+
+    /// Gives the word.
+    pub(crate) fn begin(&mut self) -> Result<(), String> {
+        let words = self.words.as_mut().expect("it has not ended");
+        words
+            .write_all(b"go\n")
+            .and_then(|()| words.flush())
+            .map_err(|why| format!("it does not listen: {why}"))
+    }
+
+    /// Waits for what it finds.
+    pub(crate) fn found(&mut self) -> Result<Found, String> {
+        serde_json::from_str(&self.line()?).map_err(|why| format!("what it found is malformed: {why}"))
+    }
+
+    /// Lets it end, and waits for it.
+    pub(crate) fn end(&mut self) -> Result<(), String> {
+        drop(self.words.take());
+        match self.child.wait() {
+            Ok(status) if status.success() => Ok(()),
+            Ok(status) => Err(format!("it ended with {status}")),
+            Err(why) => Err(format!("it cannot be waited for: {why}")),
+        }
+    }
+
+    fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
-        self.lines.read_line(&mut line).expect("it speaks");
-        line
+        match self.lines.read_line(&mut line) {
+            Ok(0) => Err(format!("it ended before its time{}", self.last_words())),
+            Ok(_) => Ok(line.trim_end().to_owned()),
+            Err(why) => Err(format!("it cannot be heard: {why}")),
+        }
     }
 
-    fn finish(&mut self) -> Found {
-        let found = serde_json::from_str(&self.line()).unwrap_or_default();
-        self.child.wait().expect("it ends");
-        found
+    fn last_words(&mut self) -> String {
+        self.child.wait().map(|status| format!(", with {status}: see above")).unwrap_or_default()
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        // Both fail only if it has ended and was waited for.
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_order_is_read_as_it_was_written() {
+        let order = Order::contended("redis://127.0.0.1:1", 16, Duration::from_secs(3));
+        assert_eq!(Order::read(&order.words()), Some(order));
+        assert_eq!(Order::read(&["contended".to_owned()]), None);
+    }
+
+    #[test]
+    fn a_worker_that_does_not_come_to_work_is_an_error() {
+        let order = Order::uncontended("redis://127.0.0.1:1", 1, Duration::from_secs(1));
+        let silent = run(&["true".into()], &order, 1).unwrap_err();
+        assert!(silent.contains("before its time"), "{silent}");
+        let missing = run(&["no-such-program".into()], &order, 1).unwrap_err();
+        assert!(missing.contains("could not start no-such-program"), "{missing}");
     }
 }

@@ -45,6 +45,15 @@ impl Alarms {
         let _ = rung.await;
     }
 
+    /// Rings at this time, unless nobody listens any more.
+    pub(crate) async fn ring_at(self: Arc<Self>, at: Moment, mut ring: oneshot::Sender<()>) {
+        tokio::select! {
+            () = self.at(at) => {}
+            () = ring.closed() => return,
+        }
+        let _ = ring.send(());
+    }
+
     /// When to call [`Alarms::ring`] next.
     pub(crate) fn next(&self) -> Moment {
         self.set().bells.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at)

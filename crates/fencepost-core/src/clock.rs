@@ -85,6 +85,11 @@ impl Clock {
         }
     }
 
+    /// Whether it goes on by itself.
+    pub(crate) fn is_real(&self) -> bool {
+        self.0.is_none()
+    }
+
     /// A timer on this clock. For the system's clock it must be made inside a tokio runtime with I/O.
     ///
     /// # Errors

@@ -1,38 +1,48 @@
 //! The client's one thread: it takes what callers want, gathers it into flights, and drives the keeper, the waiting
 //! line and the releases with what comes back. Nothing else in the client talks to the storage.
 
+mod incoming;
+
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::{BoxStream, Fuse, FuturesUnordered, StreamExt};
+use futures_util::stream::{FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
 use crate::alarms::Alarms;
+use crate::answer::Answer;
 use crate::backend::{Backend, Op, Reply, Wakeup};
 use crate::clock::{Clock, Moment, Timer, valid_until};
 use crate::error::{Error, ErrorKind, Result};
 use crate::flights::{Flights, Landed};
 use crate::grant::{Award, Grant, LostReason};
 use crate::guard::{Guard, Hold};
-use crate::handle::{Answer, Caller, Command, Mailbox, closed};
+use crate::handle::{Caller, Command, Mailbox, closed};
 use crate::keeper::{self, Keeper, Kept};
 use crate::layers::{Layers, Renewal};
 use crate::options::Options;
-use crate::releasing::{Releasing, Told};
+use crate::relay::Relay;
+use crate::releasing::Releasing;
 use crate::token::Owner;
-use crate::waiting::{self, Asked, AttemptId, GrantedBy, Verdict, Waiting};
+use crate::waiting::{self, Asked, AttemptId, Verdict, Waiting};
 
 /// How long a storage may take to let go of its connections when the client ends.
 const FAREWELL: Duration = Duration::from_secs(2);
+
+/// How long the thread of a low-latency client stays awake for the next news.
+const VIGIL: Duration = Duration::from_micros(30);
+
+/// With more operations travelling together there is enough to do; to stay awake only takes the callers' time.
+const VIGIL_WAVE: usize = 2;
 
 /// Whom an operation's answer belongs to.
 enum Tag {
     Attempt(AttemptId, Owner, Asked),
     Renew(Owner),
     Release(Owner),
-    Call(oneshot::Sender<Result<Reply>>),
+    Call(Answer<Reply>),
 }
 
 /// What the client's thread owns.
@@ -40,15 +50,17 @@ pub(crate) struct Engine {
     backend: Arc<dyn Backend>,
     layers: Layers,
     clock: Clock,
+    low_latency: bool,
     mailbox: Arc<Mailbox>,
     alarms: Arc<Alarms>,
     keeper: Keeper,
     waiting: Waiting<Caller>,
-    releasing: Releasing<Answer>,
+    releasing: Releasing<Answer<()>>,
     held: HashMap<Owner, Arc<Hold>>,
     /// The grants whose renewal was sent and not answered yet.
     renewing: HashSet<Owner>,
     flights: Flights<Tag>,
+    relay: Relay,
     questions: FuturesUnordered<BoxFuture<'static, ()>>,
     /// Set when the client is closing: who wants to know when it is done.
     closing: Option<Vec<oneshot::Sender<()>>>,
@@ -76,6 +88,8 @@ impl Engine {
             backend,
             layers,
             clock: options.clock.clone(),
+            // A clock that stands still would keep it awake for ever.
+            low_latency: options.low_latency && options.clock.is_real(),
             mailbox,
             alarms,
             keeper: Keeper::default(),
@@ -83,6 +97,7 @@ impl Engine {
             releasing: Releasing::default(),
             held: HashMap::new(),
             renewing: HashSet::new(),
+            relay: Relay::default(),
             questions: FuturesUnordered::new(),
             closing: None,
         }
@@ -92,21 +107,24 @@ impl Engine {
     pub(crate) async fn run(mut self, mut timer: Timer) {
         let mut wakeups = self.backend.wakeups().fuse();
         let mailbox = self.mailbox.clone();
+        self.relay.learn().await;
         loop {
             self.take_letters();
             self.tick();
             self.depart();
+            self.relay.wake(self.clock.now());
             if self.closing.is_some() && self.is_idle() {
                 break;
             }
             timer.arm(self.next_moment());
+            let (clock, awake_until) = (self.clock.clone(), self.awake_until());
             let news = async {
                 // In no order: a storage that answers at once must not keep pushes and questions waiting.
                 tokio::select! {
                     landed = self.flights.landed() => News::Landed(landed),
-                    wakeup = next_wakeup(&mut wakeups) => News::Pushed(wakeup),
+                    wakeup = incoming::next_wakeup(&mut wakeups) => News::Pushed(wakeup),
                     Some(()) = self.questions.next() => News::Other,
-                    () = mailbox.arrived.notified() => News::Other,
+                    () = mailbox.news(&clock, awake_until) => News::Other,
                 }
             };
             tokio::select! {
@@ -126,6 +144,7 @@ impl Engine {
     async fn end(&mut self) {
         self.mailbox.close();
         self.take_letters();
+        self.relay.wake(self.clock.now());
         let patience = self.clock.now() + FAREWELL;
         tokio::select! {
             () = self.backend.close() => {}
@@ -144,9 +163,14 @@ impl Engine {
             && self.questions.is_empty()
     }
 
-    fn next_moment(&self) -> Moment {
+    fn next_moment(&mut self) -> Moment {
         let machines = self.keeper.next().min(self.waiting.next()).min(self.releasing.next());
-        machines.min(self.flights.next()).min(self.alarms.next())
+        machines.min(self.flights.next()).min(self.alarms.next()).min(self.relay.next())
+    }
+
+    fn awake_until(&self) -> Moment {
+        let vigil = self.low_latency && self.flights.last_wave() <= VIGIL_WAVE;
+        if vigil { self.clock.now() + VIGIL } else { Moment::START }
     }
 
     fn take_letters(&mut self) {
@@ -163,7 +187,7 @@ impl Engine {
     fn obey(&mut self, command: Command, now: Moment) {
         match command {
             Command::Acquire { caller, .. } if self.closing.is_some() => {
-                let _ = caller.answer.send(Err(closed()));
+                self.relay.tell(caller.answer, Err(closed()));
             }
             Command::Acquire { id, attempt, queue, until, caller } => {
                 let ask = self.waiting.start(id, attempt, queue, until, caller, now);
@@ -204,7 +228,7 @@ impl Engine {
                 }));
             }
             Command::Alarm { at, ring } => {
-                self.questions.push(Box::pin(ring_at(self.alarms.clone(), at, ring)));
+                self.questions.push(Box::pin(self.alarms.clone().ring_at(at, ring)));
             }
             Command::Close(done) => {
                 self.begin_closing(now);
@@ -227,23 +251,18 @@ impl Engine {
         }
     }
 
-    fn release(&mut self, owner: Owner, told: Option<Answer>, now: Moment) {
+    fn release(&mut self, owner: Owner, told: Option<Answer<()>>, now: Moment) {
         // The keeper stops first: a renewal after the release would revive nothing, but it could be taken for a loss.
         self.keeper.forget(owner);
         self.renewing.remove(&owner);
         let Some(hold) = self.held.remove(&owner) else {
-            if let Some(told) = told {
-                told.tell(Err(closed()));
-            }
-            return;
+            return self.tell(told, Err(closed()));
         };
         let lost = hold.lose(LostReason::Released);
         if lost == LostReason::Released {
             return self.give_back(hold.grant.clone(), told, now);
         }
-        if let Some(told) = told {
-            told.tell(Err(Error::lost(&hold.grant.attempt.describe(), lost)));
-        }
+        self.tell(told, Err(Error::lost(&hold.grant.attempt.describe(), lost)));
         // Unless the storage has said that there is nothing to give back.
         if matches!(lost, LostReason::NotHeld | LostReason::Broken) {
             self.grant_is_over(&hold.grant, now);
@@ -252,7 +271,13 @@ impl Engine {
         }
     }
 
-    fn give_back(&mut self, grant: Grant, told: Option<Answer>, now: Moment) {
+    fn tell(&mut self, told: Option<Answer<()>>, outcome: Result<()>) {
+        if let Some(told) = told {
+            self.relay.tell(told, outcome);
+        }
+    }
+
+    fn give_back(&mut self, grant: Grant, told: Option<Answer<()>>, now: Moment) {
         self.flights.push(Op::Release(grant.clone()), Tag::Release(grant.attempt.owner));
         self.releasing.start(grant, told, now);
     }
@@ -283,6 +308,7 @@ impl Engine {
             }
         }
         self.alarms.ring(now);
+        self.relay.tend(now);
         for landed in self.flights.tend(now) {
             self.land(landed);
         }
@@ -338,14 +364,11 @@ impl Engine {
 
     fn finish(&mut self, caller: Caller, verdict: Verdict, now: Moment) {
         let answer = match verdict {
-            Verdict::Granted { grant, counted_from, by } => {
+            Verdict::Granted { grant, counted_from } => {
                 let Award { ttl, .. } = grant.award;
                 let owner = grant.attempt.owner;
                 let hold_until = caller.max_hold.map_or(Moment::NEVER, |max| now + max);
-                let first = match by {
-                    GrantedBy::Answer => Keeper::first_renewal(counted_from, ttl),
-                    GrantedBy::HandOver => now,
-                };
+                let first = Keeper::first_renewal(counted_from, ttl);
                 self.keeper.keep(owner, Kept::Grant, counted_from, ttl, first, hold_until);
                 let holding = self.layers.holding(&grant, caller.origin);
                 let hold = Arc::new(Hold::new(grant, valid_until(counted_from, ttl), hold_until, holding));
@@ -363,7 +386,7 @@ impl Engine {
             Verdict::Failed(error) => Err(error),
         };
         // If the caller has gone, the guard is dropped here and so released.
-        let _ = caller.answer.send(answer);
+        self.relay.tell(caller.answer, answer);
     }
 
     fn depart(&mut self) {
@@ -375,97 +398,6 @@ impl Engine {
             }
         });
     }
-
-    fn land(&mut self, landed: Landed<Tag>) {
-        let now = self.clock.now();
-        for (tag, reply) in landed.replies {
-            self.deliver(tag, landed.sent, reply, now);
-        }
-    }
-
-    fn deliver(&mut self, tag: Tag, sent: Moment, reply: Result<Reply>, now: Moment) {
-        match tag {
-            Tag::Attempt(id, owner, asked) => {
-                if asked == Asked::Check {
-                    self.ticket_checked(owner, sent, &reply, now);
-                }
-                let actions = self.waiting.replied(id, owner, asked, sent, reply, now);
-                self.act(actions, now);
-            }
-            Tag::Renew(owner) => self.renewed(owner, sent, &reply, now),
-            Tag::Release(owner) => {
-                if let Some(grant) = self.releasing.replied(owner, reply, now) {
-                    self.grant_is_over(&grant, now);
-                }
-            }
-            Tag::Call(answer) => {
-                let _ = answer.send(reply);
-            }
-        }
-    }
-
-    fn ticket_checked(&mut self, owner: Owner, sent: Moment, reply: &Result<Reply>, now: Moment) {
-        match reply {
-            Ok(Reply::Waiting { turn_in, .. }) => {
-                if let Some((_, attempt)) = self.waiting.find(owner) {
-                    self.keeper.renewed(owner, sent, attempt.ttl);
-                    self.keeper.no_later_than(owner, now + *turn_in);
-                }
-            }
-            Ok(_) => {}
-            Err(_) => self.keeper.failed(owner, now),
-        }
-    }
-
-    fn renewed(&mut self, owner: Owner, sent: Moment, reply: &Result<Reply>, now: Moment) {
-        self.renewing.remove(&owner);
-        match reply {
-            Ok(Reply::Renewed { ttl }) => {
-                let until = self.keeper.renewed(owner, sent, *ttl);
-                if let (Some(until), Some(hold)) = (until, self.held.get(&owner))
-                    && !hold.extend(until, now)
-                {
-                    self.keeper.forget(owner);
-                }
-            }
-            // A renewal that was overtaken by a release finds nothing, rightly.
-            Ok(_) if self.keeper.holds(owner) => {
-                self.tell_of_renewal(owner, Renewal::NotHeld);
-                self.lose(owner, LostReason::NotHeld);
-            }
-            Ok(_) => {}
-            Err(error) => {
-                self.tell_of_renewal(owner, Renewal::Failed(error));
-                self.keeper.failed(owner, now);
-            }
-        }
-    }
-
-    /// If it is still to be renewed.
-    fn tell_of_renewal(&self, owner: Owner, renewal: Renewal<'_>) {
-        if self.keeper.holds(owner)
-            && let Some(hold) = self.held.get(&owner)
-        {
-            hold.holding.renewal(renewal);
-        }
-    }
-
-    fn woken(&mut self, wakeup: &Wakeup) {
-        let now = self.clock.now();
-        match *wakeup {
-            Wakeup::Granted { owner, award } => {
-                let actions = self.waiting.handed_over(owner, award, now);
-                self.act(actions, now);
-            }
-            Wakeup::Turn { owner } => self.keeper.no_later_than(owner, now),
-            Wakeup::Gone { owner, why } => {
-                if self.keeper.holds(owner) {
-                    self.lose(owner, why);
-                }
-            }
-            Wakeup::Recheck => self.keeper.hurry(now),
-        }
-    }
 }
 
 impl Drop for Engine {
@@ -474,21 +406,4 @@ impl Drop for Engine {
             hold.lose(LostReason::Closed);
         }
     }
-}
-
-/// The next push; a stream that has ended pushes no more.
-async fn next_wakeup(wakeups: &mut Fuse<BoxStream<'static, Wakeup>>) -> Wakeup {
-    match wakeups.next().await {
-        Some(wakeup) => wakeup,
-        None => std::future::pending().await,
-    }
-}
-
-/// Rings at this time, unless nobody listens any more.
-async fn ring_at(alarms: Arc<Alarms>, at: Moment, mut ring: oneshot::Sender<()>) {
-    tokio::select! {
-        () = alarms.at(at) => {}
-        () = ring.closed() => return,
-    }
-    let _ = ring.send(());
 }

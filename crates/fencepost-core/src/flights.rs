@@ -52,6 +52,8 @@ pub(crate) struct Flights<T> {
     outbox: VecDeque<(Op, T)>,
     in_the_air: HashMap<u64, Flight<T>>,
     next_number: u64,
+    /// How many operations left together the last time.
+    last_wave: usize,
     journeys: FuturesUnordered<BoxFuture<'static, Arrival>>,
 }
 
@@ -67,6 +69,7 @@ impl<T> Flights<T> {
             outbox: VecDeque::new(),
             in_the_air: HashMap::new(),
             next_number: 0,
+            last_wave: 0,
             journeys: FuturesUnordered::new(),
         }
     }
@@ -81,8 +84,16 @@ impl<T> Flights<T> {
         self.outbox.is_empty() && self.in_the_air.is_empty()
     }
 
+    /// How many operations left together the last time.
+    pub(crate) fn last_wave(&self) -> usize {
+        self.last_wave
+    }
+
     /// Sends what has gathered, if there is room, and names the tags of what leaves.
     pub(crate) fn depart(&mut self, now: Moment, mut leaving: impl FnMut(&T)) {
+        if !self.outbox.is_empty() {
+            self.last_wave = self.outbox.len();
+        }
         while !self.outbox.is_empty() && self.on_time() < self.at_once {
             let count = self.outbox.len().min(self.batch);
             let mut ops = Vec::with_capacity(count);

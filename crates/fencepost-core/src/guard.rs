@@ -5,13 +5,14 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
-use tokio::sync::{Notify, oneshot};
+use tokio::sync::Notify;
 
+use crate::answer::{Answer, answer};
 use crate::backend::{Cell, Keep, Op, Reply};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, LostReason, Want};
-use crate::handle::{Answer, Command, Handle, closed};
+use crate::handle::{Command, Handle};
 use crate::layers::{Holding, Renewal};
 use crate::name::LockName;
 use crate::token::{FencingToken, StorageId};
@@ -68,7 +69,7 @@ struct Stake {
 }
 
 impl Stake {
-    fn release(&self, told: Option<Answer>) -> Result<()> {
+    fn release(&self, told: Option<Answer<()>>) -> Result<()> {
         self.handle.submit(Command::Release { owner: self.hold.grant.attempt.owner, told })
     }
 }
@@ -273,9 +274,9 @@ impl Guard {
             return Ok(());
         };
         stake.settled = true;
-        let (told, outcome) = oneshot::channel();
-        let outcome = match stake.release(Some(Answer(told))) {
-            Ok(()) => outcome.await.unwrap_or_else(|_| Err(closed())),
+        let (told, outcome) = answer();
+        let outcome = match stake.release(Some(told)) {
+            Ok(()) => outcome.await,
             Err(error) => Err(error),
         };
         match (outcome, stake.hold.lost.get()) {
@@ -300,9 +301,9 @@ impl fmt::Debug for Guard {
 
 /// Sends one operation and waits for its answer.
 pub(crate) async fn call(handle: &Handle, op: Op) -> Result<Reply> {
-    let (answer, reply) = oneshot::channel();
+    let (answer, reply) = answer();
     handle.submit(Command::Call { op, answer })?;
-    reply.await.unwrap_or_else(|_| Err(closed()))
+    reply.await
 }
 
 pub(crate) async fn read_cell(handle: &Handle, name: LockName) -> Result<Option<Cell>> {

@@ -1,13 +1,17 @@
 //! The callers' end of a client: what they ask of its thread, and the mailbox between them.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::task::Poll;
 use std::thread::ThreadId;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, oneshot};
 
+use crate::answer::Answer;
 use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply};
 use crate::clock::{Clock, Moment};
 use crate::engine::Engine;
@@ -18,7 +22,6 @@ use crate::guard::Guard;
 use crate::layers::{Layers, Origin};
 use crate::name::LockName;
 use crate::options::Options;
-use crate::releasing::Told;
 use crate::token::Owner;
 use crate::waiting::AttemptId;
 
@@ -37,11 +40,11 @@ pub(crate) enum Command {
     Abandon(AttemptId),
     Release {
         owner: Owner,
-        told: Option<Answer>,
+        told: Option<Answer<()>>,
     },
     Call {
         op: Op,
-        answer: oneshot::Sender<Result<Reply>>,
+        answer: Answer<Reply>,
     },
     Inspect {
         name: LockName,
@@ -66,21 +69,11 @@ pub(crate) enum Command {
 
 /// Who waits for a lock.
 pub(crate) struct Caller {
-    pub(crate) answer: oneshot::Sender<Result<Option<Guard>>>,
+    pub(crate) answer: Answer<Option<Guard>>,
     /// Not the handle itself: the engine must not be the last to have it, or nobody would wait for it to end.
     pub(crate) handle: Weak<Handle>,
     pub(crate) max_hold: Option<Duration>,
     pub(crate) origin: Origin,
-}
-
-/// Who waits for a release.
-pub(crate) struct Answer(pub(crate) oneshot::Sender<Result<()>>);
-
-impl Told for Answer {
-    fn tell(self, outcome: Result<()>) {
-        // A caller that has gone does not want to know.
-        let _ = self.0.send(outcome);
-    }
 }
 
 /// The callers' end of the engine. When the last one goes, the engine finishes what is queued and ends.
@@ -117,6 +110,24 @@ impl Mailbox {
     fn orphan(&self) {
         self.letters().orphaned = true;
         self.arrived.notify_one();
+    }
+
+    /// Returns when something has arrived. Until `awake_until` the thread looks for it and does not sleep.
+    ///
+    /// # Cancel safety
+    /// Dropping the future loses nothing.
+    pub(crate) async fn news(&self, clock: &Clock, awake_until: Moment) {
+        let mut arrived = pin!(self.arrived.notified());
+        while clock.now() < awake_until {
+            if poll_fn(|cx| Poll::Ready(arrived.as_mut().poll(cx).is_ready())).await {
+                return;
+            }
+            // What else the engine waits for has its turn, and so have the sockets.
+            tokio::task::yield_now().await;
+            // The caller may have been woken on this very core: without this it waits until the vigil is over.
+            std::thread::yield_now();
+        }
+        arrived.await;
     }
 
     /// Everything that has arrived, and whether no handle is left.

@@ -8,6 +8,7 @@
 //! be tested and simulated from outside. They change without notice; programs need none of them.
 
 mod alarms;
+mod answer;
 pub mod backend;
 pub mod book;
 mod client;
@@ -27,6 +28,7 @@ mod lock;
 mod manual_clock;
 mod name;
 mod options;
+mod relay;
 pub mod releasing;
 mod token;
 pub mod waiting;

@@ -6,14 +6,14 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::{Either, select};
-use tokio::sync::oneshot;
 
+use crate::answer::answer;
 use crate::backend::Queue;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Attempt, Mode, Rule, Want};
 use crate::guard::Guard;
-use crate::handle::{Caller, Command, Handle, closed};
+use crate::handle::{Caller, Command, Handle};
 use crate::layers::Origin;
 use crate::name::LockName;
 use crate::token::Owner;
@@ -172,7 +172,7 @@ impl Lock {
         let (handle, max_hold) = (self.handle.clone(), self.max_hold);
         async move {
             let attempt = Arc::new(prepared?);
-            let (answer, verdict) = oneshot::channel();
+            let (answer, verdict) = answer();
             let id = handle.next_id();
             let acquiring = handle.layers.acquiring(&attempt);
             let origin = Origin::here();
@@ -180,7 +180,7 @@ impl Lock {
             let verdict = match handle.submit(Command::Acquire { id, attempt, queue, until, caller }) {
                 Ok(()) => {
                     let mut abandon = Abandon(Some((handle, id)));
-                    let verdict = verdict.await.unwrap_or_else(|_| Err(closed()));
+                    let verdict = verdict.await;
                     abandon.0 = None;
                     verdict
                 }

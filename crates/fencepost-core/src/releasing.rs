@@ -8,10 +8,15 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, LostReason};
 use crate::token::Owner;
 
-/// Who wants to know how a release went.
-pub trait Told {
-    /// Tells how it went.
-    fn tell(self, outcome: Result<()>);
+/// A release that is over.
+#[derive(Debug)]
+pub struct Over<T> {
+    /// What was given back.
+    pub grant: Grant,
+    /// Who wants to know how it went.
+    pub told: Option<T>,
+    /// How it went.
+    pub outcome: Result<()>,
 }
 
 #[derive(Debug)]
@@ -44,7 +49,7 @@ impl<T> Default for Releasing<T> {
     }
 }
 
-impl<T: Told> Releasing<T> {
+impl<T> Releasing<T> {
     /// Begins a release, which is to be sent now.
     pub fn start(&mut self, grant: Grant, told: Option<T>, now: Moment) {
         let give_up = now + grant.award.ttl;
@@ -57,8 +62,8 @@ impl<T: Told> Releasing<T> {
         self.releases.get(owner).map(|release| &release.grant)
     }
 
-    /// The answer of the storage. Returns the grant if that is the end of it.
-    pub fn replied(&mut self, owner: Owner, reply: Result<Reply>, now: Moment) -> Option<Grant> {
+    /// The answer of the storage; what there is to tell if that is the end of it.
+    pub fn replied(&mut self, owner: Owner, reply: Result<Reply>, now: Moment) -> Option<Over<T>> {
         let release = self.releases.get(owner)?;
         let outcome = match reply {
             Ok(Reply::NotHeld) if release.unknown => Err(Error::new(
@@ -84,11 +89,8 @@ impl<T: Told> Releasing<T> {
                 Err(error.while_doing(format_args!("could not release {}", release.grant.attempt.describe())))
             }
         };
-        let release = self.releases.remove(owner)?;
-        if let Some(told) = release.told {
-            told.tell(outcome);
-        }
-        Some(release.grant)
+        let Release { grant, told, .. } = self.releases.remove(owner)?;
+        Some(Over { grant, told, outcome })
     }
 
     /// When to call [`Releasing::tick`] next.
@@ -114,8 +116,6 @@ impl<T: Told> Releasing<T> {
 
 #[cfg(test)]
 mod tests {
-    use std::cell::RefCell;
-    use std::rc::Rc;
     use std::sync::Arc;
     use std::time::Duration;
 
@@ -124,17 +124,7 @@ mod tests {
     use crate::name::LockName;
     use crate::token::FencingToken;
 
-    type Outcome = Rc<RefCell<Option<Result<()>>>>;
-
-    struct Listener(Outcome);
-
-    impl Told for Listener {
-        fn tell(self, outcome: Result<()>) {
-            *self.0.borrow_mut() = Some(outcome);
-        }
-    }
-
-    fn started(now: Moment) -> (Releasing<Listener>, Owner, Outcome) {
+    fn started(now: Moment) -> (Releasing<()>, Owner) {
         let attempt = Attempt {
             owner: Owner::random(),
             wants: vec![Want { name: LockName::new("a").unwrap(), mode: Mode::Exclusive }],
@@ -145,45 +135,47 @@ mod tests {
         };
         let owner = attempt.owner;
         let award = Award { token: FencingToken::new(1), ttl: attempt.ttl, chosen: 0 };
-        let outcome = Outcome::default();
         let mut releasing = Releasing::default();
-        releasing.start(Grant { attempt: Arc::new(attempt), award }, Some(Listener(outcome.clone())), now);
-        (releasing, owner, outcome)
+        releasing.start(Grant { attempt: Arc::new(attempt), award }, Some(()), now);
+        (releasing, owner)
     }
 
-    fn kind(outcome: &Outcome) -> ErrorKind {
-        outcome.borrow_mut().take().unwrap().unwrap_err().kind()
+    fn kind(over: Option<Over<()>>) -> ErrorKind {
+        over.unwrap().outcome.unwrap_err().kind()
     }
 
     #[test]
     fn not_held_at_first_is_lost() {
-        let (mut releasing, owner, outcome) = started(Moment::START);
-        releasing.replied(owner, Ok(Reply::NotHeld), Moment::START);
-        assert_eq!(kind(&outcome), ErrorKind::Lost);
+        let (mut releasing, owner) = started(Moment::START);
+        let over = releasing.replied(owner, Ok(Reply::NotHeld), Moment::START);
+        assert_eq!(kind(over), ErrorKind::Lost);
         assert!(releasing.is_empty());
     }
 
     #[test]
     fn not_held_after_a_lost_reply_is_unknown() {
-        let (mut releasing, owner, outcome) = started(Moment::START);
-        releasing.replied(owner, Err(Error::new(ErrorKind::OutcomeUnknown, "cut")), Moment::START);
-        assert!(outcome.borrow().is_none());
+        let (mut releasing, owner) = started(Moment::START);
+        let cut = Err(Error::new(ErrorKind::OutcomeUnknown, "cut"));
+        assert!(releasing.replied(owner, cut, Moment::START).is_none());
         assert_eq!(releasing.tick(releasing.next()), [owner]);
-        releasing.replied(owner, Ok(Reply::NotHeld), Moment::START);
-        assert_eq!(kind(&outcome), ErrorKind::OutcomeUnknown);
+        let over = releasing.replied(owner, Ok(Reply::NotHeld), Moment::START);
+        assert_eq!(kind(over), ErrorKind::OutcomeUnknown);
     }
 
     #[test]
     fn is_sent_until_the_lease_has_ended_by_itself() {
-        let (mut releasing, owner, outcome) = started(Moment::START);
+        let (mut releasing, owner) = started(Moment::START);
         let mut now = Moment::START;
         let mut sends = 1;
-        while outcome.borrow().is_none() {
-            releasing.replied(owner, Err(Error::new(ErrorKind::Unreachable, "down")), now);
+        let over = loop {
+            let down = Err(Error::new(ErrorKind::Unreachable, "down"));
+            if let Some(over) = releasing.replied(owner, down, now) {
+                break over;
+            }
             now = releasing.next();
             sends += releasing.tick(now).len();
-        }
+        };
         assert_eq!(sends, 12);
-        assert_eq!(kind(&outcome), ErrorKind::Unreachable);
+        assert_eq!(kind(Some(over)), ErrorKind::Unreachable);
     }
 }

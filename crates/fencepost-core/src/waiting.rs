@@ -53,8 +53,6 @@ pub enum Verdict {
         grant: Grant,
         /// The lease is known to have run from this moment on.
         counted_from: Moment,
-        /// Whether the storage has been told by us since it granted, or handed the lock over on its own.
-        by: GrantedBy,
     },
     /// Somebody else has it, and the attempt was not to wait.
     Busy,
@@ -62,15 +60,6 @@ pub enum Verdict {
     WaitedOut,
     /// It failed.
     Failed(Error),
-}
-
-/// How a grant reached us.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum GrantedBy {
-    /// As the answer to a request: the lease counts from its sending.
-    Answer,
-    /// By a push: the lease is to be renewed at once.
-    HandOver,
 }
 
 /// Which request an answer belongs to.
@@ -109,6 +98,10 @@ struct Entry<C> {
     sends: u32,
     /// A send may have had its effect without our knowing.
     unknown: bool,
+    /// A push said that it is worth a look; the answer under way may have been given before.
+    hurry: bool,
+    /// A push said that its grant is gone, and when that was heard. The answer that grants it may still be under way.
+    gone: Option<(Moment, LostReason)>,
     /// When to send again, in the phases that do.
     again: Moment,
     /// When an undo is no longer needed: whatever it would undo has ended by itself.
@@ -171,6 +164,8 @@ impl<C> Waiting<C> {
                 phase: Phase::Asking { sent: now },
                 sends: 1,
                 unknown: false,
+                hurry: false,
+                gone: None,
                 again: Moment::NEVER,
                 give_up: Moment::NEVER,
             },
@@ -242,12 +237,30 @@ impl<C> Waiting<C> {
             Phase::Queued { confirmed } if entry.unknown => {
                 vec![Action::KeepTicket(entry.attempt.clone(), confirmed, Duration::ZERO)]
             }
-            Phase::Asking { .. } if entry.unknown => Vec::new(),
+            Phase::Asking { .. } if entry.unknown => {
+                self.turn(owner);
+                Vec::new()
+            }
             // The grant came after the newest request that did not know of it yet.
             Phase::Asking { sent: counted_from } | Phase::Queued { confirmed: counted_from } => {
-                self.granted(id, award, counted_from, GrantedBy::HandOver, now)
+                self.granted(id, award, counted_from, now)
             }
             Phase::AskAgain | Phase::Leaving | Phase::LeaveAgain => Vec::new(),
+        }
+    }
+
+    /// The storage has pushed that it may be this owner's turn. If its acquire is not answered yet, the ticket is looked at
+    /// as soon as there is one.
+    pub fn turn(&mut self, owner: Owner) {
+        if let Some(id) = self.by_owner.get(&owner).copied() {
+            self.change(id, |entry| entry.hurry = matches!(entry.phase, Phase::Asking { .. }));
+        }
+    }
+
+    /// The storage has pushed that the grant of this owner is gone, although we have not heard of a grant yet.
+    pub fn gone(&mut self, owner: Owner, why: LostReason, now: Moment) {
+        if let Some(id) = self.by_owner.get(&owner).copied() {
+            self.change(id, |entry| entry.gone = Some((now, why)));
         }
     }
 
@@ -301,10 +314,14 @@ impl<C> Waiting<C> {
             return Vec::new();
         };
         match reply {
-            Ok(Reply::Granted(award)) => self.granted(id, award, sent, GrantedBy::Answer, now),
+            Ok(Reply::Granted(award)) => self.granted(id, award, sent, now),
             Ok(Reply::Waiting { turn_in, .. }) => {
-                let ticket = Action::KeepTicket(entry.attempt.clone(), sent, turn_in);
-                self.change(id, |entry| entry.phase = Phase::Queued { confirmed: sent });
+                let look_in = if entry.hurry { Duration::ZERO } else { turn_in };
+                let ticket = Action::KeepTicket(entry.attempt.clone(), sent, look_in);
+                self.change(id, |entry| {
+                    entry.phase = Phase::Queued { confirmed: sent };
+                    entry.hurry = false;
+                });
                 if self.is_awaited(id) { vec![ticket] } else { self.leave_line(id, now) }
             }
             // An earlier send may still arrive, when the lock is free.
@@ -336,7 +353,7 @@ impl<C> Waiting<C> {
         now: Moment,
     ) -> Vec<Action<C>> {
         match reply {
-            Ok(Reply::Granted(award)) => self.granted(id, award, sent, GrantedBy::Answer, now),
+            Ok(Reply::Granted(award)) => self.granted(id, award, sent, now),
             Ok(Reply::Waiting { .. }) => {
                 self.change(id, |entry| {
                     if let Phase::Queued { confirmed } = &mut entry.phase {
@@ -378,20 +395,15 @@ impl<C> Waiting<C> {
         }
     }
 
-    fn granted(
-        &mut self,
-        id: AttemptId,
-        award: Award,
-        counted_from: Moment,
-        by: GrantedBy,
-        now: Moment,
-    ) -> Vec<Action<C>> {
+    fn granted(&mut self, id: AttemptId, award: Award, counted_from: Moment, now: Moment) -> Vec<Action<C>> {
         let Some(entry) = self.entries.get(id) else {
             return Vec::new();
         };
         let attempt = entry.attempt.clone();
         let queued = matches!(entry.phase, Phase::Queued { .. });
         let grant = Grant { attempt: attempt.clone(), award };
+        // What was sent after a push knows better.
+        let gone = entry.gone.filter(|(heard, _)| counted_from <= *heard).map(|(_, why)| why);
         if entry.unknown {
             self.doubtful.insert(attempt.owner);
         }
@@ -402,15 +414,16 @@ impl<C> Waiting<C> {
         if entry.caller.is_none() {
             self.remove(id);
             actions.push(Action::GiveBack(grant));
-        } else if valid_until(counted_from, award.ttl) > now {
-            actions.extend(self.finish(id, Verdict::Granted { grant, counted_from, by }));
+        } else if gone.is_none() && valid_until(counted_from, award.ttl) > now {
+            actions.extend(self.finish(id, Verdict::Granted { grant, counted_from }));
         } else {
-            // This process was stopped for longer than the lease: the grant is given back and never shown.
+            // It was taken from us before we knew of it, or this process was stopped for longer than the lease: the
+            // grant is given back and never shown.
             actions.push(Action::GiveBack(grant));
             if entry.queue == Queue::Join {
                 actions.extend(self.ask_anew(id, now));
             } else {
-                let late = Error::lost(&attempt.describe(), LostReason::Expired);
+                let late = Error::lost(&attempt.describe(), gone.unwrap_or(LostReason::Expired));
                 actions.extend(self.finish(id, Verdict::Failed(late)));
             }
         }
@@ -474,6 +487,8 @@ impl<C> Waiting<C> {
             entry.attempt = anew;
             entry.sends = 0;
             entry.unknown = false;
+            entry.hurry = false;
+            entry.gone = None;
         });
         let mut actions = vec![Action::DropTicket(old)];
         actions.extend(self.ask(id, now));
@@ -496,6 +511,8 @@ impl<C> Waiting<C> {
             phase: Phase::Leaving,
             sends: 0,
             unknown: true,
+            hurry: false,
+            gone: None,
             again: Moment::NEVER,
             give_up,
         };

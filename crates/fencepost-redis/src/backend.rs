@@ -1,12 +1,12 @@
 //! One client's connections to Redis: sends flights, hears pushes.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::{Error, ErrorKind, LockName, Options, Result};
+use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
@@ -17,6 +17,7 @@ use crate::config::{self, Servers};
 use crate::decode;
 use crate::dialect;
 use crate::encode;
+use crate::examine;
 use crate::link::{Link, Target};
 use crate::listing;
 use crate::route::{Answer, Call, Route, Script};
@@ -35,8 +36,6 @@ pub(crate) const LOOKING: Duration = PATIENCE.1;
 pub(crate) struct RedisBackend {
     pub(crate) setup: Arc<Setup>,
     route: Route,
-    /// The largest token seen: a server that has lost its memory is told.
-    largest: AtomicU64,
     /// Until the engine listens.
     pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
 }
@@ -56,7 +55,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<RedisBackend> {
     };
     route.open().await?;
     let pushes = Mutex::new(Some(pushes));
-    Ok(RedisBackend { setup, route, largest: AtomicU64::new(0), pushes })
+    Ok(RedisBackend { setup, route, pushes })
 }
 
 impl RedisBackend {
@@ -80,11 +79,13 @@ impl RedisBackend {
                     continue;
                 }
             };
-            // A renewal is alone, so that it names no key but its lock's: while a slot moves, that is always somewhere.
-            let is_alone = matches!(op, Op::Renew(_));
-            match parts.iter_mut().find(|part| part.prefix == prefix && !part.is_alone && !is_alone) {
+            let company = Company::of(op);
+            let fits = |part: &&mut Part| {
+                part.prefix == prefix && part.company == company && company != Company::Nobody
+            };
+            match parts.iter_mut().find(fits) {
                 Some(part) => part.ops.push(at),
-                None => parts.push(Part { prefix, ops: vec![at], is_alone }),
+                None => parts.push(Part { prefix, ops: vec![at], company }),
             }
         }
         let answers = join_all(parts.iter().map(|part| self.send(part, ops))).await;
@@ -138,15 +139,14 @@ impl RedisBackend {
     }
 
     fn arguments(&self, command: &mut Cmd, prefix: &str, ops: &[&Op]) {
-        let Setup { client, layout, config, .. } = &*self.setup;
+        let Setup { client, layout, config, largest, .. } = &*self.setup;
         if let Some(dialect) = &layout.dialect {
-            let largest = self.largest.load(Ordering::Relaxed);
-            return dialect::encode::arguments(command, dialect, &self.setup, largest, ops);
+            return dialect::encode::arguments(command, dialect, &self.setup, ops);
         }
         let retention = if self.setup.is_cluster() { config.token_retention.as_millis() } else { 0 };
         let is_soft = u8::from(config.replicas > 0);
         command.arg(prefix).arg(client).arg(layout.channels());
-        command.arg(self.largest.load(Ordering::Relaxed)).arg(retention.to_string()).arg(is_soft);
+        command.arg(largest.load(Ordering::Relaxed)).arg(retention.to_string()).arg(is_soft);
         for op in ops {
             encode::words(command, op, client);
         }
@@ -154,11 +154,11 @@ impl RedisBackend {
 
     fn remember(&self, replies: &[Result<Reply>]) {
         let token = |reply: &Result<Reply>| match reply {
-            Ok(Reply::Granted(award)) => Some(award.token.get()),
+            Ok(Reply::Granted(award) | Reply::HadBeenGranted(award)) => Some(award.token),
             _ => None,
         };
         if let Some(largest) = replies.iter().filter_map(token).max() {
-            self.largest.fetch_max(largest, Ordering::Relaxed);
+            self.setup.has_seen(largest);
         }
     }
 }
@@ -168,18 +168,45 @@ struct Part {
     prefix: String,
     /// Which of the flight's operations.
     ops: Vec<usize>,
-    is_alone: bool,
+    company: Company,
 }
 
-/// The keys that a cluster must know to be in one place. Those of tickets are in the same slot.
+/// With whom an operation travels in a cluster. While a slot moves, a node answers only if it has all keys of a call or
+/// none: whoever keeps something that is there should not travel with those who make something new.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Company {
+    /// A renewal names no key but its lock's: that is always somewhere.
+    Nobody,
+    /// Those who keep their places.
+    Waiters,
+    Others,
+}
+
+impl Company {
+    fn of(op: &Op) -> Self {
+        match op {
+            Op::Renew(_) => Self::Nobody,
+            Op::Check(_) => Self::Waiters,
+            _ => Self::Others,
+        }
+    }
+}
+
+/// The keys that a cluster must know to be in one place: all without which something would be taken for gone that has
+/// only not moved yet.
 fn keys(part: &Part, ops: &[&Op]) -> Vec<String> {
     let names = ops.iter().flat_map(|op| encode::names(op));
     let Part { prefix, .. } = part;
-    if part.is_alone {
+    if part.company == Company::Nobody {
         return names.map(|name| format!("{prefix}l:{name}")).collect();
     }
     let of_locks = names.flat_map(|name| [format!("{prefix}l:{name}"), format!("{prefix}q:{name}")]);
     let mut keys: Vec<String> = of_locks.collect();
+    keys.extend(ops.iter().filter_map(|op| match op {
+        Op::ReadCell(name) | Op::WriteCell { name, .. } => Some(format!("{prefix}v:{name}")),
+        Op::Check(attempt) | Op::Leave(attempt) => Some(format!("{prefix}t:{}", encode::hex(attempt.owner))),
+        _ => None,
+    }));
     keys.push(format!("{prefix}c"));
     keys.sort();
     keys.dedup();
@@ -213,7 +240,7 @@ impl Backend for RedisBackend {
             return self.send_all(&ops).await;
         }
         let prefix = self.setup.layout.prefix("");
-        self.send(&Part { prefix, ops: (0..ops.len()).collect(), is_alone: false }, &ops).await
+        self.send(&Part { prefix, ops: (0..ops.len()).collect(), company: Company::Others }, &ops).await
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
@@ -232,6 +259,14 @@ impl Backend for RedisBackend {
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         listing::list(&self.setup, &self.route, prefix, &page).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        examine::examine(&self.setup, &self.route).await
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        examine::whereabouts(&self.setup, &self.route, name).await
     }
 
     async fn close(&self) {

@@ -113,10 +113,10 @@ impl Dialect {
         let pace =
             |pause, turn| Pace { pause: Duration::from_millis(pause), turn: Duration::from_millis(turn) };
         match self {
-            Self::RedisPy | Self::Raw => pace(100, 25),
-            Self::Redsync => pace(250, 60),
-            Self::NodeRedlock => pace(300, 75),
-            Self::Rslock => pace(200, 50),
+            Self::RedisPy | Self::Raw => pace(100, 35),
+            Self::Redsync => pace(250, 80),
+            Self::NodeRedlock => pace(300, 100),
+            Self::Rslock => pace(200, 70),
             // Its waiters hear at once, and ours beside them.
             Self::PythonRedisLock => pace(10, 5),
             // It never waits, so there is nobody to leave a gap to.

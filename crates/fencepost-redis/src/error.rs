@@ -3,8 +3,16 @@
 use fencepost_core::{Error, ErrorKind};
 use redis::RedisError;
 
+/// The server's own answer, also if it was one of several. The driver has them in a list then, of which it tells less.
+pub(crate) fn alone(error: RedisError) -> RedisError {
+    let errors = error.clone().into_server_errors();
+    let first = errors.and_then(|errors| errors.first().map(|(_, first)| first.clone()));
+    first.map_or(error, RedisError::from)
+}
+
 /// What a failed call means. `sent` says whether the server may have seen it.
 pub(crate) fn call_failed(location: &str, error: &RedisError, sent: Sent) -> Error {
+    let error = &alone(error.clone());
     match (error.code(), sent) {
         (Some(code), _) => refused(location, code, error.detail().unwrap_or_default()),
         (None, Sent::Maybe) => {
@@ -28,6 +36,9 @@ pub(crate) fn unreachable(location: &str) -> Error {
         .with_hint("is a Redis server running there, and does a firewall let you through?")
 }
 
+/// How a server begins that does not permit what a script does.
+const NOT_IN_SCRIPTS: &str = "The user executing the script can't";
+
 /// What a server's error means: the first word of it, and the rest.
 pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
     let (kind, message, hint) = match code {
@@ -46,7 +57,12 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
             format!("{location} is out of memory"),
             "raise maxmemory; locks need little, and must not be evicted: keep maxmemory-policy at noeviction",
         ),
-        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "READONLY" => {
+        "READONLY" => (
+            ErrorKind::Unreachable,
+            format!("{location} is a replica, and takes no locks"),
+            "name the primary, or let sentinels find it: redis+sentinel://HOST,HOST/PRIMARY",
+        ),
+        "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "ASK" | "MOVED" => {
             (ErrorKind::Unreachable, format!("{location} cannot serve now: {code} {detail}"), "")
         }
         "MISCONF" => (
@@ -59,6 +75,10 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
             format!("{location} is too old"),
             "Redis 6 or newer is needed, for RESP3 and ACLs",
         ),
+        // Within a script the server says it in other words, and does not say which command it was.
+        "ERR" if detail.starts_with(NOT_IN_SCRIPTS) => {
+            return refused(location, "NOPERM", detail.split(" script: ").next().unwrap_or_default());
+        }
         _ => (ErrorKind::Storage, format!("{location} answered: {code} {detail}"), ""),
     };
     let error = Error::new(kind, message);

@@ -10,9 +10,11 @@ mod decode;
 mod dialect;
 mod encode;
 mod error;
+mod examine;
 mod layout;
 mod link;
 mod listing;
+mod rights;
 mod route;
 mod sentinel;
 mod setup;
@@ -56,4 +58,12 @@ pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
 /// Outside a tokio runtime.
 pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     dialect::backend::open(url, &Options::new()).await
+}
+
+/// The rights that an account needs on the servers that the URL names, as text that can be pasted.
+///
+/// # Errors
+/// If the URL makes no sense.
+pub fn rights(url: &str) -> Result<String> {
+    Ok(rights::rights_on(&config::parse(url)?))
 }

@@ -140,8 +140,9 @@ impl Link {
         let connecting =
             tokio::time::timeout(CONNECT, handshake::connect(&self.setup, &self.target, &self.lost));
         let connected = connecting.await.unwrap_or_else(|_| {
-            let late = format!("no answer within {CONNECT:?}");
-            Err(unreachable(&self.setup.location).with_source(late))
+            let late = unreachable(&self.setup.location).with_source(format!("no answer within {CONNECT:?}"));
+            // A server that does not expect TLS waits for more.
+            Err(if self.setup.encryption.is_some() { late.with_hint("is it a TLS port?") } else { late })
         });
         match connected {
             Ok(live) => {
@@ -181,7 +182,8 @@ impl Link {
         patience: Duration,
     ) -> Result<Value, Failure> {
         let mut connection = live.connection.clone();
-        self.answered(live, connection.send_packed_command(command), patience).await
+        let call = async { connection.send_packed_command(command).await.and_then(fine) };
+        self.answered(live, call, patience).await
     }
 
     /// Calls several commands, one behind the other without anything between them.
@@ -193,7 +195,11 @@ impl Link {
     ) -> Result<Vec<Value>, Failure> {
         let mut connection = live.connection.clone();
         let count = commands.len();
-        self.answered(live, connection.send_packed_commands(commands, 0, count), patience).await
+        let call = async {
+            let answers = connection.send_packed_commands(commands, 0, count).await?;
+            answers.into_iter().map(fine).collect()
+        };
+        self.answered(live, call, patience).await
     }
 
     async fn answered<T>(
@@ -236,6 +242,14 @@ impl Link {
     /// Lets go of the connection.
     pub(crate) async fn close(&self) {
         self.state.lock().await.live = None;
+    }
+}
+
+/// The driver takes an error that a server answers for a value like any other.
+fn fine(answer: Value) -> Result<Value, RedisError> {
+    match answer {
+        Value::ServerError(error) => Err(error.into()),
+        answer => Ok(answer),
     }
 }
 

@@ -82,6 +82,14 @@ impl Route {
         }
     }
 
+    /// A link to the server that has this key.
+    pub(crate) async fn link_of(&self, key: &str) -> Result<Arc<Link>> {
+        match self {
+            Self::One { link, .. } => Ok(link.clone()),
+            Self::Cluster(cluster) => cluster.link_of_key(key).await,
+        }
+    }
+
     /// Lets go of all connections.
     pub(crate) async fn close(&self) {
         for link in self.links().await.unwrap_or_default() {

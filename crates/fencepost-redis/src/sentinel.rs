@@ -28,7 +28,13 @@ pub(crate) async fn primary(setup: &Setup) -> Result<Address> {
             question.arg("get-master-addr-by-name").arg(primary);
             let answer = question.query_async::<Option<(String, u16)>>(&mut connection).await;
             driver.abort();
-            answer.map_err(|error| call_failed(&setup.location, &error, Sent::No))
+            answer.map_err(|error| match call_failed(&setup.location, &error, Sent::No) {
+                error if error.kind() == ErrorKind::Storage => {
+                    let message = format!("what {} names first is no sentinel", setup.location);
+                    Error::new(ErrorKind::BadConfig, message).with_source(error)
+                }
+                error => error,
+            })
         };
         let asked = tokio::time::timeout(PATIENCE, asked).await;
         match asked.unwrap_or_else(|_| Err(crate::error::unreachable(&setup.location))) {

@@ -1,9 +1,10 @@
 //! What all connections of one client share.
 
 use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU64, Ordering};
 
-use fencepost_core::StorageId;
 use fencepost_core::backend::Wakeup;
+use fencepost_core::{FencingToken, StorageId};
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::config::{Config, Servers};
@@ -23,6 +24,8 @@ pub(crate) struct Setup {
     pub(crate) storage_id: OnceLock<StorageId>,
     /// The id of this storage if it has none yet.
     pub(crate) new_id: StorageId,
+    /// The largest token seen: a server that has lost its memory is told.
+    pub(crate) largest: AtomicU64,
     /// Whether to make nothing.
     pub(crate) only_existing: bool,
     pushes: UnboundedSender<Wakeup>,
@@ -46,6 +49,7 @@ impl Setup {
             client: format!("{:016x}", rand::random::<u64>()),
             storage_id: OnceLock::new(),
             new_id: StorageId::random(),
+            largest: AtomicU64::new(0),
             only_existing,
             pushes,
             config,
@@ -66,8 +70,16 @@ impl Setup {
         format!("{} {}", Self::FORMAT, self.storage_id.get().unwrap_or(&self.new_id))
     }
 
+    /// No later grant has a smaller token, whatever a server forgets.
+    pub(crate) fn has_seen(&self, token: FencingToken) {
+        self.largest.fetch_max(token.get(), Ordering::Relaxed);
+    }
+
     /// Passes on what the storage pushed.
     pub(crate) fn push(&self, wakeup: Wakeup) {
+        if let Wakeup::Granted { award, .. } = &wakeup {
+            self.has_seen(award.token);
+        }
         // If nobody listens any more, the client is going away.
         let _ = self.pushes.send(wakeup);
     }

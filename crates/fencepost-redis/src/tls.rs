@@ -63,16 +63,19 @@ impl Encryption {
                 .with_hint("say which name is in it: ?tls_server_name=NAME")
                 .with_source(error)
         })?;
-        let encrypted = self.connector.connect(name, plain).await.map_err(|error| {
-            Error::new(ErrorKind::Denied, "no encrypted connection could be agreed on")
-                .with_hint(
-                    "is it a TLS port, and who signed its certificate? ?tls_ca=FILE names a CA of your own, \
-                     ?tls_cert=FILE&tls_key=FILE is for servers that ask who you are",
-                )
-                .with_source(error)
-        })?;
+        let encrypted = self.connector.connect(name, plain).await.map_err(not_agreed)?;
         Ok(Stream::Encrypted(Box::new(encrypted)))
     }
+}
+
+/// One of the two did not like what the other said about itself.
+pub(crate) fn not_agreed(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::new(ErrorKind::Denied, "no encrypted connection could be agreed on")
+        .with_hint(
+            "is it a TLS port, and who signed its certificate? ?tls_ca=FILE names a CA of your own, \
+             ?tls_cert=FILE&tls_key=FILE is for servers that ask who you are",
+        )
+        .with_source(why)
 }
 
 fn roots(tls: &Tls) -> Result<RootCertStore> {

@@ -2,7 +2,9 @@
 
 use std::path::Path;
 
-use fencepost_core::{Error, ErrorKind, Finding, Result};
+#[cfg(target_os = "linux")]
+use fencepost_core::Error;
+use fencepost_core::{ErrorKind, Finding, Result};
 
 use crate::error::io_error;
 

@@ -28,6 +28,7 @@ enum Trouble {
     LoseReply,
     Strand,
     StopBeforeReply,
+    HoldReply,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -42,6 +43,7 @@ struct Script {
     stranded: Vec<Vec<Op>>,
     pushes: Pushes,
     counts: HashMap<OpKind, usize>,
+    pushed: usize,
 }
 
 /// One client's way to its storage. Clones are the same way.
@@ -50,6 +52,8 @@ pub struct Proxy(Arc<Shared>);
 
 struct Shared {
     road: watch::Sender<Road>,
+    /// Whether answers that were told to wait do so.
+    replies_wait: watch::Sender<bool>,
     script: Mutex<Script>,
     backend: Mutex<Option<Arc<dyn Backend>>>,
     /// Here and not with the client's thread, so that a crash ends it at once.
@@ -63,9 +67,11 @@ impl Default for Proxy {
             stranded: Vec::new(),
             pushes: Pushes::Arrive,
             counts: HashMap::new(),
+            pushed: 0,
         };
         Self(Arc::new(Shared {
             road: watch::Sender::new(Road::Open),
+            replies_wait: watch::Sender::new(false),
             script: Mutex::new(script),
             backend: Mutex::new(None),
             pushes: Mutex::new(None),
@@ -126,6 +132,23 @@ impl Proxy {
     /// The process stands still between the sending of the next such operation and the reading of its answer.
     pub fn stop_before_reply(&self, kind: OpKind) {
         self.script().troubles.push((kind, Trouble::StopBeforeReply));
+    }
+
+    /// The next flight with such an operation takes effect; its answer waits until [`Proxy::let_replies_go`], and pushes
+    /// overtake it.
+    pub fn hold_reply(&self, kind: OpKind) {
+        self.0.replies_wait.send_replace(true);
+        self.script().troubles.push((kind, Trouble::HoldReply));
+    }
+
+    /// The answers that wait arrive now.
+    pub fn let_replies_go(&self) {
+        self.0.replies_wait.send_replace(false);
+    }
+
+    /// How many pushes have arrived.
+    pub fn pushed(&self) -> usize {
+        self.script().pushed
     }
 
     /// From now on pushes get lost.
@@ -253,6 +276,10 @@ impl Backend for ProxiedBackend {
         if trouble == Some(Trouble::StopBeforeReply) {
             self.proxy.stop();
         }
+        if trouble == Some(Trouble::HoldReply) {
+            // It cannot fail: the proxy, which we have, holds the other end.
+            let _ = self.proxy.0.replies_wait.subscribe().wait_for(|wait| !wait).await;
+        }
         if trouble == Some(Trouble::LoseReply) || self.proxy.way_through().await.is_none() {
             return all(&ops, ErrorKind::OutcomeUnknown);
         }
@@ -274,6 +301,7 @@ impl Backend for ProxiedBackend {
                 Pushes::Vanish => Vec::new(),
                 Pushes::ArriveTwice => vec![push.clone(), push],
             };
+            proxy.script().pushed += arriving.len();
             Some((stream::iter(arriving), proxy))
         });
         pushes.flatten().boxed()

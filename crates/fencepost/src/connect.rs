@@ -87,9 +87,7 @@ pub fn rights(url: impl AsRef<str>) -> Result<String> {
         #[cfg(feature = "memory")]
         ("memory", _) => Ok("# Locks within one process need no rights.\n".to_owned()),
         #[cfg(feature = "redis")]
-        ("redis" | "rediss" | "redis+cluster" | "redis+sentinel", _) => {
-            Err(Error::new(ErrorKind::Unsupported, "the rights that Redis needs are not written down yet"))
-        }
+        ("redis" | "rediss" | "redis+cluster" | "redis+sentinel", _) => fencepost_redis::rights(url),
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::rights(rest),
         (scheme, _) => Err(not_built_in(scheme)),

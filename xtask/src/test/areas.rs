@@ -56,7 +56,11 @@ const AREAS: [Area; 5] = [
         packages: &["fencepost-redis", "fencepost-interop"],
         needs: &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC, PYTHON],
     },
-    Area { name: "cli", packages: &["fencepost-cli", "fencepost"], needs: &[CC, FLOCK] },
+    Area {
+        name: "cli",
+        packages: &["fencepost-cli", "fencepost"],
+        needs: &[CC, FLOCK, REDIS_SERVER, REDIS_CLI],
+    },
 ];
 
 /// The areas in a list such as `sqlite,memory`.

@@ -67,6 +67,9 @@ fn cargo_test(options: &Options) -> Outcome {
     if options.only.is_empty() {
         command.arg("--workspace");
     }
+    if options.full {
+        command.env("FENCEPOST_FULL", "1");
+    }
     for package in options.only.iter().flat_map(|area| area.packages) {
         command.args(["-p", package]);
     }

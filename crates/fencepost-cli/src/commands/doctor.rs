@@ -119,13 +119,10 @@ async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T> {
     }
 }
 
-/// No error should quote a password. Here everything is quoted that anybody says, so nothing is left to that.
+/// No error should quote a password. Here everything is quoted that anybody says, so nothing is left to that; advice is
+/// ours alone, and may show how to write a URL.
 fn without_any_secret(finding: Finding) -> Finding {
-    Finding {
-        found: without_secrets(&finding.found),
-        advice: finding.advice.as_deref().map(without_secrets),
-        ..finding
-    }
+    Finding { found: without_secrets(&finding.found), ..finding }
 }
 
 fn report(findings: &[Finding]) -> String {
@@ -193,9 +190,7 @@ mod tests {
 
     #[test]
     fn a_password_that_an_error_quotes_is_taken_out() {
-        let finding =
-            Finding::problem("URL", "bad: redis://u:geheim@h").with_advice("not redis://u:geheim@h");
-        let shown = format!("{:?}", without_any_secret(finding));
-        assert!(!shown.contains("geheim") && shown.contains("redis://***@h"), "{shown}");
+        let shown = without_any_secret(Finding::problem("URL", "bad: redis://u:geheim@h"));
+        assert_eq!(shown.found, "bad: redis://***@h");
     }
 }

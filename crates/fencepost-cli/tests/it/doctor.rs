@@ -4,6 +4,7 @@ use std::fs::{File, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
+use fencepost_testkit::servers::redis::{RedisServer, Setup};
 use rusqlite::Connection;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
@@ -240,6 +241,36 @@ fn a_password_is_warned_of_and_never_shown() {
         let ran = sandbox.run(args);
         assert!(!(ran.stdout() + &ran.stderr()).contains("geheim"), "{args:?}");
     }
+}
+
+/// Whether nobody is there, does not let us in, or does: it can be told apart.
+#[test]
+fn a_server_is_reached_before_it_lets_anybody_in() {
+    let sandbox = Sandbox::new();
+    let server = RedisServer::start(&Setup::plain().with_password("geheim"));
+    let examined = |url: &str| {
+        let mut command = sandbox.fencepost(["doctor", "--json"]);
+        let examined = Examined::by(command.env("FENCEPOST_URL", url));
+        assert!(!examined.answer.to_string().contains("geheim"), "{}", examined.answer);
+        examined
+    };
+    let url = server.url();
+    examined(&url)
+        .expect("reachability", "fine", &format!("127.0.0.1:{}", server.port()))
+        .expect("access", "fine", "granted")
+        .expect("scope", "fine", "all hosts");
+    examined(&url.replace("geheim", "geheimnis"))
+        .expect_code(1)
+        .expect("reachability", "fine", "")
+        .expect("access", "problem", "");
+    drop(server);
+    let away = examined(&url);
+    away.expect_code(1).expect("configuration", "fine", "with a password").expect(
+        "reachability",
+        "problem",
+        "",
+    );
+    assert!(away.finding("access").is_none());
 }
 
 #[test]

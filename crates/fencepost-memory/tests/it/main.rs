@@ -4,6 +4,8 @@ mod bench;
 mod client_thread;
 mod faults;
 mod manual_clock;
+mod overtaking;
+mod relay;
 mod watch;
 
 use bench::MemoryBench;

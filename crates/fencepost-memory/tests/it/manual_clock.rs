@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencepost_core::clock::{ManualClock, drift};
-use fencepost_core::{Client, ErrorKind, Guard, LostReason, Result};
+use fencepost_core::{Client, ErrorKind, Guard, LostReason, Options, Result};
 use fencepost_memory::Memory;
 use fencepost_testkit::suite::under_watchdog;
 use fencepost_testkit::wait;
@@ -45,6 +45,17 @@ fn a_guard_is_renewed_for_hours() {
         }
         guard.release().await.unwrap();
         assert!(memory.is_clean());
+    });
+}
+
+/// To stay awake until some moment would be for ever on a clock that stands still.
+#[test]
+fn a_low_latency_client_comes_to_rest() {
+    on_a_manual_clock(async |memory, clock| {
+        let client = memory.client_with(Options::new().low_latency()).unwrap();
+        let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
+        clock.advance(HOUR);
+        assert!(guard.is_valid());
     });
 }
 

@@ -1,5 +1,7 @@
 //! Operations as the words that the script `dialect.lua` reads.
 
+use std::sync::atomic::Ordering;
+
 use fencepost_core::backend::{Op, Queue};
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Attempt, FencingToken, LockName};
@@ -11,11 +13,15 @@ use crate::encode::{hex, lease, millis, names, tail};
 use crate::setup::Setup;
 
 /// Everything that a flight says.
-pub(crate) fn arguments(command: &mut Cmd, dialect: &Dialect, setup: &Setup, largest: u64, ops: &[&Op]) {
-    let Setup { client, layout, .. } = setup;
+pub(crate) fn arguments(command: &mut Cmd, dialect: &Dialect, setup: &Setup, ops: &[&Op]) {
+    let Setup { client, layout, largest, .. } = setup;
     let pace = dialect.pace();
     command.arg(layout.prefix("")).arg(layout.counter()).arg(client).arg(layout.channels());
-    command.arg(largest).arg(millis(pace.pause)).arg(millis(pace.turn)).arg(rand::random::<f32>());
+    command
+        .arg(largest.load(Ordering::Relaxed))
+        .arg(millis(pace.pause))
+        .arg(millis(pace.turn))
+        .arg(rand::random::<f32>());
     for op in ops {
         words(command, dialect, client, op);
     }

@@ -1,5 +1,6 @@
 //! What happens before a connection can be used: encryption, log-in, scripts, the channel, and whose namespace it is.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
@@ -56,6 +57,7 @@ pub(super) async fn connect(setup: &Arc<Setup>, target: &Target, lost: &Arc<Noti
     let (mut connection, driver) =
         log_in(setup, &address, &setup.config.account, setup.config.db, config).await?;
     let failed = |error: RedisError| call_failed(&setup.location, &error, Sent::No);
+    check_mode(setup, &mut connection).await?;
     if matches!(target, Target::Primary) {
         sentinel::check_role(&mut connection, &setup.location).await?;
     }
@@ -95,12 +97,17 @@ pub(crate) async fn log_in(
         login = login.set_password(&password.0);
     }
     let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
-    let (connection, driver) = connected.map_err(|error| not_let_in(&setup.location, &error))?;
+    let (connection, driver) = connected.map_err(|error| not_let_in(setup, &error))?;
     Ok((connection, tokio::spawn(driver).abort_handle()))
 }
 
-fn not_let_in(location: &str, error: &RedisError) -> Error {
+fn not_let_in(setup: &Setup, error: &RedisError) -> Error {
+    let location = &setup.location;
+    let knows_no_hello = |detail: &str| detail.starts_with("unknown command") && detail.contains("HELLO");
     match error.kind() {
+        _ if error.detail().is_some_and(knows_no_hello) => crate::error::refused(location, "NOPROTO", ""),
+        // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk.
+        redis::ErrorKind::Io if setup.encryption.is_some() => crate::tls::not_agreed(error.to_string()),
         redis::ErrorKind::AuthenticationFailed => crate::error::refused(location, "WRONGPASS", ""),
         redis::ErrorKind::RESP3NotSupported => crate::error::refused(location, "NOPROTO", ""),
         // A server that wants TLS, or is no Redis, hangs up or answers nonsense.
@@ -108,6 +115,21 @@ fn not_let_in(location: &str, error: &RedisError) -> Error {
             .with_hint("is it a Redis server, and does it want TLS? rediss:// is for servers that do"),
         _ => call_failed(location, error, Sent::No),
     }
+}
+
+/// Each way to run Redis has its own URLs; the server says which it is run in.
+async fn check_mode(setup: &Setup, connection: &mut MultiplexedConnection) -> Result<()> {
+    let said = redis::cmd("HELLO").query_async::<HashMap<String, Value>>(connection).await;
+    let said = said.map_err(|error| not_let_in(setup, &error))?;
+    let (message, hint) = match (decode::text(said.get("mode")), setup.is_cluster()) {
+        (Some("cluster"), false) => ("is a node of a cluster", "redis+cluster:// is for clusters"),
+        (Some("standalone"), true) => ("is not part of a cluster", "redis:// is for a single server"),
+        (Some("sentinel"), _) => {
+            ("is a sentinel", "redis+sentinel://HOST,HOST/PRIMARY asks sentinels where the server is")
+        }
+        _ => return Ok(()),
+    };
+    Err(Error::new(ErrorKind::BadConfig, format!("{} {message}", setup.location)).with_hint(hint))
 }
 
 /// Loads the scripts; the answers are what the server calls them.

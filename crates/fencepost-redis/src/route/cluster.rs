@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fencepost_core::clock::Clock;
 use fencepost_core::{Error, ErrorKind, Result};
-use redis::{Cmd, Value};
+use redis::{Cmd, RedisError, Value};
 
 use super::{Answer, Asking, Call, Failure, invoke, out_of_time};
 use crate::backend::LOOKING;
@@ -80,7 +80,7 @@ impl Cluster {
             };
             match (failure.code(), &failure) {
                 (Some("ASK"), Failure::Refused(error)) => {
-                    asked = error.redirect_node().map(|(host, port)| self.link_to(host, port));
+                    asked = redirected(error).map(|address| self.link_to(&address));
                 }
                 (Some("MOVED"), _) => self.refresh().await?,
                 (Some("TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY"), _) => {
@@ -107,6 +107,14 @@ impl Cluster {
         Ok(self.map().links.values().cloned().collect())
     }
 
+    /// A link to the node that has this key.
+    pub(crate) async fn link_of_key(&self, key: &str) -> Result<Arc<Link>> {
+        if self.map().links.is_empty() {
+            self.refresh().await?;
+        }
+        self.link_of(slot(key)).ok_or_else(|| self.nobody())
+    }
+
     fn link_of(&self, slot: u16) -> Option<Arc<Link>> {
         let map = self.map();
         let (.., address) = map.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
@@ -114,8 +122,7 @@ impl Cluster {
     }
 
     /// A link to a node that may not have slots yet.
-    fn link_to(&self, host: &str, port: u16) -> Arc<Link> {
-        let address = Address { host: host.into(), port };
+    fn link_to(&self, address: &Address) -> Arc<Link> {
         let new = || Link::known(self.setup.clone(), Target::This(address.clone()));
         self.map().links.entry(address.clone()).or_insert_with(new).clone()
     }
@@ -209,6 +216,13 @@ impl Cluster {
     fn map(&self) -> MutexGuard<'_, Map> {
         self.map.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Where a node says that a key may be: the driver gives the address in one piece, and the slot.
+fn redirected(error: &RedisError) -> Option<Address> {
+    let (address, _slot) = error.redirect_node()?;
+    let (host, port) = address.rsplit_once(':')?;
+    Some(Address { host: host.into(), port: port.parse().ok()? })
 }
 
 /// One row of the map: first slot, last slot, the primary. A node that does not know its own host is where we asked.

@@ -26,7 +26,7 @@ local FAR = 2 ^ 53
 -- A lock that was free for so long has had its chance to be taken by others.
 local AIRED = 10
 -- The first in line looks again after so long, if the lock goes from hand to hand.
-local QUICK = 2
+local QUICK = 1
 -- For how long a signal waits to be heard, as python-redis-lock has it.
 local SIGNAL = 1000
 local time = call('TIME')

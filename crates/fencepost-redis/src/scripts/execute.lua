@@ -23,6 +23,8 @@
 local call, sub = redis.call, string.sub
 local P, CLIENT, CHANNELS = ARGV[1], ARGV[2], ARGV[3]
 local HINT, RETENTION, SOFT = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
+-- A cluster forgets; see the retention of tokens.
+local CLUSTER = RETENTION ~= '0'
 local BASE, WORDS = 6, 5
 -- A client that has seen a token far ahead of this server's time is not believed.
 local DAY = 24 * 3600 * 1000000
@@ -105,7 +107,7 @@ if f > 0 then
     local time = call('TIME')
     now_us = time[1] * 1000000 + time[2]
     last = tonumber(call('GET', P .. 'c') or 0)
-    local token = math.max(last + 1, now_us, math.min(HINT, now_us + DAY))
+    local token = math.max(last + 1, now_us, math.min(HINT + 1, now_us + DAY))
     last = token + m - 1
     local kept
     if RETENTION == '0' then
@@ -158,7 +160,7 @@ end
 
 local function mint()
   last = last or tonumber(call('GET', P .. 'c') or 0)
-  last = math.max(last + 1, now_us, math.min(HINT, now_us + DAY))
+  last = math.max(last + 1, now_us, math.min(HINT + 1, now_us + DAY))
   if RETENTION == '0' then
     call('SET', P .. 'c', digits(last))
   else
@@ -501,7 +503,13 @@ local function turn_in(op, place)
     end
     local key = P .. 'q:' .. want[1]
     local rank = call('ZRANK', key, op.owner)
-    if rank and rank > 0 then
+    if not rank then
+      -- The line was taken away, or moved to another node before the ticket was.
+      call('ZADD', key, string.match(call('GET', P .. 't:' .. op.owner), '^%d+'), op.owner)
+      call('PEXPIRE', key, op.ttl)
+      rank = call('ZRANK', key, op.owner)
+    end
+    if rank > 0 then
       local before = call('ZRANGE', key, rank - 1, rank - 1)[1]
       room = math.max(room, call('PTTL', P .. 't:' .. before))
     end
@@ -512,9 +520,11 @@ end
 
 -- The place in line lives for another ttl; nil if there is none.
 local function touch(op)
-  if call('PEXPIRE', P .. 't:' .. op.owner, op.ttl) == 0 then
+  -- Only looked at if it is not there: once a script has changed anything, a full server lets it write on.
+  if call('EXISTS', P .. 't:' .. op.owner) == 0 then
     return nil
   end
+  call('PEXPIRE', P .. 't:' .. op.owner, op.ttl)
   for _, want in ipairs(op.wants) do
     local key = P .. 'q:' .. want[1]
     if call('PTTL', key) < op.ttl then
@@ -643,6 +653,15 @@ end
 
 local function release(op)
   local held = false
+  if CLUSTER then
+    -- While a slot moves, the next in line may be elsewhere: better to fail before the lock is free than after.
+    for _, want in ipairs(op.wants) do
+      local next = call('ZRANGE', P .. 'q:' .. want[1], 0, 0)[1]
+      if next then
+        call('EXISTS', P .. 't:' .. next)
+      end
+    end
+  end
   for _, want in ipairs(op.wants) do
     local holder, at = holds(want[1], op.owner, op.token)
     if holder then

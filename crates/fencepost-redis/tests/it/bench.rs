@@ -1,4 +1,4 @@
-//! A Redis server on the test bench.
+//! Redis on the test bench, in every way in which it can be set up.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,13 +11,15 @@ use fencepost_testkit::wire::Wire;
 use fencepost_testkit::{Leftovers, TestBench};
 use redis::aio::MultiplexedConnection;
 
-/// A namespace of its own on a server that others use too, behind a wire of its own.
+/// A namespace of its own on servers that others use too.
 pub(crate) struct RedisBench {
-    wire: Wire,
-    server: &'static RedisServer,
-    db: usize,
-    pub(crate) namespace: String,
-    more: String,
+    /// What stands before the server, if it is one that can be cut off.
+    wire: Option<Wire>,
+    /// Where clients connect.
+    url: String,
+    /// Where the bare driver finds keys and listeners.
+    nodes: Vec<String>,
+    namespace: String,
     /// How many listened when the wire was cut.
     listened: AtomicUsize,
 }
@@ -29,68 +31,104 @@ impl RedisBench {
 
     /// With more options in its URL: `&replicas=1`.
     pub(crate) fn with(more: &str) -> Self {
-        Self::on(shared(), 0, more)
+        Self::behind_a_wire(shared(), more)
     }
 
-    /// In this database of this server.
-    pub(crate) fn on(server: &'static RedisServer, db: usize, more: &str) -> Self {
+    /// On this server, behind a wire of its own.
+    pub(crate) fn behind_a_wire(server: &RedisServer, more: &str) -> Self {
+        Self::in_database(0, server, more)
+    }
+
+    /// In this database of this server, behind a wire of its own.
+    pub(crate) fn in_database(db: usize, server: &RedisServer, more: &str) -> Self {
+        let wire = Wire::to(server.port());
+        let url = format!("redis://127.0.0.1:{}/{db}", wire.port());
+        Self { wire: Some(wire), ..Self::at(&url, more, [format!("{}/{db}", server.url())]) }
+    }
+
+    /// Where this URL leads, which has no options yet.
+    pub(crate) fn at(url: &str, more: &str, nodes: impl IntoIterator<Item = String>) -> Self {
         let namespace = format!("test-{:016x}", rand::random::<u64>());
         Self {
-            wire: Wire::to(server.port()),
-            server,
-            db,
+            wire: None,
+            url: format!("{url}?namespace={namespace}{more}"),
+            nodes: nodes.into_iter().collect(),
             namespace,
-            more: more.into(),
             listened: AtomicUsize::new(0),
         }
     }
 
-    pub(crate) fn url(&self) -> String {
-        let Self { wire, db, namespace, more, .. } = self;
-        format!("redis://127.0.0.1:{}/{db}?namespace={namespace}{more}", wire.port())
+    pub(crate) fn url(&self) -> &str {
+        &self.url
     }
 
-    /// The bare driver.
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        self.wire.as_ref().expect("it was made with a wire")
+    }
+
+    /// The bare driver, if there is but one server.
     pub(crate) async fn driver(&self) -> MultiplexedConnection {
-        let client =
-            redis::Client::open(format!("{}/{}", self.server.url(), self.db)).expect("the URL is fine");
-        client.get_multiplexed_async_connection().await.expect("the server is there")
+        drive(&self.nodes[0]).await
     }
 
     /// All keys of the namespace.
     pub(crate) async fn keys(&self) -> Vec<String> {
-        self.keys_like(&format!("{}:*", self.namespace)).await
+        let mut keys = Vec::new();
+        for node in &self.nodes {
+            keys.extend(self.keys_on(&mut drive(node).await).await);
+        }
+        keys
     }
 
-    /// All keys that this pattern finds.
-    pub(crate) async fn keys_like(&self, pattern: &str) -> Vec<String> {
-        let mut driver = self.driver().await;
-        let mut keys = Vec::new();
-        let mut cursor = 0;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(10_000);
-            let (next, found): (u64, Vec<String>) = scan.query_async(&mut driver).await.expect("it scans");
-            keys.extend(found);
-            if next == 0 {
-                return keys;
-            }
-            cursor = next;
+    async fn keys_on(&self, driver: &mut MultiplexedConnection) -> Vec<String> {
+        keys_like(driver, &format!("{}:*", self.namespace)).await
+    }
+
+    /// A key without what stands before every key of a lock; in a cluster that ends with a hash tag.
+    fn kind_of<'a>(&self, key: &'a str) -> &'a str {
+        let rest = key.strip_prefix(&self.namespace).and_then(|rest| rest.strip_prefix(':'));
+        let rest = rest.expect("it was asked for");
+        let tagged = rest.strip_prefix('{').and_then(|rest| rest.split_once("}:"));
+        tagged.map_or(rest, |(_, kind)| kind)
+    }
+}
+
+/// The bare driver.
+async fn drive(url: &str) -> MultiplexedConnection {
+    let client = redis::Client::open(url).expect("the URL is fine");
+    client.get_multiplexed_async_connection().await.expect("the server is there")
+}
+
+/// All keys that this pattern finds.
+pub(crate) async fn keys_like(driver: &mut MultiplexedConnection, pattern: &str) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut cursor = 0;
+    loop {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(10_000);
+        let (next, found): (u64, Vec<String>) = scan.query_async(driver).await.expect("it scans");
+        keys.extend(found);
+        if next == 0 {
+            return keys;
         }
+        cursor = next;
     }
 }
 
 impl TestBench for RedisBench {
     fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static {
-        let url = self.url();
+        let url = self.url.clone();
         async move { fencepost_redis::open(&url).await }
     }
 
     async fn peek(&self) -> Leftovers {
         let mut left = Leftovers::default();
-        let prefix = format!("{}:", self.namespace);
         for key in self.keys().await {
-            match key.strip_prefix(&prefix).expect("it was asked for") {
+            match self.kind_of(&key) {
                 "about" | "c" => {}
                 key if key.starts_with("l:") => left.holders += 1,
                 key if key.starts_with("t:") => left.tickets += 1,
@@ -102,26 +140,36 @@ impl TestBench for RedisBench {
     }
 
     async fn steal(&self, name: &LockName) {
-        let key = format!("{}:l:{name}", self.namespace);
-        let stolen: redis::RedisResult<()> =
-            redis::cmd("DEL").arg(key).query_async(&mut self.driver().await).await;
-        stolen.expect("it deletes");
+        let kind = format!("l:{name}");
+        for node in &self.nodes {
+            let mut driver = drive(node).await;
+            for key in self.keys_on(&mut driver).await.iter().filter(|key| self.kind_of(key) == kind) {
+                let stolen: redis::RedisResult<()> =
+                    redis::cmd("DEL").arg(key).query_async(&mut driver).await;
+                stolen.expect("it deletes");
+            }
+        }
     }
 
     async fn listeners(&self) -> Option<usize> {
         let mut question = redis::cmd("PUBSUB");
         question.arg("CHANNELS").arg(format!("{}:ch:*", self.namespace));
-        let channels: Vec<String> = question.query_async(&mut self.driver().await).await.expect("it answers");
-        Some(channels.len())
+        let mut fewest = usize::MAX;
+        for node in &self.nodes {
+            let channels: Vec<String> =
+                question.query_async(&mut drive(node).await).await.expect("it answers");
+            fewest = fewest.min(channels.len());
+        }
+        Some(fewest)
     }
 
     async fn cut(&self) {
         self.listened.store(self.listeners().await.unwrap_or(0), Ordering::Relaxed);
-        self.wire.cut();
+        self.wire().cut();
     }
 
     async fn heal(&self) {
-        self.wire.heal();
+        self.wire().heal();
         // A release passes over those who have not come back yet; whoever has gone meanwhile does not come.
         let listened = Some(self.listened.load(Ordering::Relaxed));
         let mut ticks = tokio::time::interval(Duration::from_millis(50));

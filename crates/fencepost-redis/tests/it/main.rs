@@ -1,7 +1,17 @@
 //! Redis on the test bench, and what only a server can get wrong.
 
+mod actors;
 mod bench;
+mod cluster;
+mod connection;
+mod crowd;
 mod dialect;
+mod errors;
+mod processes;
+mod puppet;
+mod sentinel;
+mod server;
+mod setups;
 
 use bench::RedisBench;
 

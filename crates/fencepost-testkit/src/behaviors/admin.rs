@@ -1,7 +1,7 @@
 //! Looking at locks, and breaking them.
 
 use fencepost_core::backend::{Op, Reply};
-use fencepost_core::{Client, ErrorKind, FencingToken, Guard, LostReason, Mode, Page};
+use fencepost_core::{Client, ErrorKind, FencingToken, Guard, LostReason, Mode, Page, Verdict};
 
 use super::{Bare, LONG, attempt, granted, hold, in_line, name, refused, waiting};
 use crate::bench::TestBench;
@@ -164,4 +164,21 @@ pub async fn one_of_several_readers_is_broken<B: TestBench>(bench: &B) {
     assert_eq!(client.inspect("a").await.unwrap().holders.len(), 1);
     assert_eq!(bare.execute(Op::Check(attempt(&["a"], LONG))).await, Reply::NoTicket);
     bare.close().await;
+}
+
+/// A storage that is well has no problem, whatever is not fine comes with what to do about it, no check is made twice, and
+/// looking changes nothing.
+pub async fn an_examination_finds_no_problem_and_changes_nothing<B: TestBench>(bench: &B) {
+    let client = bench.client().await;
+    let mut findings = client.examine().await.unwrap();
+    let mut checks: Vec<&str> = findings.iter().map(|finding| finding.check.as_str()).collect();
+    checks.sort_unstable();
+    assert!(checks.windows(2).all(|pair| pair[0] != pair[1]), "{checks:?}");
+    findings.extend(client.whereabouts("nobody knows it").await.unwrap());
+    for finding in findings {
+        assert_ne!(finding.verdict, Verdict::Problem, "{finding}");
+        assert!(finding.verdict == Verdict::Fine || finding.advice.is_some(), "{finding} has no advice");
+        assert!(!finding.check.is_empty() && !finding.found.is_empty(), "{finding:?}");
+    }
+    assert!(bench.peek().await.is_none());
 }

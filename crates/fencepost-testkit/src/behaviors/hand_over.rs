@@ -2,6 +2,7 @@
 
 use super::{LONG, granted, hold, in_line, line_up, waiting};
 use crate::bench::TestBench;
+use crate::proxy::OpKind;
 use crate::wait;
 
 /// The lock goes from holder to waiter in one step: it is never free in between.
@@ -31,17 +32,21 @@ pub async fn a_lock_travels_between_clients<B: TestBench>(bench: &B) {
     }
 }
 
-/// A lock that was handed over is renewed at once: its lease counts in full although its owner waited for long.
-pub async fn a_handed_over_lock_is_renewed_at_once<B: TestBench>(bench: &B) {
-    let client = bench.client().await;
+/// The lease of a lock that was handed over counts from its ticket's newest heartbeat, and is renewed in time although its
+/// owner had waited for long.
+pub async fn a_handed_over_lock_is_renewed_in_time<B: TestBench>(bench: &B) {
+    let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let waiter = waiting(client.lock("a").ttl(LONG));
+    let ttl = bench.ttl() * 2;
+    let waiter = waiting(client.lock("a").ttl(ttl));
     in_line(&client, "a", 1).await;
-    wait::passes(bench.ttl()).await;
+    wait::until("the ticket was renewed", async || proxy.count(OpKind::Check) >= 3).await;
     guard.release().await.unwrap();
     let next = granted(waiter).await;
-    let anew = LONG.checked_sub(fencepost_core::clock::drift(LONG) + bench.ttl() / 2).unwrap();
-    wait::until("it is renewed", async || next.remaining() > anew).await;
+    assert!(next.remaining() <= ttl);
+    let renewed = proxy.count(OpKind::Renew);
+    wait::until("it was renewed", async || proxy.count(OpKind::Renew) >= renewed + 3).await;
+    assert!(next.is_valid());
 }
 
 /// Scenario 45: a waiter stands still, the lock is handed to it, its lease ends, another enters; it goes on and reads

@@ -8,7 +8,7 @@ use fencepost_core::{Backend, LockName, Result};
 use fencepost_testkit::servers::redis::{RedisServer, Setup};
 use fencepost_testkit::{Leftovers, TestBench};
 
-use crate::bench::RedisBench;
+use crate::bench::{RedisBench, keys_like};
 
 /// More than there are tests: locks are called what they are called, so each test has a database of its own.
 const DATABASES: usize = 1000;
@@ -38,7 +38,7 @@ impl DialectBench {
     /// The form that this option of a URL names.
     pub(crate) fn with(option: &str) -> Self {
         let db = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { redis: RedisBench::on(&SERVER, db, &format!("&{option}")), before: "" }
+        Self { redis: RedisBench::in_database(db, &SERVER, &format!("&{option}")), before: "" }
     }
 
     async fn ends_soon(&self, key: &str) -> bool {
@@ -55,8 +55,8 @@ impl TestBench for DialectBench {
 
     async fn peek(&self) -> Leftovers {
         let mut left = Leftovers::default();
-        let ours = format!("{}:", self.redis.namespace);
-        for key in self.redis.keys_like("*").await {
+        let ours = format!("{}:", self.redis.namespace());
+        for key in keys_like(&mut self.redis.driver().await, "*").await {
             match key.strip_prefix(&ours) {
                 // What waits to be heard ends by itself, soon.
                 None if key.starts_with("lock-signal:") => {

@@ -8,6 +8,7 @@ use redis::aio::MultiplexedConnection;
 use redis::{FromRedisValue, cmd};
 
 use super::bench::DialectBench;
+use crate::bench::keys_like;
 
 const TTL: Duration = Duration::from_secs(60);
 
@@ -27,8 +28,8 @@ fn held(option: &'static str, key: &'static str, check: impl Fn(&[u8]) + Send + 
         async move |bench: &DialectBench| {
             let (client, mut driver) = (bench.client().await, bench.redis.driver().await);
             let guard = client.lock("a:b").ttl(TTL).acquire().await.unwrap();
-            let ours = format!("{}:", bench.redis.namespace);
-            let mut others = bench.redis.keys_like("*").await;
+            let ours = format!("{}:", bench.redis.namespace());
+            let mut others = keys_like(&mut driver, "*").await;
             others.retain(|key| !key.starts_with(&ours));
             assert_eq!(others, [key]);
             let value: Vec<u8> = ask(&mut driver, &["GET", key]).await;
@@ -122,7 +123,7 @@ fn the_rest_is_refused() {
             assert!(error.hint().is_some(), "{error:?}");
         }
         assert_eq!(client.read_cell("a").await.unwrap_err().kind(), ErrorKind::Unsupported);
-        let ours = format!("{}:c", bench.redis.namespace);
+        let ours = format!("{}:c", bench.redis.namespace());
         assert_eq!(client.lock(&ours).try_acquire().await.unwrap_err().kind(), ErrorKind::BadName);
         client.close().await;
     });

@@ -56,10 +56,17 @@ impl Cluster {
         cluster
     }
 
-    /// Whether every node that runs knows all nodes and serves.
+    /// Whether every node that runs knows all nodes and serves, and replicas have what their primaries have.
     fn is_complete(&self) -> bool {
         let knows_all = format!("cluster_known_nodes:{}", self.nodes.len());
         let replicas = self.nodes.len() - 3;
+        let follow = self
+            .nodes
+            .iter()
+            .filter(|node| node.cli(&["INFO", "replication"]).contains("master_link_status:up"));
+        if follow.count() < replicas {
+            return false;
+        }
         self.nodes.iter().all(|node| {
             let info = node.cli(&["CLUSTER", "INFO"]);
             let nodes = node.cli(&["CLUSTER", "NODES"]);

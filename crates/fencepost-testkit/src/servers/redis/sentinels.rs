@@ -95,6 +95,14 @@ impl Sentinels {
         self.servers.iter().find(|server| server.port() == port).expect("it is one of the two servers")
     }
 
+    /// The server that does not listen on this port.
+    ///
+    /// # Panics
+    /// Never: there are two, on different ports.
+    pub fn other_than(&self, port: u16) -> &RedisServer {
+        self.servers.iter().find(|server| server.port() != port).expect("there are two")
+    }
+
     /// Kills the primary and returns its port.
     ///
     /// # Panics
@@ -120,7 +128,7 @@ impl Sentinels {
     /// # Panics
     /// If that does not come to pass.
     pub fn wait_for_promotion(&self, old: u16) -> u16 {
-        let new = self.servers.iter().find(|server| server.port() != old).expect("there are two");
+        let new = self.other_than(old);
         let port = new.port().to_string();
         let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME];
         wait::block_until("the replica is promoted", || {

@@ -6,8 +6,8 @@ use std::sync::Arc;
 use fencepost_core::backend::{Op, Queue, Reply, Wakeup};
 use fencepost_core::clock::{Moment, valid_until};
 use fencepost_core::keeper::{self, Keeper, Kept};
-use fencepost_core::releasing::{Releasing, Told};
-use fencepost_core::waiting::{self, Asked, GrantedBy, Verdict, Waiting};
+use fencepost_core::releasing::Releasing;
+use fencepost_core::waiting::{self, Asked, Verdict, Waiting};
 use fencepost_core::{Attempt, Grant, LockName, Owner, Result};
 
 /// Whom an answer belongs to.
@@ -27,11 +27,7 @@ impl Tag {
 }
 
 /// Nobody wants to know how a release went.
-pub(super) struct Nobody;
-
-impl Told for Nobody {
-    fn tell(self, _outcome: Result<()>) {}
-}
+pub(super) enum Nobody {}
 
 /// What a caller holds.
 pub(super) struct Hold {
@@ -144,8 +140,8 @@ impl Client {
             }
             Tag::Renew(owner) => self.renewed(owner, sent, &reply, now),
             Tag::Release(owner) => {
-                if let Some(grant) = self.releasing.replied(owner, reply, now) {
-                    let undo = self.waiting.over(&grant, now);
+                if let Some(over) = self.releasing.replied(owner, reply, now) {
+                    let undo = self.waiting.over(&over.grant, now);
                     self.act(undo.into_iter().collect(), now);
                 }
             }
@@ -158,8 +154,14 @@ impl Client {
                 let actions = self.waiting.handed_over(owner, award, now);
                 self.act(actions, now);
             }
-            Wakeup::Turn { owner } => self.keeper.no_later_than(owner, now),
-            Wakeup::Gone { owner, .. } => self.lose(owner),
+            Wakeup::Turn { owner } => {
+                self.keeper.no_later_than(owner, now);
+                self.waiting.turn(owner);
+            }
+            Wakeup::Gone { owner, why } => {
+                self.lose(owner);
+                self.waiting.gone(owner, why, now);
+            }
             Wakeup::Recheck => self.keeper.hurry(now),
         }
     }
@@ -220,18 +222,15 @@ impl Client {
                     self.keeper.keep(attempt.owner, Kept::Ticket, sent, attempt.ttl, first, Moment::NEVER);
                 }
                 waiting::Action::DropTicket(owner) => self.keeper.forget(owner),
-                waiting::Action::Finish(caller, verdict) => self.finish(caller, verdict, now),
+                waiting::Action::Finish(caller, verdict) => self.finish(caller, verdict),
             }
         }
     }
 
-    fn finish(&mut self, caller: usize, verdict: Verdict, now: Moment) {
-        if let Verdict::Granted { grant, counted_from, by } = &verdict {
+    fn finish(&mut self, caller: usize, verdict: Verdict) {
+        if let Verdict::Granted { grant, counted_from } = &verdict {
             let (owner, ttl) = (grant.attempt.owner, grant.award.ttl);
-            let first = match by {
-                GrantedBy::Answer => Keeper::first_renewal(*counted_from, ttl),
-                GrantedBy::HandOver => now,
-            };
+            let first = Keeper::first_renewal(*counted_from, ttl);
             self.keeper.keep(owner, Kept::Grant, *counted_from, ttl, first, Moment::NEVER);
             let valid_until = valid_until(*counted_from, ttl);
             self.held.insert(owner, Hold { caller, grant: grant.clone(), valid_until, lost: false });

@@ -1,0 +1,48 @@
+//! rslock, the fastest of the peers in Rust: unfenced, unfair, no renewal.
+
+use std::process::ExitCode;
+use std::time::Duration;
+
+use ::rslock::{LockGuard, LockManager};
+
+use super::subject::{Subject, locked_version};
+use crate::locking::Locking;
+use crate::workers;
+
+const TTL: Duration = Duration::from_secs(30);
+
+pub(crate) fn subject() -> Subject {
+    Subject {
+        name: "rslock",
+        version: locked_version("rslock"),
+        program: workers::this_program("rslock"),
+        sends: &["set", "eval", "evalsha"],
+    }
+}
+
+struct Lock {
+    manager: LockManager,
+    name: String,
+}
+
+impl Locking for Lock {
+    type Held = LockGuard;
+
+    async fn take(&self) -> LockGuard {
+        self.manager.acquire(self.name.as_bytes(), TTL).await.expect("it comes to its turn")
+    }
+
+    async fn give_back(&self, held: LockGuard) {
+        held.release().await;
+    }
+}
+
+pub(crate) fn serve(words: &[String]) -> ExitCode {
+    workers::serve(words, async |url: &str| {
+        let client = redis::Client::open(url).map_err(|why| format!("rslock: {why}"))?;
+        let manager = LockManager::from_clients(vec![client]);
+        // It connects at the first lock: that is not what is measured.
+        manager.acquire("warm", TTL).await.map_err(|why| format!("rslock: {why}"))?.release().await;
+        Ok(move |name| Lock { manager: manager.clone(), name })
+    })
+}

@@ -1,0 +1,91 @@
+//! Whose figures are compared: a program that follows an order, and how to come by it.
+
+use std::ffi::OsString;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// One whose figures are compared.
+#[derive(Clone, Debug)]
+pub(crate) struct Subject {
+    pub(crate) name: &'static str,
+    pub(crate) version: String,
+    /// The first words of its command line; an order follows.
+    pub(crate) program: Vec<OsString>,
+    /// The commands that it sends itself. All others in the server's statistics were run by its scripts.
+    pub(crate) sends: &'static [&'static str],
+}
+
+/// The workspace.
+pub(crate) fn root() -> PathBuf {
+    let here = std::env::var_os("CARGO_MANIFEST_DIR")
+        .map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
+    here.ancestors().nth(2).map_or_else(|| here.clone(), Path::to_path_buf)
+}
+
+/// The sources of a peer in another language.
+pub(crate) fn sources(peer: &str) -> PathBuf {
+    root().join("crates/fencepost-bench/peers").join(peer)
+}
+
+/// A folder beside our own build, for what a peer is built into.
+pub(crate) fn built(peer: &str) -> Result<PathBuf, String> {
+    let program = std::env::current_exe().map_err(|why| why.to_string())?;
+    let target = program.ancestors().nth(2).unwrap_or_else(|| Path::new("target"));
+    let folder = target.join("bench-peers").join(peer);
+    std::fs::create_dir_all(&folder).map_err(|why| format!("{} cannot be made: {why}", folder.display()))?;
+    Ok(folder)
+}
+
+/// Whether a program of this name is on the `PATH`; if not, why its peer is left out.
+pub(crate) fn require(program: &str) -> Result<(), String> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
+    found.then_some(()).ok_or_else(|| format!("{program} is not installed"))
+}
+
+/// Runs a step of a build. What it prints goes to standard error, as standard output is for figures.
+pub(crate) fn step(command: &mut Command) -> Result<(), String> {
+    let program = command.get_program().to_string_lossy().into_owned();
+    let done = command.stdin(Stdio::null()).stdout(std::io::stderr()).status();
+    match done {
+        Ok(status) if status.success() => Ok(()),
+        Ok(status) => Err(format!("{program} ended with {status}")),
+        Err(why) => Err(format!("{program} cannot be started: {why}")),
+    }
+}
+
+/// The version of a crate that this was built with.
+pub(crate) fn locked_version(package: &str) -> String {
+    let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default();
+    after(&lock, &format!("name = \"{package}\"\nversion = \"")).to_owned()
+}
+
+/// What stands between this and the end of the word.
+pub(crate) fn after<'a>(text: &'a str, mark: &str) -> &'a str {
+    let rest = text.split_once(mark).map_or("", |(_, rest)| rest);
+    rest.split(|end: char| end == '"' || end.is_whitespace()).next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn versions_are_read_from_the_lock_file() {
+        assert!(locked_version("rslock").starts_with("0.10."));
+        assert_eq!(locked_version("no-such-crate"), "");
+    }
+
+    #[test]
+    fn a_word_ends_at_a_quote_or_a_space() {
+        assert_eq!(after("redis==8.1.0\nother==1", "redis=="), "8.1.0");
+        assert_eq!(after("\"redlock\": \"4.2.0\",", "\"redlock\": \""), "4.2.0");
+        assert_eq!(after("nothing", "redis=="), "");
+    }
+
+    #[test]
+    fn a_missing_program_is_named() {
+        assert_eq!(require("no-such-program"), Err("no-such-program is not installed".to_owned()));
+        assert_eq!(require("sh"), Ok(()));
+    }
+}

@@ -1,0 +1,44 @@
+//! Pushes that arrive before the answer of the acquire they are about.
+
+use std::time::Duration;
+
+use fencepost_testkit::proxy::OpKind;
+use fencepost_testkit::{TestBench, wait};
+
+use crate::bench::MemoryBench;
+
+const LONG: Duration = Duration::from_secs(120);
+
+#[tokio::test]
+async fn a_grant_that_was_broken_before_its_answer_came_is_never_shown() {
+    let bench = MemoryBench::new();
+    let ((client, proxy), other) = (bench.proxied().await, bench.client().await);
+    proxy.hold_reply(OpKind::Acquire);
+    let lock = client.lock("a").ttl(LONG);
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    let holder = async || other.inspect("a").await.unwrap().holders.first().map(|holder| holder.token);
+    wait::until("it is granted", async || holder().await.is_some()).await;
+    let first = holder().await.unwrap();
+    other.break_lock("a", first).await.unwrap();
+    wait::until("the push overtakes the answer", async || proxy.pushed() == 1).await;
+    proxy.let_replies_go();
+    let guard = wait::within_patience("it is granted again", acquiring).await.unwrap().unwrap();
+    assert!(guard.token() > first, "the grant was broken before it was shown");
+    guard.release().await.unwrap();
+}
+
+#[tokio::test]
+async fn a_turn_that_comes_before_the_answer_that_says_wait_is_taken() {
+    let bench = MemoryBench::new();
+    let ((client, proxy), other) = (bench.proxied().await, bench.client().await);
+    let guard = other.lock("a").ttl(LONG).acquire().await.unwrap();
+    proxy.hold_reply(OpKind::Acquire);
+    let lock = client.lock("a").ttl(LONG);
+    let acquiring = tokio::spawn(async move { lock.acquire().await });
+    wait::until("it waits", async || other.inspect("a").await.unwrap().waiters == 1).await;
+    guard.release().await.unwrap();
+    let guard = wait::within_patience("it has its turn", acquiring).await.unwrap().unwrap();
+    proxy.let_replies_go();
+    guard.release().await.unwrap();
+    assert!(other.inspect("a").await.unwrap().is_idle());
+}

@@ -1,0 +1,82 @@
+//! Whose lock a key is: the formats of libraries that we know.
+
+use redis::Value;
+
+use crate::decode::text;
+
+/// What a key holds, as far as it tells whose it is.
+pub(super) enum Content<'a> {
+    String(&'a [u8]),
+    /// Names of fields.
+    Hash(&'a Value),
+    /// Members.
+    SortedSet(&'a Value),
+}
+
+/// Who writes such values, and with which dialect to share the lock with them.
+pub(super) fn recognise(content: &Content<'_>) -> &'static str {
+    match content {
+        Content::String(bytes) => of_string(bytes),
+        Content::Hash(fields) if texts(fields).any(is_redisson) => {
+            "a lock of Redisson, which we cannot share yet"
+        }
+        Content::SortedSet(members) if texts(members).any(|member| member == "__write__") => {
+            "a lock of Symfony, which we cannot share"
+        }
+        Content::Hash(_) | Content::SortedSet(_) => "not a lock that we know",
+    }
+}
+
+fn of_string(bytes: &[u8]) -> &'static str {
+    let all = |is: fn(&u8) -> bool| bytes.iter().all(is);
+    let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
+    match bytes.len() {
+        _ if bytes.starts_with(b"ADDED:") => "a lock of ShedLock (dialect=shedlock)",
+        32 if all(u8::is_ascii_hexdigit) => "a lock of redis-py or node-redlock (dialect=redis-py)",
+        24 if bytes.ends_with(b"==") && bytes.iter().all(is_base64) => "a lock of redsync (dialect=redsync)",
+        24 if bytes.iter().all(is_base64) => "a lock of python-redis-lock (dialect=python-redis-lock)",
+        20 if !bytes.is_ascii() => "a lock of rslock (dialect=rslock)",
+        _ => "a string, perhaps a lock (layout=raw)",
+    }
+}
+
+fn texts(value: &Value) -> impl Iterator<Item = &str> {
+    let items = match value {
+        Value::Array(items) | Value::Set(items) => items.as_slice(),
+        _ => &[],
+    };
+    items.iter().filter_map(|item| text(Some(item)))
+}
+
+/// `<uuid>:<thread>`.
+fn is_redisson(field: &str) -> bool {
+    let is_uuid =
+        |text: &str| text.len() == 36 && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
+    field.rsplit_once(':').is_some_and(|(id, thread)| is_uuid(id) && thread.parse::<u64>().is_ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn formats_are_told_apart() {
+        let binary: Vec<u8> = (0..20).map(|byte| byte * 13).collect();
+        let strings: [(&[u8], &str); 6] = [
+            (b"0123456789abcdef0123456789abcdef", "redis-py"),
+            (b"AAAAAAAAAAAAAAAAAAAAAA==", "redsync"),
+            (b"AAAAAAAAAAAAAAAAAAAAAAAA", "python-redis-lock"),
+            (&binary, "rslock"),
+            (b"ADDED:2026-01-01T00:00:00Z@host:x", "ShedLock"),
+            (b"hello", "layout=raw"),
+        ];
+        for (value, whose) in strings {
+            assert!(recognise(&Content::String(value)).contains(whose), "{whose}");
+        }
+        let list = |item: &str| Value::Array(vec![Value::BulkString(item.into())]);
+        let redisson = list("8743c9c0-0795-4907-87fd-6c719a6b4586:1");
+        assert!(recognise(&Content::Hash(&redisson)).contains("Redisson"));
+        assert!(recognise(&Content::SortedSet(&list("__write__"))).contains("Symfony"));
+        assert!(recognise(&Content::Hash(&list("a"))).starts_with("not a lock"));
+    }
+}

@@ -1,0 +1,79 @@
+//! Where a lock is kept: the exact keys, and whether another library keeps one under the same name.
+
+use fencepost_core::{Finding, LockName, Result};
+use redis::Value;
+
+use super::call;
+use super::foreign::{Content, recognise};
+use crate::decode::text;
+use crate::layout::slot;
+use crate::link::Link;
+use crate::route::Route;
+use crate::setup::Setup;
+
+/// The keys of a lock, and what is in them.
+pub(crate) async fn whereabouts(setup: &Setup, route: &Route, name: &LockName) -> Vec<Finding> {
+    let prefix = setup.layout.prefix(name.as_str());
+    let mut findings = Vec::new();
+    for (check, kind) in [("lock's key", "l"), ("line's key", "q"), ("cell's key", "v")] {
+        let key = format!("{prefix}{kind}:{name}");
+        let found = async {
+            let link = route.link_of(&key).await?;
+            let kind = type_of(setup, &link, &key).await?;
+            let slot = if setup.is_cluster() { format!(", slot {}", slot(&key)) } else { String::new() };
+            let what = if kind == "none" { "nothing there now".to_owned() } else { format!("a {kind}") };
+            Ok(Finding::fine(check, format!("{key} ({what}{slot})")))
+        };
+        findings.push(Finding::or_why_not(check, found.await));
+    }
+    // Where other libraries keep a lock of this name.
+    for key in [name.to_string(), format!("lock:{name}"), format!("job-lock:default:{name}")] {
+        match stranger(setup, route, &key).await {
+            Ok(None) => {}
+            Ok(Some(whose)) => {
+                let advice =
+                    "it does not exclude Fencepost's lock of this name unless the URL names the dialect";
+                let found = Finding::warning("foreign key", format!("{key} is {whose}"));
+                findings.push(found.with_advice(advice));
+            }
+            Err(error) => findings.push(Finding::not_checked("foreign key", &error)),
+        }
+    }
+    findings.dedup();
+    findings
+}
+
+async fn type_of(setup: &Setup, link: &Link, key: &str) -> Result<String> {
+    let mut question = redis::cmd("TYPE");
+    question.arg(key);
+    let answer = call(setup, link, &question).await?;
+    Ok(text(Some(&answer)).unwrap_or("value").to_owned())
+}
+
+/// Whose key it is, if there is one.
+async fn stranger(setup: &Setup, route: &Route, key: &str) -> Result<Option<&'static str>> {
+    let link = route.link_of(key).await?;
+    let read = async |words: &[&str]| {
+        let mut question = redis::cmd(words[0]);
+        question.arg(key).arg(&words[1..]);
+        call(setup, &link, &question).await
+    };
+    Ok(match type_of(setup, &link, key).await?.as_str() {
+        "none" => None,
+        "string" => match read(&["GET"]).await? {
+            Value::BulkString(bytes) => Some(recognise(&Content::String(&bytes))),
+            _ => None,
+        },
+        "hash" => Some(recognise(&Content::Hash(&hash_fields(read(&["HGETALL"]).await?)))),
+        "zset" => Some(recognise(&Content::SortedSet(&read(&["ZRANGE", "0", "100"]).await?))),
+        _ => Some("not a lock that we know"),
+    })
+}
+
+/// The names of a hash's fields, whichever way the protocol puts it.
+fn hash_fields(hash: Value) -> Value {
+    match hash {
+        Value::Map(pairs) => Value::Array(pairs.into_iter().map(|(field, _)| field).collect()),
+        other => other,
+    }
+}

@@ -1,0 +1,75 @@
+//! Many: waiters on one lock, and names that are used once.
+
+use std::time::Duration;
+
+use fencepost_core::clock::Clock;
+use fencepost_testkit::TestBench;
+use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::wait;
+use futures_util::StreamExt;
+use futures_util::stream::FuturesUnordered;
+
+use crate::actors::{LONG, SHORT, hold, in_line, waiting};
+use crate::bench::RedisBench;
+use crate::connection::calls_of;
+
+const WAITERS: usize = 10_000;
+/// For each waiter, of the server's memory: its ticket, its place, and what Redis adds to that.
+const BYTES_EACH: usize = 1024;
+
+fn used_memory(server: &RedisServer) -> usize {
+    let info = server.cli(&["INFO", "memory"]);
+    let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
+    used.and_then(|used| used.trim().parse().ok()).expect("it says how much")
+}
+
+/// Scenario 43: the holder dies. One of ten thousand is told, soon after the end of the lease, with a handful of calls;
+/// and the line costs the server little.
+#[tokio::test]
+async fn one_of_ten_thousand_is_woken() {
+    let server = RedisServer::start(&Setup::plain());
+    let bench = RedisBench::at(&server.url(), "", [server.url()]);
+    let (dying, proxy) = bench.proxied().await;
+    let (client, observer) = (bench.client().await, bench.client().await);
+    let dead = hold(&dying.lock("a").ttl(SHORT)).await;
+    let empty = used_memory(&server);
+    let mut waiters: FuturesUnordered<_> =
+        (0..WAITERS).map(|_| waiting(client.lock("a").ttl(LONG))).collect();
+    in_line(&observer, "a", WAITERS).await;
+    let full = used_memory(&server).saturating_sub(empty);
+    assert!(full < WAITERS * BYTES_EACH, "{full} bytes for {WAITERS} waiters");
+    proxy.crash();
+    server.cli(&["CONFIG", "RESETSTAT"]);
+    let clock = Clock::system();
+    let ends = clock.now() + SHORT;
+    let next = wait::within_patience("somebody is granted the lock", waiters.next()).await;
+    let next = next.unwrap().unwrap().unwrap();
+    // Ten times what is promised, for a machine that is busy.
+    assert!(clock.now() < ends + Duration::from_secs(10), "granted far too late");
+    assert!(next.token() > dead.token());
+    let (calls, pushes) = (calls_of(&server, "evalsha"), calls_of(&server, "publish"));
+    assert!(pushes <= 1, "{pushes} were told");
+    assert!(calls <= 50, "{calls} calls for one turn");
+    in_line(&observer, "a", WAITERS - 1).await;
+    drop(next);
+    wait::within_patience("all have left", client.close()).await;
+    assert!(observer.inspect("a").await.unwrap().is_idle());
+    let left = used_memory(&server).saturating_sub(empty);
+    assert!(left < full / 2 + 1_000_000, "{left} of {full} bytes are left");
+}
+
+/// Names that are used once leave nothing: two keys for the whole namespace, however many there were.
+#[tokio::test]
+async fn names_that_are_used_once_leave_nothing() {
+    let names = if std::env::var_os("FENCEPOST_FULL").is_some() { 1_000_000 } else { 20_000 };
+    let server = RedisServer::start(&Setup::plain());
+    let bench = RedisBench::at(&server.url(), "", [server.url()]);
+    let client = bench.client().await;
+    let turns = futures_util::stream::iter(0..names).map(|number| {
+        let lock = client.lock(format!("job/{number:08}#send_email"));
+        async move { lock.acquire().await.unwrap().release().await.unwrap() }
+    });
+    turns.buffer_unordered(256).collect::<Vec<()>>().await;
+    let keys: usize = server.cli(&["DBSIZE"]).parse().unwrap();
+    assert_eq!(keys, 2, "after {names} names: {:?}", bench.keys().await);
+}

@@ -1,0 +1,188 @@
+//! What goes wrong at the door is said in words that help, and never with the password in them.
+
+use std::error::Error as _;
+use std::net::{Ipv4Addr, TcpListener};
+use std::path::Path;
+
+use fencepost_core::{Error, ErrorKind};
+use fencepost_testkit::servers::redis::{RedisServer, Setup, TlsClients, shared};
+
+use crate::setups::{certificates, encrypted, guarded, sentinel_url, spread, watched};
+
+const SECRET: &str = "hunter2hunter2";
+
+/// Why nobody is let in there. Whatever it is, it does not tell the password.
+async fn refusal(url: &str) -> Error {
+    let Err(error) = fencepost_redis::connect(url).await else {
+        panic!("it connects");
+    };
+    let mut told = format!("{error} {error:?} {error:#?} {:?}", error.hint());
+    let mut source = error.source();
+    while let Some(deeper) = source {
+        told += &format!(" {deeper} {deeper:?}");
+        source = deeper.source();
+    }
+    assert!(!told.contains(SECRET), "{told}");
+    error
+}
+
+/// The same, of this kind and with these words.
+async fn refused(url: &str, kind: ErrorKind, words: &str) {
+    let error = refusal(url).await;
+    let hint = error.hint().unwrap_or_default();
+    assert_eq!(error.kind(), kind, "{error}: {hint}");
+    assert!(format!("{error} {hint}").contains(words), "{error}: {hint}");
+}
+
+fn at(port: u16) -> String {
+    format!("redis://u:{SECRET}@127.0.0.1:{port}")
+}
+
+/// A port where somebody answers who is not Redis, until the process ends.
+fn answering(answer: impl Fn(std::net::TcpStream) + Send + Copy + 'static) -> u16 {
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let port = listener.local_addr().unwrap().port();
+    std::thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            std::thread::spawn(move || answer(stream));
+        }
+    });
+    port
+}
+
+#[tokio::test]
+async fn nobody_is_there() {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
+    refused(&at(port), ErrorKind::Unreachable, "is a Redis server running there").await;
+    let cluster = format!("redis+cluster://u:{SECRET}@127.0.0.1:{port},127.0.0.1:{port}");
+    refused(&cluster, ErrorKind::Unreachable, "could not reach").await;
+    let sentinel = format!("redis+sentinel://u:{SECRET}@127.0.0.1:{port}/main?sentinel_password={SECRET}");
+    refused(&sentinel, ErrorKind::Unreachable, "could not reach").await;
+    refused("redis://no.such.host.invalid", ErrorKind::Unreachable, "could not reach").await;
+}
+
+#[tokio::test]
+async fn somebody_else_is_there() {
+    let echo = answering(|stream| {
+        let _ = std::io::copy(&mut &stream, &mut &stream);
+    });
+    refused(&at(echo), ErrorKind::Unreachable, "is it a Redis server").await;
+    let web = answering(|mut stream| {
+        use std::io::{Read, Write};
+        let _ = stream.read(&mut [0; 1024]);
+        let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
+    });
+    refused(&at(web), ErrorKind::Unreachable, "is it a Redis server").await;
+    let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    refused(&at(silent.local_addr().unwrap().port()), ErrorKind::Unreachable, "could not reach").await;
+}
+
+#[tokio::test]
+async fn the_password_is_wrong() {
+    let port = guarded().port();
+    refused(&at(port), ErrorKind::Denied, "does not accept this user and password").await;
+    refused(&format!("redis://app:{SECRET}@127.0.0.1:{port}"), ErrorKind::Denied, "user and password").await;
+    refused(&format!("redis://:{SECRET}@127.0.0.1:{port}"), ErrorKind::Denied, "user and password").await;
+    refused(&format!("redis://127.0.0.1:{port}"), ErrorKind::Denied, "user and password").await;
+}
+
+#[tokio::test]
+async fn a_missing_right_is_named() {
+    let server = RedisServer::start(&Setup::plain().with_user("app", SECRET, "+@all ~* &*"));
+    let url = server.url_as("app");
+    for right in ["script|load", "get", "set", "subscribe"] {
+        server.cli(&["ACL", "SETUSER", "app", &format!("-{right}")]);
+        refused(&url, ErrorKind::Denied, right).await;
+        server.cli(&["ACL", "SETUSER", "app", &format!("+{right}")]);
+    }
+    server.cli(&["ACL", "SETUSER", "app", "resetchannels"]);
+    refused(&url, ErrorKind::Denied, "channel").await;
+    server.cli(&["ACL", "SETUSER", "app", "allchannels", "resetkeys"]);
+    refused(&url, ErrorKind::Denied, "key").await;
+    server.cli(&["ACL", "SETUSER", "app", "allkeys"]);
+    let client = fencepost_redis::connect(&url).await.unwrap();
+    for right in ["evalsha", "mget", "time", "exists"] {
+        server.cli(&["ACL", "SETUSER", "app", &format!("-{right}")]);
+        let error = client.lock("a").try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
+        // What a script lacks, the server does not name.
+        assert!(error.hint().unwrap().contains("fencepost rights"), "{error}");
+        server.cli(&["ACL", "SETUSER", "app", &format!("+{right}")]);
+    }
+    assert!(client.lock("a").try_acquire().await.unwrap().is_some());
+}
+
+#[tokio::test]
+async fn tls_needs_the_right_certificates() {
+    let server = encrypted();
+    let made = server.certificates();
+    let path = |path: &Path| path.to_str().unwrap().to_owned();
+    let (ca, other_ca) = (path(&made.ca), path(&made.other_ca));
+    let url = |options: &str| format!("rediss://localhost:{}?{options}", server.tls_port());
+    let known = certificates(server);
+    let fine = |options: String| async move { fencepost_redis::connect(&url(&options)).await.map(drop) };
+    fine(format!("namespace=tls{known}")).await.unwrap();
+    let misled = known.replace(&ca, &other_ca);
+    refused(&url(&misled), ErrorKind::Denied, "who signed its certificate").await;
+    refused(&url(&format!("tls_ca={ca}")), ErrorKind::Denied, "tls_cert").await;
+    fine(format!("{known}&tls_server_name=localhost")).await.unwrap();
+    refused(&url(&format!("{known}&tls_server_name=other")), ErrorKind::Denied, "certificate").await;
+    // Whoever does not look does not see.
+    fine(format!("{misled}&tls_server_name=other&tls_insecure=true")).await.unwrap();
+    refused(&url("tls_ca=/no/such/file"), ErrorKind::BadConfig, "/no/such/file").await;
+    let swapped = format!("tls_ca={ca}&tls_cert={}&tls_key={ca}", path(&made.client_cert));
+    refused(&url(&swapped), ErrorKind::BadConfig, "key").await;
+}
+
+#[tokio::test]
+async fn without_a_client_certificate_where_none_is_asked_for() {
+    let server = RedisServer::start(&Setup::plain().with_tls(TlsClients::All));
+    let url = format!("{}?tls_ca={}", server.tls_url(), server.certificates().ca.display());
+    let client = fencepost_redis::connect(&url).await.unwrap();
+    assert!(client.lock("a").try_acquire().await.unwrap().is_some());
+    refused(&server.tls_url(), ErrorKind::Denied, "tls_ca").await;
+}
+
+#[tokio::test]
+async fn tls_on_a_plain_port_and_the_other_way_round() {
+    let plain = shared().port();
+    refused(&format!("rediss://u:{SECRET}@localhost:{plain}"), ErrorKind::Unreachable, "is it a TLS port")
+        .await;
+    refused(&at(encrypted().tls_port()), ErrorKind::Unreachable, "rediss://").await;
+}
+
+#[tokio::test]
+async fn a_server_that_does_not_speak_resp3() {
+    let server = RedisServer::start(&Setup::plain().with_config("rename-command HELLO \"\""));
+    refused(&server.url(), ErrorKind::Unsupported, "Redis 6 or newer").await;
+}
+
+#[tokio::test]
+async fn one_server_is_no_cluster_and_a_cluster_is_not_one_server() {
+    let single = format!("redis+cluster://127.0.0.1:{}", shared().port());
+    refused(&single, ErrorKind::BadConfig, "redis:// is for a single server").await;
+    for port in spread().ports() {
+        refused(&format!("redis://127.0.0.1:{port}"), ErrorKind::BadConfig, "redis+cluster://").await;
+    }
+}
+
+#[tokio::test]
+async fn sentinels_are_no_servers_and_servers_no_sentinels() {
+    let group = watched();
+    let sentinel = group.sentinel_ports()[0];
+    refused(&format!("redis://127.0.0.1:{sentinel}"), ErrorKind::BadConfig, "redis+sentinel://").await;
+    let server = format!("redis+sentinel://127.0.0.1:{}/{}", shared().port(), "main");
+    refused(&server, ErrorKind::BadConfig, "sentinel").await;
+    let other = sentinel_url(group).replace("/fencepost", "/other");
+    refused(&other, ErrorKind::BadConfig, "know no such primary").await;
+}
+
+/// One sentinel that is down, or that is not one, does not matter if the next can tell.
+#[tokio::test]
+async fn one_sentinel_that_answers_is_enough() {
+    let [.., last] = watched().sentinel_ports();
+    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let silent = nobody.local_addr().unwrap().port();
+    let url = format!("redis+sentinel://127.0.0.1:1,127.0.0.1:{silent},127.0.0.1:{last}/fencepost");
+    fencepost_redis::connect(&url).await.unwrap();
+}
