@@ -155,7 +155,7 @@ impl Heard {
         }
         // It was not for us: somebody else is waiting for it.
         let mut back = redis::pipe();
-        back.atomic().cmd("LPUSH").arg(&signal).arg(1).ignore();
+        back.cmd("LPUSH").arg(&signal).arg(1).ignore();
         back.cmd("PEXPIRE").arg(&signal).arg(u64::try_from(SIGNAL.as_millis()).ok()?).ignore();
         back.query_async::<()>(connection).await.ok()
     }

@@ -174,3 +174,18 @@ fn a_resend_is_harmless() {
         backend.close().await;
     });
 }
+
+#[test]
+fn the_doctor_says_where_such_a_lock_is() {
+    with_redis_py("the_doctor_says_where_such_a_lock_is", async |bench, mut driver| {
+        say(&mut driver, "SET a theirs").await;
+        let client = bench.client().await;
+        let found: Vec<String> =
+            client.whereabouts("a").await.unwrap().iter().map(|finding| format!("{finding:?}")).collect();
+        assert!(found[0].contains("a (a string)"), "{found:?}");
+        assert!(found.iter().any(|line| line.contains(":peer:q:a ")), "{found:?}");
+        assert!(!found.iter().any(|line| line.contains("foreign")), "{found:?}");
+        say(&mut driver, "DEL a").await;
+        client.close().await;
+    });
+}
