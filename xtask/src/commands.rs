@@ -1,7 +1,7 @@
 //! The list of commands: the one place to add one.
 
 use crate::shell::Outcome;
-use crate::{bench, ci, test, tidy};
+use crate::{bench, ci, interop, test, tidy};
 
 /// A command: its name, its help, and what it does with the rest of the line.
 pub(crate) struct Command {
@@ -10,10 +10,11 @@ pub(crate) struct Command {
     pub(crate) run: fn(&[String]) -> Outcome,
 }
 
-const COMMANDS: [Command; 4] = [
+const COMMANDS: [Command; 5] = [
     Command { name: "test", help: test::HELP, run: test::run },
     Command { name: "tidy", help: tidy::HELP, run: tidy::run },
     Command { name: "bench", help: bench::HELP, run: bench::run },
+    Command { name: "interop", help: interop::HELP, run: interop::run },
     Command { name: "ci", help: ci::HELP, run: ci::run },
 ];
 
@@ -24,6 +25,6 @@ pub(crate) fn find(name: &str) -> Option<&'static Command> {
 
 /// What `cargo xtask help` prints.
 pub(crate) fn usage() -> String {
-    let lines = COMMANDS.map(|command| format!("\n  cargo xtask {:<6} {}", command.name, command.help));
+    let lines = COMMANDS.map(|command| format!("\n  cargo xtask {:<7} {}", command.name, command.help));
     format!("usage:{}", lines.concat())
 }

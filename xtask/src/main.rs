@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod commands;
+mod interop;
 mod manifest;
 mod shell;
 mod stages;

@@ -15,6 +15,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::{self, Servers};
 use crate::decode;
+use crate::dialect;
 use crate::encode;
 use crate::examine;
 use crate::link::{Link, Target};
@@ -33,7 +34,7 @@ const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_s
 pub(crate) const LOOKING: Duration = PATIENCE.1;
 
 pub(crate) struct RedisBackend {
-    setup: Arc<Setup>,
+    pub(crate) setup: Arc<Setup>,
     route: Route,
     /// Until the engine listens.
     pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
@@ -139,6 +140,9 @@ impl RedisBackend {
 
     fn arguments(&self, command: &mut Cmd, prefix: &str, ops: &[&Op]) {
         let Setup { client, layout, config, largest, .. } = &*self.setup;
+        if let Some(dialect) = &layout.dialect {
+            return dialect::encode::arguments(command, dialect, &self.setup, ops);
+        }
         let retention = if self.setup.is_cluster() { config.token_retention.as_millis() } else { 0 };
         let is_soft = u8::from(config.replicas > 0);
         command.arg(prefix).arg(client).arg(layout.channels());

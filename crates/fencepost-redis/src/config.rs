@@ -8,6 +8,8 @@ use std::time::Duration;
 
 pub(crate) use parse::parse;
 
+use crate::dialect::Dialect;
+
 /// A server's host and port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) struct Address {
@@ -73,6 +75,8 @@ pub(crate) struct Config {
     pub(crate) token_retention: Duration,
     /// How many replicas must have a grant before it counts.
     pub(crate) replicas: u32,
+    /// Whose form the locks have, if it is not ours.
+    pub(crate) dialect: Option<Dialect>,
 }
 
 impl Config {
@@ -99,10 +103,13 @@ impl Config {
             Servers::Cluster(seeds) => list(seeds),
         };
         let db = if self.db == 0 { String::new() } else { format!("/{}", self.db) };
-        let namespace = match self.namespace.as_str() {
-            Self::DEFAULT_NAMESPACE => String::new(),
-            other => format!("?namespace={other}"),
-        };
-        format!("{}://{hosts}{db}{namespace}", self.scheme())
+        let namespace = Some(&self.namespace).filter(|namespace| *namespace != Self::DEFAULT_NAMESPACE);
+        let options = [
+            namespace.map(|namespace| format!("namespace={namespace}")),
+            self.dialect.as_ref().map(Dialect::option),
+        ];
+        let options: Vec<String> = options.into_iter().flatten().collect();
+        let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
+        format!("{}://{hosts}{db}{query}", self.scheme())
     }
 }

@@ -71,7 +71,7 @@ pub(crate) fn words(command: &mut Cmd, op: &Op, client: &str) {
 }
 
 /// The name, if the wants are no more than one exclusive lock.
-fn plain(wants: &[Want]) -> Option<&LockName> {
+pub(crate) fn plain(wants: &[Want]) -> Option<&LockName> {
     match wants {
         [Want { name, mode: Mode::Exclusive }] => Some(name),
         _ => None,
@@ -121,7 +121,7 @@ fn mode(mode: Mode) -> String {
 }
 
 /// What a lock's value ends with: ttl, client, and who it is, for people.
-fn tail(attempt: &Attempt, client: &str) -> String {
+pub(crate) fn tail(attempt: &Attempt, client: &str) -> String {
     let mut rest = format!("{{\"label\":{}", json!(&*attempt.label));
     if !attempt.meta.is_empty() {
         let _ = write!(rest, ",\"meta\":{}", json!(&*attempt.meta));
@@ -147,6 +147,6 @@ pub(crate) fn hex(owner: Owner) -> String {
 }
 
 /// Whole milliseconds, rounded up: a lease is never shorter than was asked for.
-fn millis(duration: Duration) -> u64 {
+pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -2,9 +2,12 @@
 //!
 //! On one server all keys of a namespace share the prefix `NAMESPACE:`. In a cluster the prefix of a lock ends with a
 //! hash tag, so that all its keys are in one slot: the tag that the name brings along (`{order42}/pay`), as Redis users
-//! know it, or else the name itself.
+//! know it, or else the name itself. If the locks are kept in another library's form, they are where that library looks
+//! for them, and what we keep beside them is below `NAMESPACE:peer:`.
 
 use std::borrow::Cow;
+
+use crate::dialect::Dialect;
 
 /// How many slots a cluster has.
 pub(crate) const SLOTS: u16 = 16384;
@@ -14,20 +17,42 @@ pub(crate) const SLOTS: u16 = 16384;
 pub(crate) struct Layout {
     namespace: String,
     is_cluster: bool,
+    /// Whose form the locks have, if it is not ours.
+    pub(crate) dialect: Option<Dialect>,
 }
 
 impl Layout {
-    pub(crate) fn new(namespace: &str, is_cluster: bool) -> Self {
-        Self { namespace: namespace.into(), is_cluster }
+    pub(crate) fn new(namespace: &str, is_cluster: bool, dialect: Option<Dialect>) -> Self {
+        Self { namespace: namespace.into(), is_cluster, dialect }
     }
 
     /// What the keys of this lock begin with.
     pub(crate) fn prefix(&self, name: &str) -> String {
         if self.is_cluster {
             format!("{}:{{{}}}:", self.namespace, tag(name))
+        } else if self.dialect.is_some() {
+            format!("{}:peer:", self.namespace)
         } else {
             format!("{}:", self.namespace)
         }
+    }
+
+    /// How a lock is called in the keys that are about it.
+    pub(crate) fn stem<'a>(&self, name: &'a str) -> Cow<'a, str> {
+        match &self.dialect {
+            None => name.into(),
+            Some(dialect) => dialect.key(name).into(),
+        }
+    }
+
+    /// The key of the last token, unless every lock has its own.
+    pub(crate) fn counter(&self) -> String {
+        format!("{}:c", self.namespace)
+    }
+
+    /// Whether this key is one of ours, or could be.
+    pub(crate) fn is_ours(&self, key: &str) -> bool {
+        key.strip_prefix(self.namespace.as_str()).is_some_and(|rest| rest.starts_with(':'))
     }
 
     /// The key that says what this namespace is.
@@ -42,15 +67,23 @@ impl Layout {
 
     /// A pattern that finds the keys of all locks whose name begins with this.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
-        let tag = if self.is_cluster { "{*}:" } else { "" };
-        format!("{}:{tag}[lqv]:{}*", glob(&self.namespace), glob(prefix))
+        let kinds = match (self.is_cluster, &self.dialect) {
+            (true, _) => "{*}:[lqv]",
+            (false, None) => "[lqv]",
+            (false, Some(_)) => "peer:[hq]",
+        };
+        format!("{}:{kinds}:{}*", glob(&self.namespace), glob(&self.stem(prefix)))
     }
 
     /// The lock that a key belongs to, if it is one of those that [`Layout::pattern`] finds.
     pub(crate) fn name_in<'a>(&self, key: &'a str) -> Option<&'a str> {
         let rest = key.strip_prefix(self.namespace.as_str())?.strip_prefix(':')?;
         let rest = if self.is_cluster { rest.strip_prefix('{')?.split_once("}:")?.1 } else { rest };
-        ["l:", "q:", "v:"].iter().find_map(|kind| rest.strip_prefix(kind))
+        let Some(dialect) = &self.dialect else {
+            return ["l:", "q:", "v:"].iter().find_map(|kind| rest.strip_prefix(kind));
+        };
+        let rest = rest.strip_prefix("peer:")?;
+        ["h:", "q:"].iter().find_map(|kind| dialect.name_in(rest.strip_prefix(kind)?))
     }
 }
 
@@ -108,7 +141,7 @@ mod tests {
 
     #[test]
     fn all_keys_of_a_lock_are_in_one_slot() {
-        let layout = Layout::new("fp", true);
+        let layout = Layout::new("fp", true, None);
         for name in ["a", "{}", "}", "a}b", "{a", "%7D", "{tag}/a", "a{tag}b", "{{x}}"] {
             let prefix = layout.prefix(name);
             let slots = ["l:", "q:", "t:0", "c", "d"].map(|kind| slot(&format!("{prefix}{kind}{name}")));
@@ -121,10 +154,20 @@ mod tests {
 
     #[test]
     fn a_pattern_finds_only_what_begins_so() {
-        let layout = Layout::new("fp", false);
+        let layout = Layout::new("fp", false, None);
         assert_eq!(layout.pattern("a*[b]"), "fp:[lqv]:a\\*\\[b\\]*");
         assert_eq!(layout.name_in("fp:l:x:l:y"), Some("x:l:y"));
         assert_eq!(layout.name_in("fp:t:x"), None);
         assert_eq!(layout.name_in("other:l:x"), None);
+    }
+
+    #[test]
+    fn locks_of_another_form_are_listed_by_what_we_keep_beside_them() {
+        let layout = Layout::new("fp", false, Some(Dialect::PythonRedisLock));
+        assert_eq!(layout.pattern("a*"), "fp:peer:[hq]:lock:a\\**");
+        assert_eq!(layout.name_in("fp:peer:q:lock:a:b"), Some("a:b"));
+        assert_eq!(layout.name_in("fp:peer:t:lock:a"), None);
+        assert_eq!(layout.name_in("fp:l:lock:a"), None);
+        assert!(layout.is_ours("fp:c") && !layout.is_ours("fpc") && !layout.is_ours("lock:a"));
     }
 }

@@ -7,6 +7,7 @@
 mod backend;
 mod config;
 mod decode;
+mod dialect;
 mod encode;
 mod error;
 mod examine;
@@ -44,7 +45,7 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// If the future is dropped, no connection remains.
 pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
     let (url, told) = (url.to_owned(), options.clone());
-    let connecting = async move { Ok(Arc::new(backend::open(&url, &told).await?) as Arc<dyn Backend>) };
+    let connecting = async move { dialect::backend::open(&url, &told).await };
     options.connect(connecting).await
 }
 
@@ -56,7 +57,7 @@ pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
 /// # Panics
 /// Outside a tokio runtime.
 pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(backend::open(url, &Options::new()).await?))
+    dialect::backend::open(url, &Options::new()).await
 }
 
 /// The rights that an account needs on the servers that the URL names, as text that can be pasted.

@@ -175,7 +175,7 @@ impl Link {
 
     /// Loads the scripts again.
     pub(crate) async fn tell_scripts(&self, live: &Live, patience: Duration) -> Result<(), Failure> {
-        self.call_all(live, &handshake::loading(), patience).await.map(drop)
+        self.call_all(live, &handshake::loading(&self.setup), patience).await.map(drop)
     }
 
     /// Calls one command on the connection that is there.

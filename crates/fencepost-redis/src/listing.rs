@@ -43,7 +43,7 @@ async fn inspect_alike(
     let answer = route.invoke(&call, |command| {
         command.arg(prefix).arg(LockState::MAX_LINE);
         for name in names {
-            command.arg(name.as_str());
+            command.arg(setup.layout.stem(name.as_str()).as_ref());
         }
     });
     let nonsense = || nonsense(&setup.location);

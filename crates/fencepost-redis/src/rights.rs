@@ -44,6 +44,9 @@ fn commands(config: &Config) -> Vec<&'static str> {
     if config.replicas > 0 {
         commands.push("wait");
     }
+    if signals(config).is_some() {
+        commands.extend(["blpop", "lpush"]);
+    }
     match config.servers {
         Servers::One(_) => {}
         Servers::Sentinel { .. } => commands.push("role"),
@@ -51,6 +54,19 @@ fn commands(config: &Config) -> Vec<&'static str> {
     }
     commands.sort_unstable();
     commands
+}
+
+/// The lists on which another library waits, if it does.
+fn signals(config: &Config) -> Option<String> {
+    config.dialect.as_ref()?.signal("*")
+}
+
+/// The keys that this URL needs: ours, and those that another library would use.
+fn keys(config: &Config) -> String {
+    let ours = Some(format!("{}:*", config.namespace));
+    let theirs = config.dialect.as_ref().map(|dialect| dialect.key("*"));
+    let keys = [ours, theirs, signals(config)].into_iter().flatten();
+    keys.map(|key| format!("~{key}")).collect::<Vec<_>>().join(" ")
 }
 
 /// The rights that an account needs, with what they are for.
@@ -70,11 +86,12 @@ pub(crate) fn rights_on(config: &Config) -> String {
 #
 # Paste into redis-cli, with the account's name for USER and its password for PASSWORD. `ACL SAVE` keeps it.
 {everywhere}# Who can write to these keys can take or break every lock of the namespace.
-ACL SETUSER USER on >PASSWORD resetkeys resetchannels -@all ~{namespace}:* &{namespace}:ch:* {needed}
+ACL SETUSER USER on >PASSWORD resetkeys resetchannels -@all {keys} &{namespace}:ch:* {needed}
 
 # Only for `fencepost doctor`, which says what it may not look at:
 ACL SETUSER USER {doctor}
 ",
+        keys = keys(config),
         needed = plus(&commands(config)),
         doctor = plus(&FOR_THE_DOCTOR),
     )

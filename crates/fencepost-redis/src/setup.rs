@@ -44,7 +44,7 @@ impl Setup {
         let is_cluster = matches!(config.servers, Servers::Cluster(_));
         Self {
             encryption,
-            layout: Layout::new(&config.namespace, is_cluster),
+            layout: Layout::new(&config.namespace, is_cluster, config.dialect.clone()),
             location: config.location(),
             client: format!("{:016x}", rand::random::<u64>()),
             storage_id: OnceLock::new(),

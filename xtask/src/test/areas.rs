@@ -39,6 +39,11 @@ const REDIS_CLI: Need =
     Need { program: "redis-cli", packages: &["redis-tools"], why: "looks into Redis from outside" };
 const OPENSSL: Need =
     Need { program: "openssl", packages: &["openssl"], why: "makes certificates for servers with TLS" };
+const PYTHON: Need = Need {
+    program: "python3",
+    packages: &["python3", "python3-venv"],
+    why: "runs libraries whose locks ours must exclude",
+};
 /// What the servers of the test kit take.
 const REDIS: &[Need] = &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC];
 
@@ -46,7 +51,11 @@ const AREAS: [Area; 5] = [
     Area { name: "core", packages: &["fencepost-core", "fencepost-testkit"], needs: REDIS },
     Area { name: "memory", packages: &["fencepost-memory"], needs: &[] },
     Area { name: "sqlite", packages: &["fencepost-sqlite"], needs: &[CC] },
-    Area { name: "redis", packages: &["fencepost-redis"], needs: REDIS },
+    Area {
+        name: "redis",
+        packages: &["fencepost-redis", "fencepost-interop"],
+        needs: &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC, PYTHON],
+    },
     Area {
         name: "cli",
         packages: &["fencepost-cli", "fencepost"],
@@ -92,9 +101,10 @@ mod tests {
     fn needs_are_listed_once_and_only_for_what_is_tested() {
         let programs = |list: &[&Area]| needs(list).iter().map(|need| need.program).collect::<Vec<_>>();
         let redis = ["redis-server", "redis-sentinel", "redis-cli", "openssl", "cc"];
-        assert_eq!(programs(&[]), [redis.as_slice(), &["flock"]].concat());
+        assert_eq!(programs(&[]), [redis.as_slice(), &["python3", "flock"]].concat());
         assert_eq!(programs(&named("sqlite").unwrap()), ["cc"]);
-        assert_eq!(programs(&named("core,redis").unwrap()), redis);
+        assert_eq!(programs(&named("core").unwrap()), redis);
+        assert_eq!(programs(&named("core,redis").unwrap()), [redis.as_slice(), &["python3"]].concat());
         assert_eq!(programs(&named("memory").unwrap()), Vec::<&str>::new());
     }
 }

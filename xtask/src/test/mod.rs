@@ -6,6 +6,7 @@ mod install;
 mod macos;
 mod old_rusqlite;
 
+use crate::interop;
 use crate::shell::{self, Failure, Outcome, cargo};
 use crate::stages::Stages;
 use areas::Area;
@@ -46,6 +47,9 @@ pub(crate) fn add_install<'a>(stages: &mut Stages<'a>, options: &'a Options) {
 
 /// Adds the stages that test.
 pub(crate) fn add_tests<'a>(stages: &mut Stages<'a>, options: &'a Options) {
+    if options.covers("redis") {
+        stages.add("peers", interop::prepare_python);
+    }
     stages.add("tests", || cargo_test(options));
     if options.covers("cli") {
         stages.add("features", features::run);

@@ -7,8 +7,9 @@ const CORE: &str = "fencepost-core";
 const FACADE: &str = "fencepost";
 const TESTKIT: &str = "fencepost-testkit";
 const BENCH: &str = "fencepost-bench";
+const INTEROP: &str = "fencepost-interop";
 /// The crates that stand on the facade.
-const ABOVE: [&str; 3] = ["fencepost-cli", BENCH, TESTKIT];
+const ABOVE: [&str; 4] = ["fencepost-cli", BENCH, INTEROP, TESTKIT];
 /// Crates that the facade re-exports and that are no backends.
 const NOT_BACKENDS: [&str; 1] = [CORE];
 
@@ -58,7 +59,7 @@ fn allowed(name: &str, dependency: &Dependency, backends: &[String]) -> bool {
     match (name, dependency.package.as_str()) {
         (CORE, _) => false,
         (_, CORE) => true,
-        (_, TESTKIT) => dependency.kind == Kind::Dev || name == BENCH,
+        (_, TESTKIT) => dependency.kind == Kind::Dev || [BENCH, INTEROP].contains(&name),
         (FACADE, package) => backends.iter().any(|backend| backend == package),
         (_, FACADE) => ABOVE.contains(&name),
         _ => false,

@@ -99,6 +99,7 @@ fn may_print(path: &str) -> bool {
         |folder: &str| matches!(folder, "tests" | "examples" | "benches" | "tests.rs" | "build.rs");
     path == "crates/fencepost-cli/src/output.rs"
         || path.starts_with("crates/fencepost-bench/")
+        || path == "crates/fencepost-interop/src/main.rs"
         || path.split('/').any(for_tests)
 }
 

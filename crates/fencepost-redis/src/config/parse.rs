@@ -6,6 +6,7 @@ use std::time::Duration;
 use fencepost_core::{Error, ErrorKind, Result};
 
 use super::{Account, Address, Config, Secret, Servers, Tls};
+use crate::dialect::Dialect;
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -68,6 +69,16 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
     if path.next().is_some() {
         return Err(bad("the path of the Redis URL has too many parts"));
     }
+    if kind == "cluster" && options.dialect.is_some() {
+        return Err(bad("locks in another library's form cannot be in a Redis cluster").with_hint(
+            "what is kept beside them would be in another slot than the lock: leave out dialect= and layout=",
+        ));
+    }
+    let dialect = match (options.dialect, options.environment) {
+        (Some(Dialect::Shedlock { .. }), Some(environment)) => Some(Dialect::Shedlock { environment }),
+        (_, Some(_)) => return Err(bad("environment belongs to dialect=shedlock")),
+        (dialect, None) => dialect,
+    };
     if kind == "cluster" && db != 0 {
         return Err(bad("a Redis cluster has only database 0"));
     }
@@ -79,6 +90,7 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
         namespace: options.namespace.unwrap_or_else(|| Config::DEFAULT_NAMESPACE.into()),
         token_retention: options.token_retention.unwrap_or(Config::DEFAULT_RETENTION),
         replicas: options.replicas,
+        dialect,
     })
 }
 
@@ -90,6 +102,8 @@ struct Options {
     token_retention: Option<Duration>,
     replicas: u32,
     sentinel: Account,
+    dialect: Option<Dialect>,
+    environment: Option<String>,
 }
 
 impl Options {
@@ -102,6 +116,8 @@ impl Options {
             "replicas" => {
                 self.replicas = value.parse().map_err(|_| bad("replicas is a number: ?replicas=1"))?;
             }
+            "dialect" | "layout" => self.speak(Dialect::named(key, &value))?,
+            "environment" => self.environment = Some(value),
             "sentinel_user" => self.sentinel.user = Some(value),
             "sentinel_password" => self.sentinel.password = Some(Secret(value)),
             "tls_ca" => self.tls(key)?.ca = Some(value.into()),
@@ -112,11 +128,21 @@ impl Options {
             "tls_insecure" => return Err(bad("tls_insecure is either absent or true")),
             _ => {
                 return Err(bad("an option of the Redis URL is unknown").with_hint(
-                    "known are namespace, token_retention, replicas, sentinel_user, sentinel_password, tls_ca, \
-                     tls_cert, tls_key, tls_server_name and tls_insecure=true",
+                    "known are namespace, token_retention, replicas, dialect, layout, environment, sentinel_user, \
+                     sentinel_password, tls_ca, tls_cert, tls_key, tls_server_name and tls_insecure=true",
                 ));
             }
         }
+        Ok(())
+    }
+
+    fn speak(&mut self, dialect: Option<Dialect>) -> Result<()> {
+        if dialect.is_none() || self.dialect.is_some() {
+            let known = Dialect::options().join(", ");
+            let hint = format!("one of {known}; without it they have Fencepost's own form");
+            return Err(bad("the URL names no form of locks that is known, or two of them").with_hint(hint));
+        }
+        self.dialect = dialect;
         Ok(())
     }
 
@@ -267,6 +293,20 @@ mod tests {
     }
 
     #[test]
+    fn dialects() {
+        assert_eq!(parse("redis://h").unwrap().dialect, None);
+        for option in Dialect::options() {
+            let config = parse(&format!("redis+sentinel://h/main?{option}")).unwrap();
+            assert_eq!(config.dialect.as_ref().map(Dialect::option), Some(option.clone()));
+            assert_eq!(config.location(), format!("redis+sentinel://h:26379/main?{option}"));
+        }
+        let shedlock = parse("redis://h?environment=test&dialect=shedlock").unwrap();
+        assert_eq!(shedlock.dialect, Some(Dialect::Shedlock { environment: "test".into() }));
+        let error = parse("redis://h?dialect=redlock").unwrap_err();
+        assert!(error.hint().is_some_and(|hint| hint.contains("dialect=node-redlock")), "{error:?}");
+    }
+
+    #[test]
     fn encryption() {
         let url =
             "rediss://h?tls_ca=/ca.pem&tls_cert=/c.pem&tls_key=/k.pem&tls_server_name=n&tls_insecure=true";
@@ -292,6 +332,11 @@ mod tests {
             "redis://hunter2@h?token_retention=hunter2",
             "redis://hunter2@h?replicas=-1",
             "redis://hunter2@h?tls_ca=x",
+            "redis://hunter2@h?dialect=hunter2",
+            "redis://hunter2@h?layout=redis-py",
+            "redis://hunter2@h?dialect=rslock&layout=raw",
+            "redis://hunter2@h?environment=hunter2",
+            "redis+cluster://hunter2@h?layout=raw",
             "redis://hunter2@h?sentinel_user=x",
             "redis://%zz@h",
             "redis://::1",

@@ -15,8 +15,18 @@ use crate::setup::Setup;
 pub(crate) async fn whereabouts(setup: &Setup, route: &Route, name: &LockName) -> Vec<Finding> {
     let prefix = setup.layout.prefix(name.as_str());
     let mut findings = Vec::new();
-    for (check, kind) in [("lock's key", "l"), ("line's key", "q"), ("cell's key", "v")] {
-        let key = format!("{prefix}{kind}:{name}");
+    let stem = setup.layout.stem(name.as_str());
+    let keys = match setup.layout.dialect {
+        None => [("lock's key", "l"), ("line's key", "q"), ("cell's key", "v")]
+            .map(|(check, kind)| (check, format!("{prefix}{kind}:{stem}"))),
+        Some(_) => [
+            ("lock's key", stem.to_string()),
+            ("line's key", format!("{prefix}q:{stem}")),
+            ("holder's key", format!("{prefix}h:{stem}")),
+        ],
+    };
+    let lock = keys[0].1.clone();
+    for (check, key) in keys {
         let found = async {
             let link = route.link_of(&key).await?;
             let kind = type_of(setup, &link, &key).await?;
@@ -27,7 +37,8 @@ pub(crate) async fn whereabouts(setup: &Setup, route: &Route, name: &LockName) -
         findings.push(Finding::or_why_not(check, found.await));
     }
     // Where other libraries keep a lock of this name.
-    for key in [name.to_string(), format!("lock:{name}"), format!("job-lock:default:{name}")] {
+    let elsewhere = [name.to_string(), format!("lock:{name}"), format!("job-lock:default:{name}")];
+    for key in elsewhere.into_iter().filter(|key| *key != lock) {
         match stranger(setup, route, &key).await {
             Ok(None) => {}
             Ok(Some(whose)) => {

@@ -27,6 +27,8 @@ static EXECUTE: LazyLock<String> = LazyLock::new(|| {
     include_str!("../scripts/execute.lua").replace("@NUMBERS@", &numbers)
 });
 const INSPECT: &str = include_str!("../scripts/inspect.lua");
+const DIALECT: &str = include_str!("../scripts/dialect.lua");
+const PEEK: &str = include_str!("../scripts/peek.lua");
 
 /// The scripts as the server calls them.
 pub(crate) struct Scripts {
@@ -63,7 +65,7 @@ pub(super) async fn connect(setup: &Arc<Setup>, target: &Target, lost: &Arc<Noti
     if matches!(target, Target::Primary) {
         sentinel::check_role(&mut connection, &setup.location).await?;
     }
-    let (execute, inspect) = loading().query_async(&mut connection).await.map_err(failed)?;
+    let (execute, inspect) = loading(setup).query_async(&mut connection).await.map_err(failed)?;
     let scripts = Scripts { execute, inspect };
     if !setup.is_cluster() {
         setup.check_namespace(&mut connection).await?;
@@ -135,9 +137,10 @@ async fn check_mode(setup: &Setup, connection: &mut MultiplexedConnection) -> Re
 }
 
 /// Loads the scripts; the answers are what the server calls them.
-pub(super) fn loading() -> Pipeline {
+pub(super) fn loading(setup: &Setup) -> Pipeline {
     let mut loading = redis::pipe();
-    for script in [EXECUTE.as_str(), INSPECT] {
+    let scripts = if setup.layout.dialect.is_some() { [DIALECT, PEEK] } else { [EXECUTE.as_str(), INSPECT] };
+    for script in scripts {
         loading.cmd("SCRIPT").arg("LOAD").arg(script);
     }
     loading

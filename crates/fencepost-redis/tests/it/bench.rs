@@ -36,9 +36,14 @@ impl RedisBench {
 
     /// On this server, behind a wire of its own.
     pub(crate) fn behind_a_wire(server: &RedisServer, more: &str) -> Self {
+        Self::in_database(0, server, more)
+    }
+
+    /// In this database of this server, behind a wire of its own.
+    pub(crate) fn in_database(db: usize, server: &RedisServer, more: &str) -> Self {
         let wire = Wire::to(server.port());
-        let url = format!("redis://127.0.0.1:{}", wire.port());
-        Self { wire: Some(wire), ..Self::at(&url, more, [server.url()]) }
+        let url = format!("redis://127.0.0.1:{}/{db}", wire.port());
+        Self { wire: Some(wire), ..Self::at(&url, more, [format!("{}/{db}", server.url())]) }
     }
 
     /// Where this URL leads, which has no options yet.
@@ -65,6 +70,11 @@ impl RedisBench {
         self.wire.as_ref().expect("it was made with a wire")
     }
 
+    /// The bare driver, if there is but one server.
+    pub(crate) async fn driver(&self) -> MultiplexedConnection {
+        drive(&self.nodes[0]).await
+    }
+
     /// All keys of the namespace.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let mut keys = Vec::new();
@@ -75,18 +85,7 @@ impl RedisBench {
     }
 
     async fn keys_on(&self, driver: &mut MultiplexedConnection) -> Vec<String> {
-        let mut keys = Vec::new();
-        let mut cursor = 0;
-        loop {
-            let mut scan = redis::cmd("SCAN");
-            scan.arg(cursor).arg("MATCH").arg(format!("{}:*", self.namespace)).arg("COUNT").arg(10_000);
-            let (next, found): (u64, Vec<String>) = scan.query_async(driver).await.expect("it scans");
-            keys.extend(found);
-            if next == 0 {
-                return keys;
-            }
-            cursor = next;
-        }
+        keys_like(driver, &format!("{}:*", self.namespace)).await
     }
 
     /// A key without what stands before every key of a lock; in a cluster that ends with a hash tag.
@@ -102,6 +101,22 @@ impl RedisBench {
 async fn drive(url: &str) -> MultiplexedConnection {
     let client = redis::Client::open(url).expect("the URL is fine");
     client.get_multiplexed_async_connection().await.expect("the server is there")
+}
+
+/// All keys that this pattern finds.
+pub(crate) async fn keys_like(driver: &mut MultiplexedConnection, pattern: &str) -> Vec<String> {
+    let mut keys = Vec::new();
+    let mut cursor = 0;
+    loop {
+        let mut scan = redis::cmd("SCAN");
+        scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(10_000);
+        let (next, found): (u64, Vec<String>) = scan.query_async(driver).await.expect("it scans");
+        keys.extend(found);
+        if next == 0 {
+            return keys;
+        }
+        cursor = next;
+    }
 }
 
 impl TestBench for RedisBench {

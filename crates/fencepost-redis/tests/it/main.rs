@@ -5,6 +5,7 @@ mod bench;
 mod cluster;
 mod connection;
 mod crowd;
+mod dialect;
 mod errors;
 mod processes;
 mod puppet;

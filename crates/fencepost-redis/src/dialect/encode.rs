@@ -1,0 +1,56 @@
+//! Operations as the words that the script `dialect.lua` reads.
+
+use std::sync::atomic::Ordering;
+
+use fencepost_core::backend::{Op, Queue};
+use fencepost_core::clock::wall_time;
+use fencepost_core::{Attempt, FencingToken, LockName};
+use redis::Cmd;
+
+use super::Dialect;
+use super::value::value;
+use crate::encode::{hex, lease, millis, names, tail};
+use crate::setup::Setup;
+
+/// Everything that a flight says.
+pub(crate) fn arguments(command: &mut Cmd, dialect: &Dialect, setup: &Setup, ops: &[&Op]) {
+    let Setup { client, layout, largest, .. } = setup;
+    let pace = dialect.pace();
+    command.arg(layout.prefix("")).arg(layout.counter()).arg(client).arg(layout.channels());
+    command
+        .arg(largest.load(Ordering::Relaxed))
+        .arg(millis(pace.pause))
+        .arg(millis(pace.turn))
+        .arg(rand::random::<f32>());
+    for op in ops {
+        words(command, dialect, client, op);
+    }
+}
+
+fn words(command: &mut Cmd, dialect: &Dialect, client: &str, op: &Op) {
+    let name = names(op).first().map_or("", |name: &&LockName| name.as_str());
+    let token = |token: &FencingToken| token.to_string();
+    let (kind, attempt, token) = match op {
+        Op::Acquire { attempt, queue: Queue::Join } => ("A", Some(attempt), String::new()),
+        Op::Acquire { attempt, queue: Queue::Never } => ("T", Some(attempt), String::new()),
+        Op::Check(attempt) => ("C", Some(attempt), String::new()),
+        Op::Leave(attempt) => ("L", Some(attempt), String::new()),
+        Op::Renew(grant) => ("N", Some(&grant.attempt), token(&grant.award.token)),
+        Op::Release(grant) => ("R", Some(&grant.attempt), token(&grant.award.token)),
+        Op::Break { token: broken, .. } => ("B", None, token(broken)),
+        // Refused before they get here.
+        Op::ReadCell(_) | Op::WriteCell { .. } => ("", None, String::new()),
+    };
+    command.arg(kind).arg(dialect.key(name)).arg(dialect.signal(name).unwrap_or_default());
+    let owner = attempt.map(|attempt| hex(attempt.owner)).unwrap_or_default();
+    command.arg(owner).arg(millis(lease(op).unwrap_or_default())).arg(token);
+    match attempt.filter(|_| matches!(op, Op::Acquire { .. } | Op::Check(_))) {
+        Some(attempt) => {
+            let Attempt { owner, label, .. } = &**attempt;
+            command.arg(value(dialect, *owner, label, wall_time())).arg(tail(attempt, client));
+        }
+        None => {
+            command.arg("").arg("");
+        }
+    }
+}

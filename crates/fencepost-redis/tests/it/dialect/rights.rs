@@ -1,0 +1,44 @@
+//! The rights that `fencepost rights` prints are those that such locks need.
+
+use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::wait;
+
+/// Takes a lock, waits for it, gives it back, as a user with just these rights.
+async fn used_with_just_the_rights(option: &str) {
+    let printed = fencepost_redis::rights(&format!("redis://h?{option}")).unwrap();
+    let line = printed.lines().find(|line| line.contains("resetkeys")).unwrap();
+    let (_, rights) = line.split_once("resetkeys resetchannels ").unwrap();
+    let server = RedisServer::start(&Setup::plain().with_user(
+        "ann",
+        "secret",
+        &format!("resetkeys resetchannels {rights}"),
+    ));
+    let url = format!("{}?{option}", server.url_as("ann"));
+    let client = fencepost_redis::connect(&url).await.unwrap();
+    let guard = client.lock("a").acquire().await.unwrap();
+    let waiter = tokio::spawn({
+        let lock = client.lock("a");
+        async move { lock.acquire().await }
+    });
+    wait::until("somebody waits", async || client.inspect("a").await.unwrap().waiters == 1).await;
+    guard.release().await.unwrap();
+    wait::within_patience("its turn comes", waiter).await.unwrap().unwrap().release().await.unwrap();
+    let denied = server.cli(&["ACL", "LOG"]);
+    assert_eq!(denied, "", "{option}");
+    client.close().await;
+}
+
+#[tokio::test]
+async fn nothing_is_denied_to_a_lock_of_redis_py() {
+    used_with_just_the_rights("dialect=redis-py").await;
+}
+
+#[tokio::test]
+async fn nothing_is_denied_to_a_lock_of_python_redis_lock() {
+    used_with_just_the_rights("dialect=python-redis-lock").await;
+}
+
+#[tokio::test]
+async fn nothing_is_denied_to_a_lock_of_shedlock() {
+    used_with_just_the_rights("dialect=shedlock").await;
+}

@@ -1,0 +1,191 @@
+//! Locks that somebody else holds, and ours in the hands of somebody else's scripts.
+
+use std::time::Duration;
+
+use fencepost_core::backend::{Op, Page, Queue, Reply};
+use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
+use fencepost_testkit::{TestBench, suite, wait};
+use redis::aio::MultiplexedConnection;
+use redis::cmd;
+
+use super::bench::DialectBench;
+
+const LONG: Duration = Duration::from_secs(60);
+
+/// What everybody's release is: redis-py, redsync, rslock.
+const COMPARE_AND_DELETE: &str =
+    "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
+
+async fn say(driver: &mut MultiplexedConnection, words: &str) {
+    let mut words = words.split(' ');
+    let mut command = cmd(words.next().unwrap());
+    words.for_each(|word| {
+        command.arg(word);
+    });
+    command.query_async::<()>(driver).await.expect("the server does it");
+}
+
+/// On a fresh bench; `work` gets the bare driver too.
+fn with_redis_py(
+    name: &'static str,
+    work: impl AsyncFnOnce(&DialectBench, MultiplexedConnection) + Send + 'static,
+) {
+    suite::run(name, DialectBench::redis_py, async |bench: &DialectBench| {
+        let driver = bench.redis.driver().await;
+        work(bench, driver).await;
+    });
+}
+
+#[test]
+fn a_key_without_a_ttl_is_held_for_ever() {
+    with_redis_py("a_key_without_a_ttl_is_held_for_ever", async |bench, mut driver| {
+        say(&mut driver, "SET a theirs").await;
+        let client = bench.client().await;
+        let state = client.inspect("a").await.unwrap();
+        let [holder] = state.holders.as_slice() else { panic!("{state:?}") };
+        assert_eq!((&*holder.label, holder.expires_in), ("somebody who is not Fencepost", Duration::MAX));
+        assert!(client.lock("a").try_acquire().await.unwrap().is_none());
+        let error = client.lock("a").ttl(bench.ttl()).wait(bench.ttl() * 2).acquire().await.unwrap_err();
+        assert_eq!(error.kind(), fencepost_core::ErrorKind::WaitedOut);
+        let value: String = cmd("GET").arg("a").query_async(&mut driver).await.unwrap();
+        assert_eq!(value, "theirs");
+        say(&mut driver, "DEL a").await;
+        client.close().await;
+    });
+}
+
+/// A hash as Redisson has it, a sorted set as Symfony has it, bytes that are no text.
+#[test]
+fn whatever_is_there_is_held_until_it_is_gone() {
+    with_redis_py("whatever_is_there_is_held_until_it_is_gone", async |bench, mut driver| {
+        let client = bench.client().await;
+        for there in ["HSET a field 1", "ZADD a 1 token", "LPUSH a 1", "SETBIT a 0 1"] {
+            say(&mut driver, there).await;
+            say(&mut driver, "PEXPIRE a 60000").await;
+            assert!(client.lock("a").try_acquire().await.unwrap().is_none(), "{there}");
+            let state = client.inspect("a").await.unwrap();
+            assert_eq!(&*state.holders[0].label, "somebody who is not Fencepost", "{there}");
+            let waiter = tokio::spawn({
+                let lock = client.lock("a").ttl(LONG);
+                async move { lock.acquire().await }
+            });
+            let waits = async || client.inspect("a").await.unwrap().waiters == 1;
+            wait::until("somebody waits", waits).await;
+            say(&mut driver, "DEL a").await;
+            let guard = wait::within_patience("the first in line finds out", waiter).await.unwrap().unwrap();
+            guard.release().await.unwrap();
+        }
+        client.close().await;
+    });
+}
+
+#[test]
+fn a_foreign_lease_that_ends_makes_room() {
+    with_redis_py("a_foreign_lease_that_ends_makes_room", async |bench, mut driver| {
+        say(&mut driver, "SET a theirs PX 300").await;
+        let client = bench.client().await;
+        let lock = client.lock("a").ttl(LONG);
+        wait::within_patience("their lease ends", lock.acquire()).await.unwrap().release().await.unwrap();
+        client.close().await;
+    });
+}
+
+#[test]
+fn nobody_releases_what_is_not_theirs() {
+    with_redis_py("nobody_releases_what_is_not_theirs", async |bench, mut driver| {
+        let client = bench.client().await;
+        let guard = client.lock("a").ttl(LONG).acquire().await.unwrap();
+        let mut release = cmd("EVAL");
+        release.arg(COMPARE_AND_DELETE).arg(1).arg("a");
+        let theirs: i64 = release.clone().arg("theirs").query_async(&mut driver).await.unwrap();
+        assert_eq!(theirs, 0);
+        // Theirs with our value takes it for one of its own.
+        let value: String = cmd("GET").arg("a").query_async(&mut driver).await.unwrap();
+        let stolen: i64 = release.arg(value).query_async(&mut driver).await.unwrap();
+        assert_eq!(stolen, 1);
+        say(&mut driver, "SET a theirs PX 60000 NX").await;
+        assert!(guard.release().await.is_err());
+        let value: String = cmd("GET").arg("a").query_async(&mut driver).await.unwrap();
+        assert_eq!(value, "theirs");
+        say(&mut driver, "DEL a").await;
+        client.close().await;
+    });
+}
+
+#[test]
+fn a_lock_that_was_taken_over_is_not_renewed() {
+    with_redis_py("a_lock_that_was_taken_over_is_not_renewed", async |bench, mut driver| {
+        let client = bench.client().await;
+        let guard = client.lock("a").ttl(bench.ttl()).acquire().await.unwrap();
+        say(&mut driver, "SET a theirs").await;
+        wait::within_patience("the loss is found out", guard.lost()).await;
+        let left: i64 = cmd("PTTL").arg("a").query_async(&mut driver).await.unwrap();
+        assert_eq!(left, -1);
+        say(&mut driver, "DEL a").await;
+        client.close().await;
+    });
+}
+
+#[test]
+fn a_list_shows_ours_and_those_that_ours_wait_for() {
+    with_redis_py("a_list_shows_ours_and_those_that_ours_wait_for", async |bench, mut driver| {
+        say(&mut driver, "MSET b theirs c theirs").await;
+        let client = bench.client().await;
+        let a = client.lock("a").ttl(LONG).acquire().await.unwrap();
+        let waiter = tokio::spawn({
+            let lock = client.lock("b").ttl(LONG);
+            async move { lock.acquire().await }
+        });
+        wait::until("somebody waits", async || client.inspect("b").await.unwrap().waiters == 1).await;
+        let page = client.list("", Page { after: None, limit: 10 }).await.unwrap();
+        let seen: Vec<_> =
+            page.locks.iter().map(|lock| (lock.name.as_str(), lock.holders[0].token, lock.waiters)).collect();
+        assert_eq!(seen, [("a", a.token(), 0), ("b", fencepost_core::FencingToken::new(0), 1)]);
+        say(&mut driver, "DEL b c").await;
+        wait::within_patience("b is free", waiter).await.unwrap().unwrap().release().await.unwrap();
+        a.release().await.unwrap();
+        client.close().await;
+    });
+}
+
+/// A resend gets what the first send got, and a late one nothing.
+#[test]
+fn a_resend_is_harmless() {
+    with_redis_py("a_resend_is_harmless", async |bench, _| {
+        let backend = bench.connect().await.unwrap();
+        let wants = [Want { name: LockName::new("a").unwrap(), mode: Mode::Exclusive }];
+        let attempt = |owner| Attempt {
+            owner,
+            wants: wants.clone().into(),
+            rule: Rule::All,
+            ttl: LONG,
+            label: "bare".into(),
+            meta: [].into(),
+        };
+        let attempt = std::sync::Arc::new(attempt(Owner::random()));
+        let acquire = || Op::Acquire { attempt: attempt.clone(), queue: Queue::Join };
+        let first = backend.execute(vec![acquire()]).await.remove(0).unwrap();
+        let Reply::Granted(award) = first.clone() else { panic!("{first:?}") };
+        assert_eq!(backend.execute(vec![acquire()]).await.remove(0).unwrap(), first);
+        let grant = Grant { attempt: attempt.clone(), award };
+        let release = backend.execute(vec![Op::Release(grant.clone()), Op::Release(grant)]).await;
+        let release: Vec<Reply> = release.into_iter().map(Result::unwrap).collect();
+        assert_eq!(release, [Reply::Released, Reply::NotHeld]);
+        backend.close().await;
+    });
+}
+
+#[test]
+fn the_doctor_says_where_such_a_lock_is() {
+    with_redis_py("the_doctor_says_where_such_a_lock_is", async |bench, mut driver| {
+        say(&mut driver, "SET a theirs").await;
+        let client = bench.client().await;
+        let found: Vec<String> =
+            client.whereabouts("a").await.unwrap().iter().map(|finding| format!("{finding:?}")).collect();
+        assert!(found[0].contains("a (a string)"), "{found:?}");
+        assert!(found.iter().any(|line| line.contains(":peer:q:a ")), "{found:?}");
+        assert!(!found.iter().any(|line| line.contains("foreign")), "{found:?}");
+        say(&mut driver, "DEL a").await;
+        client.close().await;
+    });
+}
