@@ -27,7 +27,7 @@ use crate::tls::Encryption;
 /// How many operations travel in one call: few enough not to occupy the server for long.
 const BATCH: usize = 128;
 /// How many calls may be under way at once.
-const FLIGHTS: usize = 4;
+const FLIGHTS: usize = 8;
 /// A call that is not answered by then is not waited for any longer.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// For how long a call without a lease waits.

@@ -22,9 +22,9 @@
 --
 -- Most operations are settled in bulk by the first part, with a handful of commands for all of them; what has a line, or
 -- is not plain, goes through the second, one by one. Both look before they write.
-local call, sub, format = redis.call, string.sub, string.format
-local P, CLIENT, CHANNELS = ARGV[1], ARGV[2], ARGV[3]
-local HINT, RETENTION, SOFT = tonumber(ARGV[4]), ARGV[5], ARGV[6] == '1'
+local A, call, try, sub, format = ARGV, redis.call, redis.pcall, string.sub, string.format
+local P, CLIENT, CHANNELS = A[1], A[2], A[3]
+local HINT, RETENTION, SOFT = tonumber(A[4]), A[5], A[6] == '1'
 -- A cluster forgets; see the retention of tokens.
 local CLUSTER = RETENTION ~= '0'
 local LOCK, LINE = P .. 'l:', P .. 'q:'
@@ -36,16 +36,16 @@ local NUMBERS = '@NUMBERS@'
 -- The first part: plain operations on names that nobody else in this flight is about.
 local seen, words, takes, held, held_keys = {}, {}, {}, {}, {}
 local taking, holding = 0, 0
-local o, i, size = 6, 0, #ARGV
+local o, i, size = 6, 0, #A
 while o < size do
   i = i + 1
-  local kind, name = ARGV[o + 1], ARGV[o + 2]
+  local kind, name = A[o + 1], A[o + 2]
   words[i] = o
   if seen[name] or kind == 'G' then
     slow = slow or {}
     slow[#slow + 1] = i
     if kind == 'G' then
-      for _, want in ipairs(cjson.decode(ARGV[o + 5]).wants) do
+      for _, want in ipairs(cjson.decode(A[o + 5]).wants) do
         seen[want[1]] = true
       end
     end
@@ -63,16 +63,16 @@ end
 
 -- Who has a line, if anybody has one anywhere. A renewal in a cluster looks at nothing but its lock.
 local queued, left_early = nil, false
-local is_renewal = taking == 0 and holding == 1 and ARGV[words[held[1]] + 1] == 'N'
+local is_renewal = taking == 0 and holding == 1 and A[words[held[1]] + 1] == 'N'
 if CLUSTER and not is_renewal or not CLUSTER and call('EXISTS', P .. 'w', P .. 'd') > 0 then
   left_early = taking > 0 and call('EXISTS', P .. 'd') == 1
   local names, keys = {}, {}
   for _, those in ipairs({ takes, held }) do
     for _, i in ipairs(those) do
       local o = words[i]
-      if ARGV[o + 1] ~= 'N' then
-        names[#names + 1] = ARGV[o + 2]
-        keys[#keys + 1] = LINE .. ARGV[o + 2]
+      if A[o + 1] ~= 'N' then
+        names[#names + 1] = A[o + 2]
+        keys[#keys + 1] = LINE .. A[o + 2]
       end
     end
   end
@@ -89,14 +89,14 @@ if holding > 0 then
   for j = 1, holding do
     local i = held[j]
     local o = words[i]
-    local kind, proof, value = ARGV[o + 1], ARGV[o + 3], values[j]
+    local kind, proof, value = A[o + 1], A[o + 3], values[j]
     local is_ours = value and sub(value, 1, #proof) == proof
     if kind == 'N' then
       if is_ours then
-        call('PEXPIRE', held_keys[j], ARGV[o + 4])
+        call('PEXPIRE', held_keys[j], A[o + 4])
       end
       out[i] = is_ours and 2 or 3
-    elseif queued and queued[ARGV[o + 2]] then
+    elseif queued and queued[A[o + 2]] then
       slow = slow or {}
       slow[#slow + 1] = i
     else
@@ -120,9 +120,9 @@ if taking > 0 then
   last = token + taking - 1
   local kept
   if RETENTION == '0' then
-    kept = redis.pcall('SET', P .. 'c', format('%.0f', last))
+    kept = try('SET', P .. 'c', format('%.0f', last))
   else
-    kept = redis.pcall('SET', P .. 'c', format('%.0f', last), 'PX', RETENTION)
+    kept = try('SET', P .. 'c', format('%.0f', last), 'PX', RETENTION)
   end
   local since = ' ' .. format('%.0f', now_us / 1000) .. ' 0 '
   -- Numbers are dear to format: only the thousands are, and the rest is cut out of a list.
@@ -130,15 +130,15 @@ if taking > 0 then
   for j = 1, taking do
     local i = takes[j]
     local o = words[i]
-    local name, done = ARGV[o + 2], false
+    local name, done = A[o + 2], false
     if rest > 999 then
       thousands, rest = format('%.0f', math.floor(token / 1000)), token % 1000
     end
     if kept.err then
       done = kept
     elseif not left_early and not (queued and queued[name]) then
-      local value = ARGV[o + 3] .. ' ' .. thousands .. sub(NUMBERS, rest * 3 + 1, rest * 3 + 3) .. since .. ARGV[o + 5]
-      done = redis.pcall('SET', LOCK .. name, value, 'PX', ARGV[o + 4], 'NX')
+      local value = A[o + 3] .. ' ' .. thousands .. sub(NUMBERS, rest * 3 + 1, rest * 3 + 3) .. since .. A[o + 5]
+      done = try('SET', LOCK .. name, value, 'PX', A[o + 4], 'NX')
     end
     if not done then
       slow = slow or {}
@@ -191,7 +191,7 @@ local function line(name)
   end
   local key = P .. 'l:' .. name
   local found = { key = key, holders = {} }
-  local value = redis.pcall('GET', key)
+  local value = try('GET', key)
   if type(value) == 'string' then
     local owner, token, since, chosen, ttl, client, length, from =
       string.match(value, '^(%x+) (%d+) (%d+) (%d+) (%d+) (%x+) (%d+) ()')
@@ -353,7 +353,7 @@ local function reachable(client)
     return true
   end
   if reach[client] == nil then
-    local counted = redis.pcall('PUBSUB', 'NUMSUB', CHANNELS .. client)
+    local counted = try('PUBSUB', 'NUMSUB', CHANNELS .. client)
     reach[client] = counted.err ~= nil or counted[2] > 0
   end
   return reach[client]
@@ -482,7 +482,7 @@ local function settle(names, self)
         elseif not chosen then
           break
         elseif owner ~= self and SOFT then
-          redis.pcall('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner)
+          try('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner)
           break
         else
           local token = mint()
@@ -495,7 +495,7 @@ local function settle(names, self)
           end
           if owner ~= self then
             -- Told last, when it is true. If this fails, its heartbeat finds out.
-            redis.pcall('PUBLISH', CHANNELS .. waiter.client,
+            try('PUBLISH', CHANNELS .. waiter.client,
               'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen)
           end
         end
@@ -733,7 +733,7 @@ local function break_lock(op)
           remove(each, at)
         end
       end
-      redis.pcall('PUBLISH', CHANNELS .. holder.client, 'X ' .. holder.owner)
+      try('PUBLISH', CHANNELS .. holder.client, 'X ' .. holder.owner)
       settle(names)
       return 1
     end
@@ -812,19 +812,19 @@ local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = r
 
 for _, i in ipairs(slow) do
   local o = words[i]
-  local kind = ARGV[o + 1]
+  local kind = A[o + 1]
   local op
   if kind == 'G' then
-    op = cjson.decode(ARGV[o + 5])
-    op.owner, op.ttl = ARGV[o + 3], tonumber(ARGV[o + 4])
+    op = cjson.decode(A[o + 5])
+    op.owner, op.ttl = A[o + 3], tonumber(A[o + 4])
   else
-    op = { op = kind, owner = ARGV[o + 3], ttl = tonumber(ARGV[o + 4]), tail = ARGV[o + 5], rule = 'all',
-      wants = { { ARGV[o + 2], 'x' } } }
+    op = { op = kind, owner = A[o + 3], ttl = tonumber(A[o + 4]), tail = A[o + 5], rule = 'all',
+      wants = { { A[o + 2], 'x' } } }
     if kind == 'R' or kind == 'N' then
       op.owner, op.token = string.match(op.owner, '^(%x+) (%d+) $')
     end
   end
-  local fine, answer = pcall(rules[op.op], op, ARGV[o + 4])
+  local fine, answer = pcall(rules[op.op], op, A[o + 4])
   if fine then
     fine, answer = pcall(bury, answer)
   end
