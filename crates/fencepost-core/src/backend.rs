@@ -59,6 +59,15 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// What whoever connects should know at once: of [`Backend::examine`], what is not fine and quickly found out. Asked for
+    /// only if somebody listens.
+    ///
+    /// # Contract
+    /// That of [`Backend::examine`].
+    async fn warnings(&self) -> Vec<Finding> {
+        Vec::new()
+    }
+
     /// Where a lock lives, for people who want to find it with the storage's own tools (the file, the exact keys), and
     /// whether something else lies there. It only reads.
     ///

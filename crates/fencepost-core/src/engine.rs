@@ -21,7 +21,7 @@ use crate::grant::{Award, Grant, LostReason};
 use crate::guard::{Guard, Hold};
 use crate::handle::{Caller, Command, Mailbox, closed};
 use crate::keeper::{self, Keeper, Kept};
-use crate::layers::{Layers, Renewal};
+use crate::layers::{Layers, Origin, Renewal};
 use crate::options::Options;
 use crate::relay::Relay;
 use crate::releasing::Releasing;
@@ -100,6 +100,14 @@ impl Engine {
             relay: Relay::default(),
             questions: FuturesUnordered::new(),
             closing: None,
+        }
+    }
+
+    /// Tells whoever has connected what it should know about the storage, if anybody listens.
+    pub(crate) fn warn(&mut self, origin: Origin, scheme: &'static str) {
+        if origin.listens() {
+            let backend = self.backend.clone();
+            self.questions.push(Box::pin(async move { origin.warn(scheme, &backend.warnings().await) }));
         }
     }
 

@@ -237,14 +237,17 @@ impl Started {
         };
         let (tell, info) = oneshot::channel();
         let end = AnnounceEnd(mailbox.clone());
+        let origin = Origin::here();
         let life = async move {
             match connector.await {
                 Ok(backend) => {
                     let info = backend.info();
                     let layers = Layers::new(&info, &options);
+                    let mut engine = Engine::new(backend, layers, &options, end.0.clone());
+                    engine.warn(origin, info.scheme);
                     // Nobody waits for it if the backend was there before.
                     let _ = tell.send(Ok(info));
-                    Engine::new(backend, layers, &options, end.0.clone()).run(timer).await;
+                    engine.run(timer).await;
                 }
                 Err(error) => {
                     let _ = tell.send(Err(error));

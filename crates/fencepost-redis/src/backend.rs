@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result};
+use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result, Verdict};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
@@ -263,6 +263,12 @@ impl Backend for RedisBackend {
 
     async fn examine(&self) -> Vec<Finding> {
         examine::examine(&self.setup, &self.route).await
+    }
+
+    async fn warnings(&self) -> Vec<Finding> {
+        let mut findings = self.examine().await;
+        findings.retain(|finding| finding.verdict != Verdict::Fine);
+        findings
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {

@@ -2,13 +2,15 @@
 
 use fencepost_core::{Client, Error, ErrorKind, Finding, Options, Result};
 
-/// Schemes, and the feature that brings each.
-const SCHEMES: [(&str, &str); 6] = [
+/// Schemes, and the feature that brings the storage of each.
+const SCHEMES: [(&str, &str); 8] = [
     ("memory", "memory"),
     ("redis", "redis"),
     ("rediss", "redis"),
     ("redis+cluster", "redis"),
     ("redis+sentinel", "redis"),
+    ("rediss+cluster", "redis"),
+    ("rediss+sentinel", "redis"),
     ("sqlite", "sqlite"),
 ];
 
@@ -19,7 +21,7 @@ const SCHEMES: [(&str, &str); 6] = [
 /// | `memory:` or `memory:NAME` | this process |
 /// | `redis://HOST`, `rediss://HOST` | a Redis server, plainly or through TLS |
 /// | `redis+sentinel://HOST,HOST/PRIMARY` | the Redis server that Sentinel names |
-/// | `redis+cluster://HOST,HOST` | a Redis cluster |
+/// | `redis+cluster://HOST,HOST` | a Redis cluster; `rediss+…` for TLS |
 /// | `sqlite:` | an SQLite file in the user's state folder |
 /// | `sqlite:PATH` | an SQLite file anywhere |
 ///
@@ -59,14 +61,12 @@ pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Clie
         #[cfg(feature = "memory")]
         ("memory", rest) => memory(rest, options),
         #[cfg(feature = "redis")]
-        ("redis" | "rediss" | "redis+cluster" | "redis+sentinel", _) => {
-            fencepost_redis::connect_with(url, options).await
-        }
+        ("redis", _) => fencepost_redis::connect_with(url, options).await,
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::connect_with(rest, options).await,
-        (scheme, _) => {
+        (feature, _) => {
             drop(options);
-            Err(not_built_in(scheme))
+            Err(not_built_in(feature))
         }
     }
 }
@@ -87,10 +87,10 @@ pub fn rights(url: impl AsRef<str>) -> Result<String> {
         #[cfg(feature = "memory")]
         ("memory", _) => Ok("# Locks within one process need no rights.\n".to_owned()),
         #[cfg(feature = "redis")]
-        ("redis" | "rediss" | "redis+cluster" | "redis+sentinel", _) => fencepost_redis::rights(url),
+        ("redis", _) => fencepost_redis::rights(url),
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::rights(rest),
-        (scheme, _) => Err(not_built_in(scheme)),
+        (feature, _) => Err(not_built_in(feature)),
     }
 }
 
@@ -104,18 +104,25 @@ pub fn surroundings(url: impl AsRef<str>) -> Result<Vec<Finding>> {
         #[cfg(feature = "memory")]
         ("memory", _) => Ok(Vec::new()),
         #[cfg(feature = "redis")]
-        ("redis" | "rediss" | "redis+cluster" | "redis+sentinel", _) => Ok(Vec::new()),
+        ("redis", _) => Ok(Vec::new()),
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::surroundings(rest),
-        (scheme, _) => Err(not_built_in(scheme)),
+        (feature, _) => Err(not_built_in(feature)),
     }
 }
 
-/// The scheme, and what is behind it.
-fn split(url: &str) -> Result<(&str, &str)> {
-    url.split_once(':').ok_or_else(|| {
-        Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
-            .with_hint("a URL looks like sqlite:/var/lib/jobs.db")
+/// The feature that brings the storage, and what is behind the scheme. The scheme is repeated only if it is one of ours: of a
+/// malformed URL any part may be a secret.
+fn split(url: &str) -> Result<(&'static str, &str)> {
+    let Some((scheme, rest)) = url.split_once(':') else {
+        return Err(Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
+            .with_hint("a URL looks like sqlite:/var/lib/jobs.db or redis://HOST"));
+    };
+    let known = SCHEMES.iter().find(|(known, _)| *known == scheme);
+    known.map(|(_, feature)| (*feature, rest)).ok_or_else(|| {
+        let known: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();
+        Error::new(ErrorKind::BadConfig, "the scheme of the storage's URL is unknown")
+            .with_hint(format!("known are {}", known.join(", ")))
     })
 }
 
@@ -135,13 +142,7 @@ fn memory(name: &str, options: Options) -> Result<Client> {
     memory.client_with(options)
 }
 
-/// The scheme is repeated only if it is one of ours: of a malformed URL any part may be a secret.
-fn not_built_in(scheme: &str) -> Error {
-    if let Some((scheme, feature)) = SCHEMES.iter().find(|(known, _)| *known == scheme) {
-        return Error::new(ErrorKind::Unsupported, format!("{scheme}: is not built into this program"))
-            .with_hint(format!("build fencepost with the feature {feature:?}"));
-    }
-    let known: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();
-    Error::new(ErrorKind::BadConfig, "the scheme of the storage's URL is unknown")
-        .with_hint(format!("known are {}; storages for several hosts are to come", known.join(", ")))
+fn not_built_in(feature: &str) -> Error {
+    Error::new(ErrorKind::Unsupported, format!("{feature}: is not built into this program"))
+        .with_hint(format!("build fencepost with the feature {feature:?}"))
 }

@@ -89,6 +89,10 @@ impl Backend for Deadline {
         self.bound_findings("examine the storage", self.inner.examine()).await
     }
 
+    async fn warnings(&self) -> Vec<Finding> {
+        self.bound_findings("examine the storage", self.inner.warnings()).await
+    }
+
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
         self.bound_findings(&format!("find lock {name:?}"), self.inner.whereabouts(name)).await
     }

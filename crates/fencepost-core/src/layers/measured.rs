@@ -140,6 +140,10 @@ impl Backend for Measured {
         self.inner.examine().await
     }
 
+    async fn warnings(&self) -> Vec<Finding> {
+        self.inner.warnings().await
+    }
+
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
         self.inner.whereabouts(name).await
     }

@@ -9,6 +9,7 @@ use super::Renewal;
 use super::words::Outcome;
 use crate::backend::Backend;
 use crate::clock::Clock;
+use crate::finding::Finding;
 use crate::grant::{Attempt, Grant, LostReason};
 use crate::options::Options;
 use crate::token::FencingToken;
@@ -19,6 +20,12 @@ impl Origin {
     pub(crate) fn here() -> Self {
         Self
     }
+
+    pub(crate) fn listens(&self) -> bool {
+        false
+    }
+
+    pub(crate) fn warn(&self, _backend: &'static str, _findings: &[Finding]) {}
 
     pub(super) fn holding(self, _backend: &'static str, _grant: &Grant) -> Holding {
         Holding

@@ -10,10 +10,11 @@ use std::time::Duration;
 use tracing::dispatcher::{self, Dispatch};
 use tracing::field::Empty;
 use tracing::subscriber::NoSubscriber;
-use tracing::{Id, Span, info_span, trace, warn};
+use tracing::{Id, Level, Span, enabled, info_span, trace, warn};
 
 use super::Renewal;
 use super::words::{self, KINDS, Outcome};
+use crate::finding::Finding;
 use crate::grant::{Attempt, Grant, LostReason, Want};
 use crate::token::FencingToken;
 
@@ -33,6 +34,29 @@ impl Origin {
     /// Where we are now.
     pub(crate) fn here() -> Self {
         Self { span: Span::current(), listener: dispatcher::get_default(Dispatch::clone) }
+    }
+
+    /// Whether anybody here wants to be warned.
+    pub(crate) fn listens(&self) -> bool {
+        heard_by(&self.listener, || enabled!(target: "fencepost", Level::WARN))
+    }
+
+    /// Warns of what was found when somebody connected from here.
+    pub(crate) fn warn(&self, backend: &'static str, findings: &[Finding]) {
+        for Finding { check, found, advice, .. } in findings {
+            heard_by(&self.listener, || {
+                warn!(
+                    target: "fencepost",
+                    parent: &self.span,
+                    {
+                        fencepost.lock.backend = backend,
+                        fencepost.check = check,
+                        fencepost.advice = advice.as_deref().unwrap_or_default(),
+                    },
+                    "{check}: {found}"
+                );
+            });
+        }
     }
 
     /// A lock begins to be held by a caller from here.
