@@ -60,8 +60,8 @@ def failed(args):
 def main():
     library, kind, url, *numbers = sys.argv[1:]
     tasks, millis, hold, think = (int(number) for number in numbers)
-    # python-redis-lock waits in a command that blocks.
-    client = redis.Redis.from_url(url, socket_timeout=None)
+    # python-redis-lock waits in a command that blocks, and every thread needs a connection.
+    client = redis.Redis.from_url(url, socket_timeout=None, max_connections=1024)
     client.ping()
     print("ready", flush=True)
     sys.stdin.readline()
