@@ -208,7 +208,10 @@ impl Worker {
     }
 
     fn last_words(&mut self) -> String {
-        self.child.wait().map(|status| format!(", with {status}: see above")).unwrap_or_default()
+        self.child
+            .wait()
+            .map(|status| format!(", with {status}; it says why on standard error"))
+            .unwrap_or_default()
     }
 }
 

@@ -60,9 +60,11 @@ def failed(args):
 def main():
     library, kind, url, *numbers = sys.argv[1:]
     tasks, millis, hold, think = (int(number) for number in numbers)
-    # python-redis-lock waits in a command that blocks.
-    client = redis.Redis.from_url(url, socket_timeout=None)
-    client.ping()
+    # python-redis-lock waits in a command that blocks, and every thread needs a connection.
+    client = redis.Redis.from_url(url, socket_timeout=None, max_connections=1024)
+    # To connect is not what is measured.
+    for connection in [client.connection_pool.get_connection() for _ in range(tasks)]:
+        client.connection_pool.release(connection)
     print("ready", flush=True)
     sys.stdin.readline()
     start = now()
