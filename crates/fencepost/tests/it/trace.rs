@@ -32,6 +32,20 @@ fn only(heard: &Heard, name: &str) -> Seen {
 }
 
 #[test]
+fn whoever_connects_is_warned_of_what_weakens_a_promise() {
+    heard("connecting", async |_, heard| {
+        let server = fencepost_testkit::servers::redis::shared();
+        let client = fencepost::connect(server.url()).await.unwrap();
+        wait::until("it is warned", async || !heard.events("persistence").is_empty()).await;
+        let warning = &heard.events("persistence")[0];
+        assert_eq!((warning.level, of(&warning.fields, "backend")), (Level::WARN, "redis"));
+        assert!(warning.fields["fencepost.advice"].contains("appendonly yes"), "{warning:?}");
+        assert!(heard.events("eviction policy").is_empty(), "what is fine is not told");
+        client.close().await;
+    });
+}
+
+#[test]
 fn waiting_and_holding_are_children_of_the_callers_span() {
     heard("tree", async |stage, heard| {
         let client = stage.client();
