@@ -13,7 +13,7 @@ pub(crate) fn alone(error: RedisError) -> RedisError {
 /// What a failed call means. `sent` says whether the server may have seen it.
 pub(crate) fn call_failed(location: &str, error: &RedisError, sent: Sent) -> Error {
     let error = &alone(error.clone());
-    match (error.code(), sent) {
+    match (code_of(error), sent) {
         (Some(code), _) => refused(location, code, error.detail().unwrap_or_default()),
         (None, Sent::Maybe) => {
             let message = format!("the connection to {location} ended before the answer came");
@@ -21,6 +21,16 @@ pub(crate) fn call_failed(location: &str, error: &RedisError, sent: Sent) -> Err
         }
         (None, Sent::No) => unreachable(location).with_source(plain(error)),
     }
+}
+
+/// The first word of a server's answer. A key that a script looked for and that is on its way to another node is worth
+/// another try.
+pub(crate) fn code_of(error: &RedisError) -> Option<&str> {
+    if error.detail().is_some_and(is_elsewhere) { Some("TRYAGAIN") } else { error.code() }
+}
+
+fn is_elsewhere(detail: &str) -> bool {
+    detail.contains("non local key")
 }
 
 /// Whether a server may have seen a call.
@@ -94,7 +104,7 @@ fn plain(error: &RedisError) -> String {
 pub(crate) fn caught(location: &str, text: &str) -> Error {
     let (code, detail) = text.trim_start_matches('-').split_once(' ').unwrap_or((text, ""));
     let detail = detail.split(" script: ").next().unwrap_or_default();
-    if code == "ERR" && detail.contains("non local key") {
+    if code == "ERR" && is_elsewhere(detail) {
         return refused(location, "TRYAGAIN", detail);
     }
     refused(location, code, detail)

@@ -15,7 +15,7 @@ use tokio::sync::{Mutex, Notify};
 use tokio::task::AbortHandle;
 
 use crate::config::Address;
-use crate::error::{Sent, call_failed, unreachable};
+use crate::error::{Sent, call_failed, code_of, unreachable};
 use crate::setup::Setup;
 
 pub(crate) use handshake::{Scripts, log_in};
@@ -95,11 +95,7 @@ impl Failure {
     /// The first word of the server's answer.
     pub(crate) fn code(&self) -> Option<&str> {
         match self {
-            // A key that a script looked for is on its way to another node.
-            Self::Refused(error) if error.detail().is_some_and(|detail| detail.contains("non local key")) => {
-                Some("TRYAGAIN")
-            }
-            Self::Refused(error) => error.code(),
+            Self::Refused(error) => code_of(error),
             Self::Failed(_) => None,
         }
     }
