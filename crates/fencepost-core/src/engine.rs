@@ -32,10 +32,10 @@ use crate::waiting::{self, Asked, AttemptId, Verdict, Waiting};
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// How long the thread of a low-latency client stays awake for the next news.
-const VIGIL: Duration = Duration::from_micros(30);
+const VIGIL: Duration = Duration::from_micros(200);
 
 /// With more operations travelling together there is enough to do; to stay awake only takes the callers' time.
-const VIGIL_WAVE: usize = 2;
+const VIGIL_WAVE: usize = 16;
 
 /// Whom an operation's answer belongs to.
 enum Tag {

@@ -61,10 +61,10 @@ impl Options {
         self
     }
 
-    /// Spends CPU time for shorter waits: the client's thread looks out for news for up to 30 µs before it sleeps. Off by
+    /// Spends CPU time for shorter waits: the client's thread looks out for news for up to 200 µs before it sleeps. Off by
     /// default.
     ///
-    /// It does so only while at most two operations travel at a time, which is where the waking of a thread is most of the
+    /// It does so only while at most 16 operations travel at a time, which is where the waking of a thread is most of the
     /// time a call takes: with more of them the thread has enough to do, and with none it sleeps. Worth it where few tasks
     /// take and release locks all the time, the storage is near and a core is to spare. On a busy machine it buys little.
     ///

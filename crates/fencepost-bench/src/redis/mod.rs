@@ -17,6 +17,7 @@ use std::path::Path;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use fencepost::Options;
 use fencepost_testkit::servers::redis::{RedisServer, Setup};
 use redis::Connection;
 
@@ -80,7 +81,8 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) -> Result<(), String> {
 /// The worker of this sort, if it is one of ours.
 pub(crate) fn serve(sort: &str, words: &[String]) -> Option<ExitCode> {
     Some(match sort {
-        "worker" => us::serve(words),
+        "worker" => us::serve(words, Options::new()),
+        us::LOW_LATENCY_WORKER => us::serve(words, Options::new().low_latency()),
         "rslock" => rslock::serve(words),
         "bare" => bare::serve(words),
         "holder" => held::serve(words),
@@ -91,8 +93,9 @@ pub(crate) fn serve(sort: &str, words: &[String]) -> Option<ExitCode> {
 /// Everybody whom the plan wants and who can be built here; who cannot is noted.
 fn subjects(plan: &Plan, report: &mut Report) -> Vec<Subject> {
     type Build = fn() -> Result<Subject, String>;
-    let all: [(&str, Build); 7] = [
+    let all: [(&str, Build); 8] = [
         (us::NAME, || Ok(us::subject())),
+        ("low-latency", || Ok(us::low_latency())),
         ("rslock", || Ok(rslock::subject())),
         ("redsync", go::subject),
         ("node-redlock", node::subject),

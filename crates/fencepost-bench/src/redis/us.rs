@@ -2,11 +2,15 @@
 
 use std::process::ExitCode;
 
+use fencepost::Options;
+
 use super::subject::Subject;
 use crate::workers;
 
 /// What we are called in the figures.
 pub(crate) const NAME: &str = "fencepost";
+const LOW_LATENCY: &str = "fencepost, low latency";
+pub(crate) const LOW_LATENCY_WORKER: &str = "low-latency-worker";
 
 pub(crate) fn subject() -> Subject {
     Subject {
@@ -17,10 +21,16 @@ pub(crate) fn subject() -> Subject {
     }
 }
 
+/// Ourselves with [`Options::low_latency`].
+pub(crate) fn low_latency() -> Subject {
+    Subject { name: LOW_LATENCY, program: workers::this_program(LOW_LATENCY_WORKER), ..subject() }
+}
+
 /// A worker of ours, on any storage.
-pub(crate) fn serve(words: &[String]) -> ExitCode {
+pub(crate) fn serve(words: &[String], options: Options) -> ExitCode {
     workers::serve(words, async |url: &str| {
-        let client = fencepost::connect(url).await.map_err(|why| format!("fencepost: {why}"))?;
+        let connected = fencepost::connect_with(url, options.clone()).await;
+        let client = connected.map_err(|why| format!("fencepost: {why}"))?;
         Ok(move |name: String| client.lock(name))
     })
 }
