@@ -88,9 +88,13 @@ pub(crate) fn place(state: &LockState, own_label: &str, waited: Duration) -> Opt
     ours.min_by_key(|(_, waiter)| waiter.waiting_for.abs_diff(waited)).map(|(place, _)| place)
 }
 
-/// Takes the password out of everything that looks like a URL.
+/// How the options of a URL end that are secret, such as `sentinel_password=`.
+pub(crate) const SECRET_OPTION: &str = "password=";
+
+/// Takes the passwords out of everything that looks like a URL.
 pub(crate) fn without_secrets(text: &str) -> String {
-    let mut rest = text;
+    let text = without_secret_options(text);
+    let mut rest = text.as_str();
     let mut out = String::new();
     while let Some(at) = rest.find("://") {
         let (before, after) = rest.split_at(at + 3);
@@ -105,6 +109,16 @@ pub(crate) fn without_secrets(text: &str) -> String {
         };
     }
     out + rest
+}
+
+fn without_secret_options(text: &str) -> String {
+    let mut parts = text.split(SECRET_OPTION);
+    let mut out = parts.next().unwrap_or_default().to_owned();
+    for part in parts {
+        let end = part.find(|c: char| c.is_whitespace() || c == '&' || c == '\'').unwrap_or(part.len());
+        out.extend([SECRET_OPTION, "***", &part[end..]]);
+    }
+    out
 }
 
 #[cfg(test)]
@@ -184,5 +198,8 @@ mod tests {
         assert_eq!(without_secrets("'redis://u:p@ss@h/0' found"), "'redis://***@h/0' found");
         assert_eq!(without_secrets("see https://example.com/a@b"), "see https://example.com/a@b");
         assert_eq!(without_secrets("a://x:y@h b://z@h"), "a://***@h b://***@h");
+        let sentinel = "'redis+sentinel://u:p@h/main?sentinel_password=a:b@c/d&replicas=1' found";
+        let expected = "'redis+sentinel://***@h/main?sentinel_password=***&replicas=1' found";
+        assert_eq!(without_secrets(sentinel), expected);
     }
 }

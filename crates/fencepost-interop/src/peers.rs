@@ -74,15 +74,28 @@ fn prepared(what: &str) -> PathBuf {
 /// The other side's workers.
 pub(crate) enum Running {
     Threads(Workers),
-    Processes(Vec<Child>),
+    Processes(Processes),
+}
+
+/// Processes that end with this.
+pub(crate) struct Processes(Vec<Child>);
+
+impl Drop for Processes {
+    fn drop(&mut self) {
+        for child in &mut self.0 {
+            // Most have ended; if a run fails, the others would wait for its start for ever.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
 }
 
 impl Running {
     pub(crate) fn join(self) {
         match self {
             Self::Threads(workers) => workers.join(),
-            Self::Processes(children) => {
-                for mut child in children {
+            Self::Processes(mut processes) => {
+                for child in &mut processes.0 {
                     let status = child.wait().expect("it can be waited for");
                     assert!(status.success(), "a peer ended with {status}");
                 }
@@ -101,7 +114,7 @@ pub(crate) fn start(peer: Peer, port: u16, counter: &Counter) -> Running {
         command.args(&script).args([&port.to_string(), NAME]).arg(counter.folder()).arg(number.to_string());
         command.spawn().unwrap_or_else(|why| panic!("{} cannot be started: {why}", program.display()))
     };
-    Running::Processes((0..EACH).map(spawn).collect())
+    Running::Processes(Processes((0..EACH).map(spawn).collect()))
 }
 
 fn rslock(port: u16, counter: &Counter) -> Workers {

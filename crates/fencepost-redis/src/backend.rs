@@ -268,6 +268,8 @@ impl Backend for RedisBackend {
     async fn warnings(&self) -> Vec<Finding> {
         let mut findings = self.examine().await;
         findings.retain(|finding| finding.verdict != Verdict::Fine);
+        // What the account may not look at is said once, not for each check.
+        findings.dedup_by(|later, first| later.found == first.found);
         findings
     }
 

@@ -32,7 +32,7 @@ pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
         Value::Int(6) => Reply::Written,
         // Tokens are microseconds since 1970.
         Value::Int(token) => Reply::Granted(award(*token, 0)),
-        Value::Array(parts) => match (text(parts.first()), &parts[1..]) {
+        Value::Array(parts) => match (text(parts.first()), parts.get(1..).unwrap_or_default()) {
             (Some("G"), [Value::Int(token), Value::Int(chosen)]) => Reply::Granted(award(*token, *chosen)),
             (Some("H"), [Value::Int(token), Value::Int(chosen)]) => {
                 Reply::HadBeenGranted(award(*token, *chosen))

@@ -22,6 +22,9 @@ pub(crate) struct Layout {
 }
 
 impl Layout {
+    /// What follows the namespace in keys and channels. `a:l` is no namespace, because `a:l:c` is a lock of the namespace `a`.
+    pub(crate) const KINDS: [&str; 10] = ["about", "c", "ch", "d", "l", "peer", "q", "t", "v", "w"];
+
     pub(crate) fn new(namespace: &str, is_cluster: bool, dialect: Option<Dialect>) -> Self {
         Self { namespace: namespace.into(), is_cluster, dialect }
     }

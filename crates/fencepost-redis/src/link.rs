@@ -12,13 +12,12 @@ use fencepost_core::{Error, ErrorKind, Result};
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Mutex, Notify};
-use tokio::task::AbortHandle;
 
 use crate::config::Address;
 use crate::error::{Sent, call_failed, code_of, unreachable};
 use crate::setup::Setup;
 
-pub(crate) use handshake::{Scripts, log_in};
+pub(crate) use handshake::{Driver, Scripts, log_in};
 
 /// Connecting, with everything that belongs to it, takes no longer.
 const CONNECT: Duration = Duration::from_secs(2);
@@ -59,19 +58,13 @@ pub(crate) struct Live {
     is_over: Arc<AtomicBool>,
     /// When anything was last heard from the server.
     heard: AtomicU64,
-    driver: AbortHandle,
+    driver: Driver,
 }
 
 impl Live {
     /// For calls in order, before anybody else calls.
     pub(crate) fn connection(&self) -> MultiplexedConnection {
         self.connection.clone()
-    }
-}
-
-impl Drop for Live {
-    fn drop(&mut self) {
-        self.driver.abort();
     }
 }
 
@@ -163,15 +156,16 @@ impl Link {
         }
     }
 
-    /// Whether there is a connection.
-    pub(crate) async fn stands(&self) -> bool {
-        let state = self.state.lock().await;
-        state.live.as_ref().is_some_and(|live| !live.is_over.load(Ordering::Acquire))
+    /// Whether there is a connection; one that is just being made is not there yet.
+    pub(crate) fn stands(&self) -> bool {
+        let is_there = |live: &Arc<Live>| !live.is_over.load(Ordering::Acquire);
+        self.state.try_lock().is_ok_and(|state| state.live.as_ref().is_some_and(is_there))
     }
 
     /// Loads the scripts again.
     pub(crate) async fn tell_scripts(&self, live: &Live, patience: Duration) -> Result<(), Failure> {
-        self.call_all(live, &handshake::loading(&self.setup), patience).await.map(drop)
+        let loading = handshake::loading(&self.setup);
+        self.call_all(live, &loading, loading.len(), patience).await.map(drop)
     }
 
     /// Calls one command on the connection that is there.
@@ -186,18 +180,21 @@ impl Link {
         self.answered(live, call, patience).await
     }
 
-    /// Calls several commands, one behind the other without anything between them.
+    /// Calls several commands, one behind the other without anything between them. If one of the first `needed` is refused,
+    /// it is as if all were; what follows these is no reason to think that nothing was done.
     pub(crate) async fn call_all(
         &self,
         live: &Live,
         commands: &Pipeline,
+        needed: usize,
         patience: Duration,
     ) -> Result<Vec<Value>, Failure> {
         let mut connection = live.connection.clone();
         let count = commands.len();
         let call = async {
             let answers = connection.send_packed_commands(commands, 0, count).await?;
-            answers.into_iter().map(fine).collect()
+            let answer = |(at, answer)| if at < needed { fine(answer) } else { Ok(answer) };
+            answers.into_iter().enumerate().map(answer).collect()
         };
         self.answered(live, call, patience).await
     }
@@ -234,7 +231,7 @@ impl Link {
 
     fn give_up(&self, live: &Live) {
         if !live.is_over.swap(true, Ordering::AcqRel) {
-            live.driver.abort();
+            live.driver.stop();
             self.lost.notify_one();
         }
     }
@@ -242,6 +239,13 @@ impl Link {
     /// Lets go of the connection.
     pub(crate) async fn close(&self) {
         self.state.lock().await.live = None;
+    }
+}
+
+impl Drop for Link {
+    /// Whoever tends it is not to wait any longer.
+    fn drop(&mut self) {
+        self.lost.notify_one();
     }
 }
 

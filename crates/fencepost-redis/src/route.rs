@@ -145,12 +145,13 @@ async fn send(
         commands.cmd("ASKING").ignore();
     }
     commands.add_command(command);
+    let needed = commands.len();
     if call.replicas > 0 {
         // Half of the time, so that an answer comes back also if the replicas do not answer.
         let wait = u64::try_from((call.patience / 2).as_millis()).unwrap_or(u64::MAX);
         commands.cmd("WAIT").arg(call.replicas).arg(wait);
     }
-    let values = link.call_all(live, &commands, call.patience).await?;
+    let values = link.call_all(live, &commands, needed, call.patience).await?;
     let mut values = values.into_iter().skip(usize::from(asking == Asking::Yes));
     let value = values.next().unwrap_or(Value::Nil);
     let replicas = match values.next() {

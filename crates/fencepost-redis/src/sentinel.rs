@@ -25,11 +25,10 @@ pub(crate) async fn primary(setup: &Setup) -> Result<Address> {
     for sentinel in sentinels.iter().cycle().skip(first).take(sentinels.len()) {
         let config = AsyncConnectionConfig::new();
         let asked = async {
-            let (mut connection, driver) = log_in(setup, sentinel, account, 0, config).await?;
+            let (mut connection, _driver) = log_in(setup, sentinel, account, 0, config).await?;
             let mut question = redis::cmd("SENTINEL");
             question.arg("get-master-addr-by-name").arg(primary);
             let answer = question.query_async::<Option<(String, u16)>>(&mut connection).await;
-            driver.abort();
             answer.map_err(|error| match call_failed(&setup.location, &error, Sent::No) {
                 error if error.kind() == ErrorKind::Storage => {
                     let message = format!("one of those whom {} names is no sentinel", setup.location);

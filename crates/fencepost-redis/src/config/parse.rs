@@ -7,6 +7,7 @@ use fencepost_core::{Error, ErrorKind, Result};
 
 use super::{Account, Address, Config, Secret, Servers, Tls};
 use crate::dialect::Dialect;
+use crate::layout::Layout;
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
@@ -206,6 +207,11 @@ fn checked_namespace(namespace: String) -> Result<String> {
             "a namespace has 1 to {LONGEST_NAMESPACE} letters, digits or any of - _ . : /"
         )));
     }
+    if namespace.split(':').skip(1).any(|part| Layout::KINDS.contains(&part)) {
+        let message = "the namespace could be taken for keys of another one";
+        let hint = format!("behind a colon there is none of {}", Layout::KINDS.join(", "));
+        return Err(bad(message).with_hint(hint));
+    }
     Ok(namespace)
 }
 
@@ -221,7 +227,7 @@ fn duration(text: &str) -> Result<Duration> {
     };
     let total = number.zip(seconds).and_then(|(number, seconds)| number.checked_mul(seconds));
     match total {
-        // Longer than the longest lease, or the tokens of one lock could be forgotten while it is held.
+        // Long enough that the servers' clocks, which keep the order after that, differ by less.
         Some(seconds @ 60..=31_536_000) => Ok(Duration::from_secs(seconds)),
         _ => Err(bad("token_retention is a time from 60s to 365d, such as 1h")),
     }
@@ -328,6 +334,8 @@ mod tests {
             "redis://hunter2@h?hunter2=1",
             "redis://hunter2@h?namespace=",
             "redis://hunter2@h?namespace={a}",
+            "redis://hunter2@h?namespace=a:l",
+            "redis://hunter2@h?namespace=a:peer:b",
             "redis://hunter2@h?token_retention=1s",
             "redis://hunter2@h?token_retention=hunter2",
             "redis://hunter2@h?replicas=-1",

@@ -100,6 +100,10 @@ impl Backend for DialectBackend {
         self.redis.examine().await
     }
 
+    async fn warnings(&self) -> Vec<Finding> {
+        self.redis.warnings().await
+    }
+
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
         self.redis.whereabouts(name).await
     }

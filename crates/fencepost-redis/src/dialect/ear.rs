@@ -16,12 +16,14 @@ use tokio::task::AbortHandle;
 
 use crate::config::Servers;
 use crate::encode::names;
-use crate::link::log_in;
+use crate::link::{Driver, log_in};
 use crate::sentinel;
 use crate::setup::Setup;
 
 /// For how long to block: then whoever has come meanwhile is listened for too.
 const LISTEN: Duration = Duration::from_millis(100);
+/// A server that says nothing for so long is not there.
+const SILENCE: Duration = Duration::from_secs(2);
 /// How many locks are listened for at once; the others are looked at, as those of other libraries are.
 const LOCKS: usize = 256;
 /// For how long a signal waits to be heard, as python-redis-lock has it.
@@ -70,9 +72,10 @@ impl Ear {
                     self.heard.news.notify_one();
                 }
             }
-            Ok(_) => self.heard.waiters().leave(attempt.owner),
             // Nobody knows: a ticket is checked again, and a caller that gave up leaves.
-            Err(_) => {}
+            Err(_) if !matches!(op, Op::Leave(_)) => {}
+            // Whoever leaves waits no longer, whatever the answer is.
+            _ => self.heard.waiters().leave(attempt.owner),
         }
     }
 
@@ -128,7 +131,8 @@ impl Heard {
                 self.news.notified().await;
                 continue;
             }
-            if self.hear(&mut line, &signals).await.is_none() {
+            let heard = tokio::time::timeout(SILENCE, self.hear(&mut line, &signals)).await;
+            if heard.ok().flatten().is_none() {
                 // Until the server is there again, the tickets' heartbeats do.
                 line = None;
                 let _ = clock.sleep_until(clock.now() + LISTEN).await;
@@ -164,7 +168,7 @@ impl Heard {
 /// A connection that does nothing but block.
 struct Line {
     connection: MultiplexedConnection,
-    driver: AbortHandle,
+    _driver: Driver,
 }
 
 impl Line {
@@ -176,12 +180,6 @@ impl Line {
         let config = AsyncConnectionConfig::new().set_response_timeout(None);
         let (connection, driver) =
             log_in(setup, &address, &setup.config.account, setup.config.db, config).await?;
-        Ok(Self { connection, driver })
-    }
-}
-
-impl Drop for Line {
-    fn drop(&mut self) {
-        self.driver.abort();
+        Ok(Self { connection, _driver: driver })
     }
 }

@@ -12,6 +12,7 @@ use redis::{
 };
 use tokio::net::TcpStream;
 use tokio::sync::Notify;
+use tokio::task::AbortHandle;
 
 use super::{Live, Target};
 use crate::config::{Account, Address};
@@ -34,6 +35,23 @@ const PEEK: &str = include_str!("../scripts/peek.lua");
 pub(crate) struct Scripts {
     pub(crate) execute: String,
     pub(crate) inspect: String,
+}
+
+/// The task that carries a connection. It ends with this, also if nobody came to use the connection: by itself it would wait
+/// for answers that may never come.
+pub(crate) struct Driver(AbortHandle);
+
+impl Driver {
+    /// Nothing is carried any longer.
+    pub(super) fn stop(&self) {
+        self.0.abort();
+    }
+}
+
+impl Drop for Driver {
+    fn drop(&mut self) {
+        self.stop();
+    }
 }
 
 /// Makes a connection ready for use.
@@ -65,6 +83,9 @@ pub(super) async fn connect(setup: &Arc<Setup>, target: &Target, lost: &Arc<Noti
     if matches!(target, Target::Primary) {
         sentinel::check_role(&mut connection, &setup.location).await?;
     }
+    if setup.config.replicas > 0 {
+        check_waiting(&mut connection).await.map_err(failed)?;
+    }
     let (execute, inspect) = loading(setup).query_async(&mut connection).await.map_err(failed)?;
     let scripts = Scripts { execute, inspect };
     if !setup.is_cluster() {
@@ -81,7 +102,7 @@ pub(crate) async fn log_in(
     account: &Account,
     db: u32,
     config: AsyncConnectionConfig,
-) -> Result<(MultiplexedConnection, tokio::task::AbortHandle)> {
+) -> Result<(MultiplexedConnection, Driver)> {
     let tcp = TcpStream::connect((address.host.as_str(), address.port)).await;
     let tcp = tcp.map_err(|error| unreachable(&setup.location).with_source(error))?;
     // Without it small requests wait for each other's acknowledgements.
@@ -102,7 +123,7 @@ pub(crate) async fn log_in(
     }
     let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
     let (connection, driver) = connected.map_err(|error| not_let_in(setup, &error))?;
-    Ok((connection, tokio::spawn(driver).abort_handle()))
+    Ok((connection, Driver(tokio::spawn(driver).abort_handle())))
 }
 
 fn not_let_in(setup: &Setup, error: &RedisError) -> Error {
@@ -134,6 +155,14 @@ async fn check_mode(setup: &Setup, connection: &mut MultiplexedConnection) -> Re
         _ => return Ok(()),
     };
     Err(Error::new(ErrorKind::BadConfig, format!("{} {message}", setup.location)).with_hint(hint))
+}
+
+/// Whether it is permitted to wait for replicas. Later that would look as if no replica had confirmed anything.
+async fn check_waiting(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+    match redis::cmd("WAIT").arg(0).arg(0).query_async::<Value>(connection).await {
+        Err(error) if error.code() == Some("NOPERM") => Err(error),
+        _ => Ok(()),
+    }
 }
 
 /// Loads the scripts; the answers are what the server calls them.

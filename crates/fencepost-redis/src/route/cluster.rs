@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
 use std::time::Duration;
 
-use fencepost_core::clock::Clock;
+use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::{Error, ErrorKind, Result};
 use redis::{Cmd, RedisError, Value};
 
@@ -29,8 +29,8 @@ pub(crate) struct Cluster {
     clock: Clock,
     seeds: Vec<Address>,
     map: Mutex<Map>,
-    /// Only one asks for the map at a time.
-    asking: tokio::sync::Mutex<()>,
+    /// Only one asks for the map at a time: when the last began, and how it went.
+    asking: tokio::sync::Mutex<Option<(Moment, Result<()>)>>,
 }
 
 #[derive(Default)]
@@ -70,7 +70,7 @@ impl Cluster {
         while self.clock.now() < until {
             let known = || Some((self.link_of(slot)?, Asking::No));
             let Some((link, asking)) = sent_to.take().or_else(known) else {
-                self.refresh().await?;
+                self.refresh_until(until).await?;
                 self.pause().await;
                 continue;
             };
@@ -83,18 +83,18 @@ impl Cluster {
                     sent_to = redirected(error).map(|address| (self.link_to(&address), Asking::Yes));
                 }
                 (Some("MOVED"), Failure::Refused(error)) => {
-                    self.refresh().await?;
+                    self.refresh_until(until).await?;
                     // Whoever tells where it is may know better than whoever we ask.
                     sent_to = redirected(error).map(|address| (self.link_to(&address), Asking::No));
                 }
                 (Some("TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY"), _) => {
                     self.pause().await;
-                    self.refresh().await?;
+                    self.refresh_until(until).await?;
                 }
                 (None, Failure::Failed(error)) if error.kind() == ErrorKind::Unreachable => {
                     self.pause().await;
                     // If no node answers, the loop ends in time by itself.
-                    let _ = self.refresh().await;
+                    let _ = self.refresh_until(until).await;
                 }
                 _ => return Err(failure.into_error(&self.setup.location)),
             }
@@ -131,18 +131,41 @@ impl Cluster {
         self.map().links.entry(address.clone()).or_insert_with(new).clone()
     }
 
-    /// Asks the nodes who has what, until one of them answers.
+    /// Asks the nodes who has what, but no longer than this: others in the same flight wait for the answer too.
+    async fn refresh_until(&self, until: Moment) -> Result<()> {
+        let left = until.since(self.clock.now());
+        // If it takes longer, whoever asks sees for himself that the time is over.
+        tokio::time::timeout(left, self.refresh()).await.unwrap_or(Ok(()))
+    }
+
+    /// Asks the nodes who has what, unless somebody has done so for all who were waiting.
     async fn refresh(&self) -> Result<()> {
-        let _one_at_a_time = self.asking.lock().await;
-        let mut known: Vec<Address> = self.map().links.keys().cloned().collect();
-        known.extend(self.seeds.iter().cloned());
+        let arrived = self.clock.now();
+        let mut asking = self.asking.lock().await;
+        if let Some((began, outcome)) = &*asking
+            && *began > arrived
+        {
+            return outcome.as_ref().copied().map_err(Error::duplicate);
+        }
+        let began = self.clock.now();
+        let outcome = self.ask_anybody().await;
+        *asking = Some((began, outcome.as_ref().copied().map_err(Error::duplicate)));
+        outcome
+    }
+
+    /// Asks one node after the other who has what, until one of them answers.
+    async fn ask_anybody(&self) -> Result<()> {
+        let links = self.map().links.clone();
+        let seeds = self.seeds.iter().filter(|seed| !links.contains_key(seed));
+        let seeds = seeds.map(|seed| (seed, Link::new(self.setup.clone(), Target::This(seed.clone()))));
+        // Whoever does not answer costs time: those who are there come first.
+        let (there, away): (Vec<_>, Vec<_>) = links.iter().partition(|(_, link)| link.stands());
+        let known = there.into_iter().chain(away).map(|(address, link)| (address, link.clone()));
         let mut last = None;
-        for address in known {
-            let link = self.map().links.get(&address).cloned();
-            let link = link.unwrap_or_else(|| Link::new(self.setup.clone(), Target::This(address.clone())));
-            match self.ask(&link, &address).await {
+        for (address, link) in known.chain(seeds) {
+            match self.ask(&link, address).await {
                 Ok(ranges) => {
-                    self.adopt(ranges, &address, &link);
+                    self.adopt(ranges, address, &link);
                     return self.connect_all().await;
                 }
                 Err(error) => last = Some(error),
@@ -198,14 +221,8 @@ impl Cluster {
     }
 
     /// Whether there is a node that we are not connected to.
-    async fn is_incomplete(&self) -> bool {
-        let links: Vec<Arc<Link>> = self.map().links.values().cloned().collect();
-        for link in links {
-            if !link.stands().await {
-                return true;
-            }
-        }
-        false
+    fn is_incomplete(&self) -> bool {
+        self.map().links.values().any(|link| !link.stands())
     }
 
     async fn pause(&self) {
@@ -253,7 +270,7 @@ async fn keep_in_touch(cluster: Weak<Cluster>) {
         let Some(cluster) = cluster.upgrade() else {
             return;
         };
-        if look % ALL_THE_SAME == 0 || cluster.is_incomplete().await {
+        if look % ALL_THE_SAME == 0 || cluster.is_incomplete() {
             // If no node answers now, there is a next time.
             let _ = cluster.refresh().await;
         }

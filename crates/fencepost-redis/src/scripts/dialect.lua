@@ -46,7 +46,7 @@ end
 
 local function mint()
   local last = tonumber(call('GET', COUNTER) or 0)
-  last = math.max(last + 1, now_us, math.min(HINT, now_us + DAY))
+  last = math.max(last + 1, now_us, math.min(HINT + 1, now_us + DAY))
   call('SET', COUNTER, digits(last))
   return last
 end
@@ -191,10 +191,17 @@ end
 
 -- When this waiter should look again.
 local function turn_in(op)
+  local line = P .. 'q:' .. op.key
+  local rank = call('ZRANK', line, op.owner)
+  local mine = not rank and ticket(op.owner)
+  if mine then
+    -- The line was taken away.
+    call('ZADD', line, digits(mine.place), op.owner)
+    touch(op)
+  end
   local head = first(op.key)
   if head and head.owner ~= op.owner then
-    local line = P .. 'q:' .. op.key
-    local rank = call('ZRANK', line, op.owner) or 0
+    rank = rank or call('ZRANK', line, op.owner) or 0
     local before = rank > 0 and call('ZRANGE', line, rank - 1, rank - 1)[1]
     return math.max(1, before and call('PTTL', P .. 't:' .. before) or 1)
   end
@@ -335,6 +342,8 @@ for i = 1, (#ARGV - BASE) / WORDS do
   local o = BASE + (i - 1) * WORDS
   local op = { kind = ARGV[o + 1], key = ARGV[o + 2], signal = ARGV[o + 3], owner = ARGV[o + 4],
     ttl = tonumber(ARGV[o + 5]), token = ARGV[o + 6], value = ARGV[o + 7], tail = ARGV[o + 8] }
+  -- However much the others took: whoever is next in line must be told.
+  patience = math.max(patience, 8)
   local fine, answer = pcall(rules[op.kind], op)
   ops[i] = op
   out[i] = fine and answer or { 'E', type(answer) == 'table' and answer.err or tostring(answer) }

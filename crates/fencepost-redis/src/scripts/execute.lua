@@ -545,7 +545,9 @@ local function turn_in(op, place)
     if not rank then
       -- The line was taken away, or moved to another node before the ticket was.
       call('ZADD', key, string.match(call('GET', P .. 't:' .. op.owner), '^%d+'), op.owner)
-      call('PEXPIRE', key, op.ttl)
+      if call('PTTL', key) < op.ttl then
+        call('PEXPIRE', key, op.ttl)
+      end
       rank = call('ZRANK', key, op.owner)
     end
     if rank > 0 then
@@ -811,6 +813,8 @@ local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = r
   V = read_cell, W = write_cell }
 
 for _, i in ipairs(slow) do
+  -- However much the others took: whoever is next in line must be told.
+  patience = math.max(patience, 4)
   local o = words[i]
   local kind = A[o + 1]
   local op

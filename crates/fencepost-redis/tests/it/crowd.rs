@@ -1,8 +1,11 @@
 //! Many: waiters on one lock, and names that are used once.
 
+use std::sync::Arc;
 use std::time::Duration;
 
+use fencepost_core::backend::{Op, Queue, Reply};
 use fencepost_core::clock::Clock;
+use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
 use fencepost_testkit::TestBench;
 use fencepost_testkit::servers::redis::{RedisServer, Setup};
 use fencepost_testkit::wait;
@@ -94,4 +97,32 @@ async fn a_dead_crowd_costs_nobody_its_ttl() {
     for waiter in crowd {
         waiter.abort();
     }
+}
+
+/// However much a flight asks of the server, the release at its end tells whoever is next.
+#[tokio::test]
+async fn a_release_behind_a_crowd_tells_the_next() {
+    // Nobody's heartbeat finds it out while the test is patient.
+    const DAY: Duration = Duration::from_secs(24 * 3600);
+    let bench = RedisBench::plain();
+    let (client, backend) = (bench.client().await, bench.connect().await.unwrap());
+    let attempt = |name: &str, mode| {
+        let wants = vec![Want { name: LockName::new(name).unwrap(), mode }];
+        let (owner, label, meta) = (Owner::random(), "bare".into(), [].into());
+        Arc::new(Attempt { owner, wants, rule: Rule::All, ttl: DAY, label, meta })
+    };
+    let acquire = |attempt: Arc<Attempt>| Op::Acquire { attempt, queue: Queue::Join };
+    let held = attempt("a", Mode::Exclusive);
+    let reply = backend.execute(vec![acquire(held.clone())]).await.remove(0).unwrap();
+    let Reply::Granted(award) = reply else { panic!("{reply:?}") };
+    let next = joined(&client, client.lock("a").ttl(DAY), "a", 1).await;
+    // Each of those who want to read looks at the one who wants to write, more than once.
+    let _reader = hold(&client.lock("b").mode(Mode::Shared).ttl(DAY)).await;
+    let writer = joined(&client, client.lock("b").ttl(DAY), "b", 1).await;
+    let mut flight: Vec<Op> = (0..200).map(|_| acquire(attempt("b", Mode::Shared))).collect();
+    flight.push(Op::Release(Grant { attempt: held, award }));
+    let replies = backend.execute(flight).await;
+    assert_eq!(*replies[200].as_ref().unwrap(), Reply::Released);
+    granted(next).await.release().await.unwrap();
+    writer.abort();
 }

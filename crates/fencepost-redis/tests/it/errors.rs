@@ -111,6 +111,14 @@ async fn a_missing_right_is_named() {
 }
 
 #[tokio::test]
+async fn a_missing_right_to_wait_for_replicas_is_named() {
+    let server = RedisServer::start(&Setup::plain().with_user("app", SECRET, "+@all ~* &*"));
+    let url = format!("{}?replicas=1", server.url_as("app"));
+    server.cli(&["ACL", "SETUSER", "app", "-wait"]);
+    refused(&url, ErrorKind::Denied, "wait").await;
+}
+
+#[tokio::test]
 async fn tls_needs_the_right_certificates() {
     let server = encrypted();
     let made = server.certificates();

@@ -47,3 +47,15 @@ async fn without_the_replica_there_are_no_grants() {
     drop(held);
     assert_clean(&bench).await;
 }
+
+/// The right to wait is taken away: what was granted is not known to be on a replica, and is undone.
+#[tokio::test]
+async fn a_grant_that_may_not_be_waited_for_is_undone() {
+    let server = RedisServer::start(&Setup::plain().with_user("app", "word", "+@all ~* &*"));
+    let bench = RedisBench::at(&server.url_as("app"), "&replicas=1", [server.url()]);
+    let client = bench.client().await;
+    server.cli(&["ACL", "SETUSER", "app", "-wait"]);
+    let error = client.lock("a").ttl(LONG).try_acquire().await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
+    until_idle(&client, "a").await;
+}

@@ -5,6 +5,7 @@ use std::os::unix::fs::MetadataExt;
 use fencepost::Finding;
 
 use crate::storage::{Chosen, Origin, URL_FILE};
+use crate::words::SECRET_OPTION;
 
 const CHECK: &str = "configuration";
 const OTHERS_READ: u32 = 0o004;
@@ -30,9 +31,12 @@ pub(super) fn judge(chosen: &Chosen) -> Finding {
     }
 }
 
-/// Whether there is something secret before the host.
+/// Whether there is something secret before the host or among the options.
 fn has_password(url: &str) -> bool {
     let Some((_, rest)) = url.split_once("://") else { return false };
+    if rest.split_once('?').is_some_and(|(_, options)| options.contains(SECRET_OPTION)) {
+        return true;
+    }
     let authority = rest.split(['/', '?', '#']).next().unwrap_or(rest);
     authority.rsplit_once('@').is_some_and(|(user, _)| user.contains(':'))
 }
@@ -49,7 +53,12 @@ mod tests {
 
     #[test]
     fn a_password_is_known_by_its_place() {
-        for with in ["redis://u:p@h", "redis://:p@h/0", "redis://u:p@a,b/x"] {
+        for with in [
+            "redis://u:p@h",
+            "redis://:p@h/0",
+            "redis://u:p@a,b/x",
+            "redis+sentinel://h/main?replicas=1&sentinel_password=p",
+        ] {
             assert!(has_password(with), "{with}");
         }
         for without in ["redis://h:6379/0", "redis://u@h", "redis://h/a:b@c", "sqlite:/a:b@c", "sqlite:"] {

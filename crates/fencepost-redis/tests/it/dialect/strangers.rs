@@ -189,3 +189,49 @@ fn the_doctor_says_where_such_a_lock_is() {
         client.close().await;
     });
 }
+
+/// Somebody deletes the line behind our back: those who stood in it stand in it again, in their order.
+#[test]
+fn a_line_that_was_taken_away_is_made_again() {
+    with_redis_py("a_line_that_was_taken_away_is_made_again", async |bench, mut driver| {
+        let client = bench.client().await;
+        let guard = client.lock("a").ttl(LONG).acquire().await.unwrap();
+        let mut waiters = Vec::new();
+        for count in 1..=2 {
+            let lock = client.lock("a").ttl(bench.ttl());
+            waiters.push(tokio::spawn(async move { lock.acquire().await }));
+            let waits = async || client.inspect("a").await.unwrap().waiters == count;
+            wait::until("it stands in line", waits).await;
+        }
+        say(&mut driver, &format!("DEL {}:peer:q:a", bench.redis.namespace())).await;
+        let again = async || client.inspect("a").await.unwrap().waiters == 2;
+        wait::until("they stand in line again", again).await;
+        let mut newest = guard.token();
+        guard.release().await.unwrap();
+        for waiter in waiters {
+            let guard = wait::within_patience("its turn comes", waiter).await.unwrap().unwrap();
+            assert!(guard.token() > newest, "somebody was overtaken");
+            newest = guard.token();
+            guard.release().await.unwrap();
+        }
+        client.close().await;
+    });
+}
+
+/// The counter is lost, and the server's clock with it: whoever has seen the last token gets a larger one.
+#[test]
+fn a_lost_token_is_exceeded() {
+    with_redis_py("a_lost_token_is_exceeded", async |bench, mut driver| {
+        let client = bench.client().await;
+        let counter = format!("{}:c", bench.redis.namespace());
+        let ahead = fencepost_core::clock::wall_time() + Duration::from_secs(3600);
+        say(&mut driver, &format!("SET {counter} {}", ahead.as_micros())).await;
+        let first = client.lock("a").ttl(LONG).acquire().await.unwrap();
+        say(&mut driver, &format!("DEL {counter}")).await;
+        let second = client.lock("b").ttl(LONG).acquire().await.unwrap();
+        assert!(second.token() > first.token());
+        first.release().await.unwrap();
+        second.release().await.unwrap();
+        client.close().await;
+    });
+}
