@@ -81,8 +81,8 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) -> Result<(), String> {
 /// The worker of this sort, if it is one of ours.
 pub(crate) fn serve(sort: &str, words: &[String]) -> Option<ExitCode> {
     Some(match sort {
-        "worker" => us::serve(words, Options::new()),
-        us::LOW_LATENCY_WORKER => us::serve(words, Options::new().low_latency()),
+        "worker" => us::serve(words, &Options::new()),
+        us::LOW_LATENCY_WORKER => us::serve(words, &Options::new().low_latency()),
         "rslock" => rslock::serve(words),
         "bare" => bare::serve(words),
         "holder" => held::serve(words),

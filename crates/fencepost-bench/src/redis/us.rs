@@ -27,7 +27,7 @@ pub(crate) fn low_latency() -> Subject {
 }
 
 /// A worker of ours, on any storage.
-pub(crate) fn serve(words: &[String], options: Options) -> ExitCode {
+pub(crate) fn serve(words: &[String], options: &Options) -> ExitCode {
     workers::serve(words, async |url: &str| {
         let connected = fencepost::connect_with(url, options.clone()).await;
         let client = connected.map_err(|why| format!("fencepost: {why}"))?;
