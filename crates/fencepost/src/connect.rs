@@ -3,7 +3,9 @@
 use fencepost_core::{Client, Error, ErrorKind, Finding, Options, Result};
 
 /// Schemes, and the feature that brings the storage of each.
-const SCHEMES: [(&str, &str); 8] = [
+const SCHEMES: [(&str, &str); 11] = [
+    ("etcd", "etcd"),
+    ("etcds", "etcd"),
     ("memory", "memory"),
     ("redis", "redis"),
     ("rediss", "redis"),
@@ -12,18 +14,21 @@ const SCHEMES: [(&str, &str); 8] = [
     ("rediss+cluster", "redis"),
     ("rediss+sentinel", "redis"),
     ("sqlite", "sqlite"),
+    ("zk", "zookeeper"),
 ];
 
 /// Connects to the storage that the URL names.
 ///
 /// | URL | storage |
 /// |---|---|
+/// | `etcd://HOST,HOST`, `etcds://HOST,HOST` | an etcd cluster, plainly or through TLS |
 /// | `memory:` or `memory:NAME` | this process |
 /// | `redis://HOST`, `rediss://HOST` | a Redis server, plainly or through TLS |
 /// | `redis+sentinel://HOST,HOST/PRIMARY` | the Redis server that Sentinel names |
 /// | `redis+cluster://HOST,HOST` | a Redis cluster; `rediss+…` for TLS |
 /// | `sqlite:` | an SQLite file in the user's state folder |
 /// | `sqlite:PATH` | an SQLite file anywhere |
+/// | `zk://HOST,HOST/CHROOT` | a ZooKeeper ensemble |
 ///
 /// # Errors
 /// [`ErrorKind::BadConfig`] if the URL is malformed, [`ErrorKind::Unsupported`] if its storage is not built in, and
@@ -58,12 +63,16 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Client> {
 pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Client> {
     let url = url.as_ref();
     match split(url)? {
+        #[cfg(feature = "etcd")]
+        ("etcd", _) => fencepost_etcd::connect_with(url, options).await,
         #[cfg(feature = "memory")]
         ("memory", rest) => memory(rest, options),
         #[cfg(feature = "redis")]
         ("redis", _) => fencepost_redis::connect_with(url, options).await,
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::connect_with(rest, options).await,
+        #[cfg(feature = "zookeeper")]
+        ("zookeeper", _) => fencepost_zookeeper::connect_with(url, options).await,
         (feature, _) => {
             drop(options);
             Err(not_built_in(feature))
@@ -84,12 +93,16 @@ pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Clie
 pub fn rights(url: impl AsRef<str>) -> Result<String> {
     let url = url.as_ref();
     match split(url)? {
+        #[cfg(feature = "etcd")]
+        ("etcd", _) => fencepost_etcd::rights(url),
         #[cfg(feature = "memory")]
         ("memory", _) => Ok("# Locks within one process need no rights.\n".to_owned()),
         #[cfg(feature = "redis")]
         ("redis", _) => fencepost_redis::rights(url),
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::rights(rest),
+        #[cfg(feature = "zookeeper")]
+        ("zookeeper", _) => fencepost_zookeeper::rights(url),
         (feature, _) => Err(not_built_in(feature)),
     }
 }
@@ -101,12 +114,16 @@ pub fn rights(url: impl AsRef<str>) -> Result<String> {
 /// Those of [`rights`].
 pub fn surroundings(url: impl AsRef<str>) -> Result<Vec<Finding>> {
     match split(url.as_ref())? {
+        #[cfg(feature = "etcd")]
+        ("etcd", _) => Ok(Vec::new()),
         #[cfg(feature = "memory")]
         ("memory", _) => Ok(Vec::new()),
         #[cfg(feature = "redis")]
         ("redis", _) => Ok(Vec::new()),
         #[cfg(feature = "sqlite")]
         ("sqlite", rest) => fencepost_sqlite::surroundings(rest),
+        #[cfg(feature = "zookeeper")]
+        ("zookeeper", _) => Ok(Vec::new()),
         (feature, _) => Err(not_built_in(feature)),
     }
 }

@@ -1,0 +1,1 @@
+//! The tests of locks in etcd, on real servers.

@@ -1,0 +1,1 @@
+//! What storages behind a network have in common: how their URLs are read, and encryption.

@@ -1,0 +1,1 @@
+//! The tests of locks in ZooKeeper, on real servers.
