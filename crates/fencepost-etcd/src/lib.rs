@@ -1,5 +1,7 @@
 //! Fencepost locks in etcd.
 
+mod proto;
+
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
