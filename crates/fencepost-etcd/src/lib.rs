@@ -1,6 +1,7 @@
 //! Fencepost locks in etcd.
 
 mod config;
+mod proto;
 mod rights;
 
 use std::sync::Arc;
