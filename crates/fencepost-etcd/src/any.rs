@@ -19,11 +19,17 @@ const READS: usize = 5;
 
 impl Home {
     /// Takes one of the wanted locks, or all of them, if there is room now. Answers [`Reply::Busy`] if there is not.
-    pub(crate) async fn take_if_free(&self, attempt: &Arc<Attempt>, lease: Lease, asked: Moment) -> Result<Reply> {
+    pub(crate) async fn take_if_free(
+        &self,
+        attempt: &Arc<Attempt>,
+        lease: Lease,
+        asked: Moment,
+    ) -> Result<Reply> {
         for _ in 0..READS {
-            let looks = attempt.wants.iter().map(|want| {
-                get(RangeRequest { keys_only: true, ..in_order(self.keys.line(&want.name)) })
-            });
+            let looks = attempt
+                .wants
+                .iter()
+                .map(|want| get(RangeRequest { keys_only: true, ..in_order(self.keys.line(&want.name)) }));
             let request = all(looks.collect());
             let answer = self.link.txn(request, self.patience(attempt.ttl)).await;
             let answer = answer.map_err(|failure| self.failed(failure))?;

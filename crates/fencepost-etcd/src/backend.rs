@@ -4,12 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply, Scope, Wakeup};
+use fencepost_core::backend::{
+    Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply, Scope, Wakeup,
+};
 use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::{Attempt, Error, ErrorKind, Grant, LockName, Mode, Options, Result, Rule, StorageId};
 use fencepost_net::{Account, Encryption};
 use futures_util::StreamExt;
-use futures_util::future::{join, join3, join_all};
+use futures_util::future::{join, join_all, join3};
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
@@ -94,7 +96,8 @@ async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> Result<Stor
         return Ok(life_of(new, cluster));
     }
     let text = answer.responses.first().and_then(|look| found(look).first()).map(|key| key.value.clone());
-    let about: serde_json::Value = text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    let about: serde_json::Value =
+        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
     let id = about["storage_id"].as_str().and_then(|hex| u128::from_str_radix(hex, 16).ok());
     match (about["format"].as_u64(), id) {
         (Some(FORMAT), Some(id)) => Ok(life_of(StorageId::from_bytes(id.to_be_bytes()), cluster)),
@@ -103,8 +106,11 @@ async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> Result<Stor
             format!("the locks in {location} have format {other}; this version knows {FORMAT}"),
         )
         .with_hint("use one version of Fencepost for all clients, or another namespace: ?namespace=NAME")),
-        _ => Err(Error::new(ErrorKind::Storage, format!("what {location} says about its locks makes no sense"))
-            .with_hint("does something else use these keys? another namespace may help: ?namespace=NAME")),
+        _ => Err(Error::new(
+            ErrorKind::Storage,
+            format!("what {location} says about its locks makes no sense"),
+        )
+        .with_hint("does something else use these keys? another namespace may help: ?namespace=NAME")),
     }
 }
 
@@ -119,7 +125,8 @@ type Answered = (usize, Result<Reply>);
 
 impl EtcdBackend {
     async fn round(&self, ops: &[Op], round: &[usize], asked: Moment) -> Vec<Answered> {
-        let (mut steps, mut checks, mut renewals, mut singles) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let (mut steps, mut checks, mut renewals, mut singles) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for at in round {
             match &ops[*at] {
                 Op::Acquire { attempt, queue } => steps.push((*at, Coming::Come(attempt, *queue))),
@@ -131,15 +138,18 @@ impl EtcdBackend {
         }
         let looking = join(self.check(&checks, asked), self.renew(&renewals, asked));
         let singles = join_all(singles.into_iter().map(async |at| (at, self.single(&ops[at], asked).await)));
-        let (coming, (checked, renewed), singles) = join3(self.come_and_go(steps, asked), looking, singles).await;
-        [coming, checked, renewed, singles].concat_all()
+        let (coming, (checked, renewed), singles) =
+            join3(self.come_and_go(steps, asked), looking, singles).await;
+        [coming, checked, renewed, singles].into_iter().flatten().collect()
     }
 
     async fn single(&self, op: &Op, asked: Moment) -> Result<Reply> {
         match op {
             Op::Leave(attempt) => self.home.leave(attempt, asked).await,
             Op::ReadCell(name) => self.home.read_cell(name).await,
-            Op::WriteCell { grant, name, bytes, keep } => self.home.write_cell(grant, name, bytes, *keep).await,
+            Op::WriteCell { grant, name, bytes, keep } => {
+                self.home.write_cell(grant, name, bytes, *keep).await
+            }
             Op::Break { name, token } => self.home.break_lock(name, *token).await,
             Op::Acquire { .. } | Op::Check(_) | Op::Renew(_) | Op::Release(_) => Ok(Reply::NoTicket),
         }
@@ -196,7 +206,9 @@ impl EtcdBackend {
                 Door::Known => known.push((at, attempt)),
                 Door::Open => match self.home.lease_for(attempt.ttl).await {
                     Err(error) => answers.push((at, Err(error))),
-                    Ok((lease, promise)) if is_rare(attempt, queue) => rare.push((at, attempt, queue, lease, promise)),
+                    Ok((lease, promise)) if is_rare(attempt, queue) => {
+                        rare.push((at, attempt, queue, lease, promise))
+                    }
                     Ok((lease, promise)) => {
                         steps.push((at, Step::Come { attempt: attempt.clone(), queue, lease, promise }));
                     }

@@ -8,11 +8,14 @@ use fencepost_core::backend::{Queue, Reply};
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule, Want};
 
+use crate::error::Failure;
 use crate::home::{Entry, Home};
 use crate::leases::{Lease, Promise};
-use crate::error::Failure;
 use crate::proto::{KeyValue, RequestOp, ResponseOp, TxnRequest, TxnResponse};
-use crate::request::{absent, all, created, delete, empty, found, get, in_order, inner, latest, mere, nested, put};
+use crate::request::{
+    absent, all, created, delete, empty, found, get, in_order, inner, latest, mere, nested, put,
+};
+use crate::watching::held;
 
 /// How many nested transactions one carries.
 pub(crate) const TOGETHER: usize = 64;
@@ -254,7 +257,8 @@ impl Home {
                 place.entry.held = Some(chosen);
                 let lease = state.leases.get(place.entry.lease);
                 let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
-                state.watches.arrived(&self.link, attempt.owner);
+                let held = held(attempt, chosen).iter().map(|want| self.keys.seat(want, attempt.owner));
+                state.watches.arrived(&self.link, attempt.owner, &held.collect::<Vec<_>>());
                 state.watches.later(attempt.owner, asked);
                 self.granted.notify_one();
                 Reply::Granted(award)
@@ -317,7 +321,8 @@ impl Step {
 
 /// A transaction that is too large for any server, and what to do about it.
 pub(crate) fn too_many_names(attempt: &Attempt) -> Error {
-    let message = format!("{} names at once are more than etcd takes in one transaction", attempt.wants.len());
+    let message =
+        format!("{} names at once are more than etcd takes in one transaction", attempt.wants.len());
     Error::new(ErrorKind::Unsupported, message).with_hint("take fewer locks together: at most 30")
 }
 

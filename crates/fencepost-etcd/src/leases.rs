@@ -7,8 +7,8 @@ use std::time::Duration;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Error, Result};
 
-use crate::home::Home;
 use crate::error::Failure;
+use crate::home::Home;
 
 /// After this part of its ttl a lease is kept alive before anything new hangs on it.
 const FRESH: u32 = 4;

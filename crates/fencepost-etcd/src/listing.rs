@@ -51,7 +51,8 @@ impl Home {
         Ok(names
             .iter()
             .map(|name| {
-                let line: Vec<Contender> = known[name].line.iter().map(|key| self.contender(key, &left, &known)).collect();
+                let line: Vec<Contender> =
+                    known[name].line.iter().map(|key| self.contender(key, &left, &known)).collect();
                 let cell = known[name].cell.as_ref().and_then(|key| KeptCell::from_bytes(&key.value));
                 let mut seen = state(name, &line, cell.map(|kept| kept.cell), now);
                 self.add_those_who_wait_here(&mut seen);
@@ -76,10 +77,15 @@ impl Home {
     }
 
     /// What is left of the leases in these lines, as far as it can be found out.
-    async fn time_left(&self, names: &[LockName], known: &HashMap<LockName, Found>) -> HashMap<i64, Duration> {
+    async fn time_left(
+        &self,
+        names: &[LockName],
+        known: &HashMap<LockName, Found>,
+    ) -> HashMap<i64, Duration> {
         let holders = names.iter().flat_map(|name| {
             let line = &known[name].line;
-            let modes = line.iter().map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
+            let modes =
+                line.iter().map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
             line.iter().take(holding(modes).max(1))
         });
         let leases: BTreeSet<i64> = holders.map(|key| key.lease).filter(|lease| *lease != 0).collect();
@@ -90,10 +96,16 @@ impl Home {
         join_all(asked).await.into_iter().flatten().collect()
     }
 
-    fn contender(&self, key: &KeyValue, left: &HashMap<i64, Duration>, known: &HashMap<LockName, Found>) -> Contender {
+    fn contender(
+        &self,
+        key: &KeyValue,
+        left: &HashMap<i64, Duration>,
+        known: &HashMap<LockName, Found>,
+    ) -> Contender {
         let card = Card::from_bytes(&key.value);
         let waits_elsewhere = card.as_ref().is_some_and(|card| {
-            !card.any && card.names.iter().any(|name| known.get(name).is_some_and(|it| !self.holds(card, &it.line)))
+            !card.any
+                && card.names.iter().any(|name| known.get(name).is_some_and(|it| !self.holds(card, &it.line)))
         });
         Contender {
             token: FencingToken::new(key.create_revision.unsigned_abs()),
@@ -167,7 +179,8 @@ impl Home {
                 keys_only: true,
                 ..RangeRequest::default()
             };
-            let answer = self.link.range(request, LOOKING).await.map_err(|failure| self.looking_failed(failure))?;
+            let answer =
+                self.link.range(request, LOOKING).await.map_err(|failure| self.looking_failed(failure))?;
             keys.extend(answer.kvs);
             match keys.last().filter(|_| answer.more) {
                 // The next key after this one.
@@ -196,7 +209,8 @@ impl Home {
             self.read(&card.names, &mut known).await?;
             let owner = card.owner.to_hex();
             let lines = card.names.iter().filter_map(|name| known.get(name)).flat_map(|found| &found.line);
-            let others = lines.filter(|key| key.create_revision == revision && key.key.ends_with(owner.as_bytes()));
+            let others =
+                lines.filter(|key| key.create_revision == revision && key.key.ends_with(owner.as_bytes()));
             keys.extend(others.map(|key| (key.key.clone(), ())));
         }
         let is_there = || vec![created(first.key.clone(), revision)];

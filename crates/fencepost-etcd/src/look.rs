@@ -34,7 +34,9 @@ impl Home {
         let mut promises = HashMap::new();
         for attempt in attempts {
             let lease = self.state().places.keep(attempt.owner, asked).map(|place| place.entry.lease);
-            if let Some(lease) = lease.filter(|lease| self.is_stale(*lease, asked) && !promises.contains_key(lease)) {
+            if let Some(lease) =
+                lease.filter(|lease| self.is_stale(*lease, asked) && !promises.contains_key(lease))
+            {
                 promises.insert(lease, self.keep_alive(lease).await);
             }
         }
@@ -42,7 +44,8 @@ impl Home {
         for chunk in self.chunks(attempts) {
             match self.look(chunk).await {
                 Ok((standings, now)) => {
-                    for promise in promises.values().filter_map(|kept| kept.as_ref().ok().copied().flatten()) {
+                    for promise in promises.values().filter_map(|kept| kept.as_ref().ok().copied().flatten())
+                    {
                         self.state().leases.confirm(promise, now);
                     }
                     for (attempt, standing) in chunk.iter().zip(standings) {
@@ -86,7 +89,8 @@ impl Home {
             let state = self.state();
             attempts.iter().map(|attempt| state.places.get(attempt.owner)?.entry.revision).collect()
         };
-        let parts = attempts.iter().zip(&known).flat_map(|(attempt, revision)| self.parts(attempt, *revision));
+        let parts =
+            attempts.iter().zip(&known).flat_map(|(attempt, revision)| self.parts(attempt, *revision));
         let answer = self.link.txn(all(parts.collect()), patience).await;
         let answer = answer.map_err(|failure| self.failed(failure))?;
         let seen = answer.header.map_or(0, |header| header.revision);
@@ -99,7 +103,9 @@ impl Home {
             let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
             let is_whole = |keys: &[KeyValue]| keys.first().map(|key| key.create_revision) == first;
             standings.push(match first {
-                Some(made) if keys.iter().all(|keys| is_whole(keys)) && revision.is_none_or(|it| it == made) => {
+                Some(made)
+                    if keys.iter().all(|keys| is_whole(keys)) && revision.is_none_or(|it| it == made) =>
+                {
                     let lines = wants.iter().zip(lines).map(|(want, line)| self.before(want, line, made));
                     Standing::There { revision: made, seen, lines: lines.collect() }
                 }
@@ -273,7 +279,8 @@ impl Home {
             for standing in standings {
                 match standing {
                     Standing::There { revision, seen, lines } => {
-                        if let reply @ Reply::Granted(_) = self.stands(attempt, &lines, revision, seen, asked) {
+                        if let reply @ Reply::Granted(_) = self.stands(attempt, &lines, revision, seen, asked)
+                        {
                             if let Reply::Granted(award) = self.settled(attempt, reply).await? {
                                 self.state().departed.remove(&owner);
                                 return Ok(Reply::HadBeenGranted(award));
@@ -305,7 +312,8 @@ impl Home {
     async fn defeat(&self, attempt: &Attempt) -> Result<bool> {
         let patience = self.patience(attempt.ttl);
         let lasting = seconds(attempt.ttl * 2);
-        let lease = self.link.lease_grant(lasting, 0, patience).await.map_err(|failure| self.failed(failure))?;
+        let lease =
+            self.link.lease_grant(lasting, 0, patience).await.map_err(|failure| self.failed(failure))?;
         let left = self.keys.left(attempt.owner);
         let mut request = all(vec![put(left, Vec::new(), lease.id)]);
         let seats = attempt.wants.iter().map(|want| absent(self.keys.seat(want, attempt.owner)));
@@ -326,7 +334,9 @@ impl Home {
             state.departed.retain(|_, until| *until > now);
             let lapsed = state.places.lapsed(now);
             let places = lapsed.into_iter().filter_map(|owner| Some((owner, state.places.get(owner)?)));
-            places.map(|(owner, place)| (owner, place.attempt.clone(), place.entry.lease, place.kept)).collect()
+            places
+                .map(|(owner, place)| (owner, place.attempt.clone(), place.entry.lease, place.kept))
+                .collect()
         };
         for (owner, attempt, lease, kept) in lapsed {
             match self.clear(&attempt).await {

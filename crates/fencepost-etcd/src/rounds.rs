@@ -104,7 +104,8 @@ mod tests {
     /// Scenario 48: of two acquires of one name by one transaction, both would be the first.
     #[test]
     fn one_acquire_of_a_name_at_a_time() {
-        let ops = [ask("a", Queue::Join), ask("b", Queue::Join), ask("a", Queue::Join), ask("a", Queue::Never)];
+        let ops =
+            [ask("a", Queue::Join), ask("b", Queue::Join), ask("a", Queue::Join), ask("a", Queue::Never)];
         assert_eq!(rounds(&ops), [vec![0, 1], vec![2], vec![3]]);
     }
 
@@ -117,7 +118,12 @@ mod tests {
     #[test]
     fn nobody_overtakes_what_it_depends_on() {
         let check = attempt("a");
-        let ops = [ask("a", Queue::Join), Op::ReadCell(LockName::new("a").unwrap()), Op::Check(check), release("b")];
+        let ops = [
+            ask("a", Queue::Join),
+            Op::ReadCell(LockName::new("a").unwrap()),
+            Op::Check(check),
+            release("b"),
+        ];
         assert_eq!(rounds(&ops), [vec![0, 3], vec![1], vec![2]]);
         assert!(rounds(&[]).is_empty());
     }

@@ -47,7 +47,12 @@ impl Watches {
             return;
         }
         let only_deletes = matches!(what, Purpose::Ahead(_));
-        let id = link.watch(Watched { key: key.clone(), range_end: Vec::new(), start_revision: from, only_deletes });
+        let id = link.watch(Watched {
+            key: key.clone(),
+            range_end: Vec::new(),
+            start_revision: from,
+            only_deletes,
+        });
         there.push((id, key));
         self.watched.insert(id, what);
     }
@@ -74,12 +79,12 @@ impl Watches {
         self.lines.insert(name.clone(), (id, vec![owner]));
     }
 
-    /// The owner waits no more: only its own keys are of interest.
-    pub(crate) fn arrived(&mut self, link: &Link, owner: Owner) {
+    /// The owner waits no more: of interest are only the keys that it holds.
+    pub(crate) fn arrived(&mut self, link: &Link, owner: Owner, held: &[Vec<u8>]) {
         let Self { watched, by_owner, .. } = self;
         if let Some(there) = by_owner.get_mut(&owner) {
-            there.retain(|(id, _)| {
-                let stays = !matches!(watched.get(id), Some(Purpose::Ahead(_)));
+            there.retain(|(id, key)| {
+                let stays = held.contains(key);
                 if !stays {
                     watched.remove(id);
                     link.unwatch(*id);
@@ -240,6 +245,8 @@ impl Home {
 pub(crate) fn held(attempt: &fencepost_core::Attempt, chosen: usize) -> &[fencepost_core::Want] {
     match attempt.rule {
         fencepost_core::Rule::All => &attempt.wants,
-        fencepost_core::Rule::Any => std::slice::from_ref(&attempt.wants[chosen.min(attempt.wants.len() - 1)]),
+        fencepost_core::Rule::Any => {
+            std::slice::from_ref(&attempt.wants[chosen.min(attempt.wants.len() - 1)])
+        }
     }
 }

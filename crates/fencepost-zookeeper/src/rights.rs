@@ -29,18 +29,21 @@ pub(crate) fn rights_on(config: &Config) -> String {
 # whose password the servers know: user_USER=\"PASSWORD\" in the section Server of their JAAS file.",
         ),
     };
-    let create: String = nodes(&config.chroot).map(|node| format!("create {}\n", quoted(node))).collect();
+    let create: Vec<_> = nodes(&config.chroot).map(|node| format!("create {}", quoted(node))).collect();
     format!(
         "\
 # Rights for locks in {location}
 #
-# Paste into zkCli.sh, with the account's name for USER
+# Paste the lines without # into zkCli.sh, with the account's name for USER
 {meaning}
-# What exists already is not created again. With -R it counts for all that is below, too.
+# A node that exists is not created again, and what is below it keeps the rights that it has: begin with an empty one, or
+# log in as USER and repeat the last line with -R.
 # Who can write there can take or break every lock. Others who share these locks, such as programs with Curator or kazoo,
 # log in as the same user.
-{create}setAcl -R {chroot} {who}:cdrwa
-"
+{create}
+setAcl {chroot} {who}:cdrwa
+",
+        create = create.join("\n"),
     )
 }
 
@@ -59,7 +62,7 @@ mod tests {
     #[test]
     fn the_chroot_belongs_to_the_user() {
         let (text, lines) = rights("zk://ann:hunter2@h");
-        assert_eq!(lines, ["create /fencepost", "setAcl -R /fencepost digest:USER:HASH:cdrwa"]);
+        assert_eq!(lines, ["create /fencepost", "setAcl /fencepost digest:USER:HASH:cdrwa"]);
         assert!(text.contains("openssl dgst -sha1"), "{text}");
         assert_eq!(rights("zk://h").1, lines);
     }
@@ -67,14 +70,14 @@ mod tests {
     #[test]
     fn what_is_above_the_chroot_is_created_and_left_to_all() {
         let expected =
-            ["create /team", "create \"/team/a b\"", "setAcl -R \"/team/a b\" digest:USER:HASH:cdrwa"];
+            ["create /team", "create \"/team/a b\"", "setAcl \"/team/a b\" digest:USER:HASH:cdrwa"];
         assert_eq!(rights("zk://ann:hunter2@h/team/a%20b").1, expected);
     }
 
     #[test]
     fn users_that_the_servers_know() {
         let (text, lines) = rights("zk://ann:hunter2@h/x?auth=sasl");
-        assert_eq!(lines[1], "setAcl -R /x sasl:USER:cdrwa");
+        assert_eq!(lines[1], "setAcl /x sasl:USER:cdrwa");
         assert!(text.contains("JAAS") && !text.contains("HASH"), "{text}");
     }
 }
