@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
 use futures_util::FutureExt;
-use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest};
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, Ready};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -72,7 +72,7 @@ async fn connect(
 /// Whether the client has closed its side, maybe with something left to be read.
 fn is_gone(client: &TcpStream) -> bool {
     let ready = client.ready(Interest::READABLE).now_or_never();
-    ready.is_some_and(|ready| ready.is_ok_and(|ready| ready.is_read_closed()))
+    ready.is_some_and(|ready| ready.is_ok_and(Ready::is_read_closed))
 }
 
 /// Waits until the weather ends the connection.

@@ -48,7 +48,7 @@ impl ZooKeeperServer {
             Visitor::Anybody => {}
             Visitor::Sasl(user) => {
                 let password = self.setup.password_of(user).expect("the user was set up");
-                let login = format!(" username=\"{user}\" password=\"{password}\"");
+                let login = format!("username=\"{user}\" password=\"{password}\"");
                 client.arg(java::login(folder.path(), "Client", &login));
             }
             Visitor::TlsWithCertificate | Visitor::TlsWithout => {
@@ -56,8 +56,9 @@ impl ZooKeeperServer {
                 client.args(self.tls_options(*visitor == Visitor::TlsWithCertificate));
             }
         }
-        client.args([MAIN, "-timeout", "2000", "-waitforconnection"]);
-        client.args(["-server", &format!("localhost:{port}")]).args(words);
+        // Long, for a busy machine; a connection that is refused is a failure at once all the same.
+        client.args([MAIN, "-timeout", "30000"]);
+        client.args(["-server", &format!("127.0.0.1:{port}")]).args(words);
         read(&client.output().expect("java can be started"))
     }
 

@@ -1,5 +1,7 @@
 //! An ensemble of three servers, which serves as long as two of them run and reach each other.
 
+use std::fmt::Write;
+
 use super::setup::Place;
 use super::{Setup, ZooKeeperServer, free_port, java, start_together, start_together_again};
 use crate::wait;
@@ -46,7 +48,7 @@ impl Ensemble {
             let mut lines = LIMITS.to_owned();
             for (other, (port, election)) in ports.iter().enumerate() {
                 let port = wires[other].as_ref().map_or(*port, Wire::port);
-                lines += &format!("server.{}=127.0.0.1:{port}:{election}\n", other + 1);
+                let _ = writeln!(lines, "server.{}=127.0.0.1:{port}:{election}", other + 1);
             }
             let place = Place { port: free_port(), ensemble: Some((own + 1, lines)) };
             ZooKeeperServer::prepare(setup, &place, wires)

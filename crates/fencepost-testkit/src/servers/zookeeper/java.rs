@@ -43,7 +43,7 @@ pub(super) fn command(folder: &Path) -> Vec<OsString> {
 pub(super) fn login(folder: &Path, section: &str, users: &str) -> OsString {
     let file = folder.join(format!("{section}.jaas"));
     let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
-    fs::write(&file, format!("{section} {{ {module} required{users}; }};\n")).expect("there is room");
+    fs::write(&file, format!("{section} {{ {module} required {users}; }};\n")).expect("there is room");
     format!("-Djava.security.auth.login.config={}", file.display()).into()
 }
 

@@ -100,7 +100,8 @@ impl Setup {
     }
 
     fn sasl_users(&self) -> String {
-        self.sasl.iter().map(|(name, password)| format!(" user_{name}=\"{password}\"")).collect()
+        let users = self.sasl.iter().map(|(name, password)| format!("user_{name}=\"{password}\""));
+        users.collect::<Vec<_>>().join(" ")
     }
 
     fn config_file(&self, data: &Path, place: &Place, tls: Option<&(u16, Certificates)>) -> String {
