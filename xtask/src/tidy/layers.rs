@@ -1,9 +1,10 @@
-//! Which of our crates may depend on which: cli → facade → backends → core.
+//! Which of our crates may depend on which: cli → facade → backends → net → core.
 
 use super::repo::{Complaint, Repo};
 use crate::manifest::{self, Dependency, Kind};
 
 const CORE: &str = "fencepost-core";
+const NET: &str = "fencepost-net";
 const FACADE: &str = "fencepost";
 const TESTKIT: &str = "fencepost-testkit";
 const BENCH: &str = "fencepost-bench";
@@ -60,8 +61,10 @@ fn allowed(name: &str, dependency: &Dependency, backends: &[String]) -> bool {
         (CORE, _) => false,
         (_, CORE) => true,
         (_, TESTKIT) => dependency.kind == Kind::Dev || [BENCH, INTEROP].contains(&name),
+        (NET, _) => false,
         (FACADE, package) => backends.iter().any(|backend| backend == package),
         (_, FACADE) => ABOVE.contains(&name),
+        (_, NET) => backends.iter().any(|backend| backend == name),
         _ => false,
     }
 }
@@ -108,6 +111,19 @@ mod tests {
         for bad in ["fencepost-memory", "fencepost", "fencepost-testkit"] {
             let found =
                 complaints("fencepost-sqlite", &format!("[dependencies]\n{bad} = {{ path = \"x\" }}\n"));
+            assert_eq!(found.len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_backends_know_what_they_have_in_common() {
+        let net = "[dependencies]\nfencepost-net.workspace = true\n";
+        assert_eq!(complaints("fencepost-sqlite", net), Vec::<String>::new());
+        for name in ["fencepost-cli", "fencepost-testkit", "fencepost-bench"] {
+            assert_eq!(complaints(name, net).len(), 1, "{name}");
+        }
+        for bad in ["fencepost-sqlite", "fencepost", "fencepost-testkit"] {
+            let found = complaints(NET, &format!("[dependencies]\n{bad}.workspace = true\n"));
             assert_eq!(found.len(), 1, "{bad}");
         }
     }
