@@ -40,7 +40,11 @@ impl Ensemble {
     }
 
     fn prepare(setup: &Setup) -> [ZooKeeperServer; 3] {
-        let ports = [(); 3].map(|()| (free_port(), free_port()));
+        Self::prepare_on(setup, [(); 3].map(|()| (free_port(), free_port())))
+    }
+
+    /// The ports are those where followers talk to the server, and where it takes part in elections.
+    fn prepare_on(setup: &Setup, ports: [(u16, u16); 3]) -> [ZooKeeperServer; 3] {
         [0, 1, 2].map(|own| {
             // Followers find a leader before it listens. They look again if nobody is there, but hold an election if
             // somebody was and went away.
@@ -149,5 +153,31 @@ impl Ensemble {
     /// If one does not start.
     pub fn restart(&self) {
         start_together_again(&self.servers);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, TcpListener};
+
+    use super::*;
+    use crate::servers::start::{Kept, first_down};
+
+    #[test]
+    fn a_port_between_servers_that_was_taken_meanwhile_is_noticed() {
+        let ports = [(); 3].map(|()| (free_port(), free_port()));
+        // Only a leader listens for followers, and anyone may lead.
+        for taken in [&ports.map(|(followers, _)| followers)[..], &[ports[0].1]] {
+            let servers = Ensemble::prepare_on(&Setup::plain(), ports);
+            let bind = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).expect("it was free");
+            let faster: Vec<_> = taken.iter().map(bind).collect();
+            for server in &servers {
+                server.keeper().start();
+            }
+            assert!(first_down(&servers).is_some_and(Kept::misses_a_port));
+            drop(faster);
+            start_together_again(&servers);
+            assert!(servers.iter().any(|server| server.mode() == Some("leader")));
+        }
     }
 }

@@ -211,13 +211,14 @@ mod tests {
     use std::net::TcpListener;
 
     use super::*;
+    use crate::servers::start::first_down;
 
     #[test]
     fn a_port_that_was_taken_meanwhile_is_noticed() {
         let server = ZooKeeperServer::prepare_alone(&Setup::plain());
         let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port)).expect("it was free");
         server.keeper.start();
-        assert!(!server.comes_up());
+        assert!(first_down(std::slice::from_ref(&server)).is_some());
         assert!(server.misses_a_port(), "{}", server.log());
         drop(faster);
         server.restart();
