@@ -31,7 +31,7 @@ impl Home {
                 .iter()
                 .map(|want| get(RangeRequest { keys_only: true, ..in_order(self.keys.line(&want.name)) }));
             let request = all(looks.collect());
-            let answer = self.link.txn(request, self.patience(attempt.ttl)).await;
+            let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
             let answer = answer.map_err(|failure| self.failed(failure))?;
             let seen = answer.header.map_or(0, |header| header.revision);
             let mut free = Vec::new();
@@ -85,7 +85,7 @@ impl Home {
         }
         let entry = Entry { lease: lease.id, revision: None, held: None, card };
         self.state().places.insert(attempt, entry, asked);
-        let answer = match self.link.txn(request, self.patience(attempt.ttl)).await {
+        let answer = match self.link.txn(request, Self::patience(attempt.ttl)).await {
             Ok(answer) => answer,
             Err(failure) => {
                 let error = self.failed(failure);

@@ -17,6 +17,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::{self, Layout};
 use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
+use crate::error::Failure;
 use crate::home::{Home, LOOKING, State};
 use crate::keys::Keys;
 use crate::link::{Link, Setup};
@@ -204,7 +205,7 @@ impl EtcdBackend {
                 Door::Open => match self.home.lease_for(attempt.ttl).await {
                     Err(error) => answers.push((at, Err(error))),
                     Ok((lease, promise)) if is_rare(attempt, queue) => {
-                        rare.push((at, attempt, queue, lease, promise))
+                        rare.push((at, attempt, queue, lease, promise));
                     }
                     Ok((lease, promise)) => {
                         steps.push((at, Step::Come { attempt: attempt.clone(), queue, lease, promise }));
@@ -249,10 +250,10 @@ impl EtcdBackend {
     }
 
     async fn after(&self, step: &Step, came: Came, asked: Moment) -> Result<Reply> {
-        let Step::Come { attempt, .. } = step else {
+        let Step::Come { attempt, queue, .. } = step else {
             return match came {
                 Came::Answer(reply) => reply,
-                Came::Before => Ok(Reply::NotHeld),
+                Came::Before | Came::WithoutLease => Ok(Reply::NotHeld),
             };
         };
         match came {
@@ -261,6 +262,15 @@ impl EtcdBackend {
             Came::Before => {
                 let mut replies = self.home.check(std::slice::from_ref(attempt), asked).await;
                 replies.pop().unwrap_or(Ok(Reply::NoTicket))
+            }
+            Came::WithoutLease => {
+                let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
+                let again = Step::Come { attempt: attempt.clone(), queue: *queue, lease, promise };
+                let mut came = self.home.come_and_go(std::slice::from_ref(&again), asked).await;
+                match came.pop() {
+                    Some(Came::Answer(reply)) => self.home.settled(attempt, reply?).await,
+                    _ => Err(self.home.failed(Failure::NoLease)),
+                }
             }
         }
     }
@@ -346,7 +356,7 @@ impl Backend for EtcdBackend {
         let mut replies: Vec<Option<Result<Reply>>> = ops.iter().map(|_| None).collect();
         for round in rounds(&ops) {
             let asked = self.home.clock.now();
-            let (answers, ()) = join(self.round(&ops, &round, asked), self.home.sweep(asked)).await;
+            let (answers, ()) = Box::pin(join(self.round(&ops, &round, asked), self.home.sweep(asked))).await;
             for (at, reply) in answers {
                 replies[at] = Some(reply);
             }

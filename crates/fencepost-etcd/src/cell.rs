@@ -33,7 +33,7 @@ impl Home {
         let known = self.state().places.get(owner).map(|place| place.entry.card.clone());
         let mut card = known.unwrap_or_else(|| Card::new(&grant.attempt));
         let (seat, cell) = (self.keys.seat(want, owner), self.keys.cell(name));
-        let patience = self.patience(grant.award.ttl);
+        let patience = Self::patience(grant.award.ttl);
         let (lease, writes) = match keep {
             Keep::WhileHeld => {
                 card.cell = Some(bytes.clone());

@@ -33,13 +33,15 @@ pub(crate) enum Came {
     Answer(Result<Reply>),
     /// It had come before: look where it is.
     Before,
+    /// Its lease was gone, and so nothing was done: another one will do.
+    WithoutLease,
 }
 
 impl Home {
     /// Sends those who come and go together, and answers in order.
     pub(crate) async fn come_and_go(&self, steps: &[Step], asked: Moment) -> Vec<Came> {
         let shortest = steps.iter().map(Step::ttl).min().unwrap_or_default();
-        let patience = self.patience(shortest);
+        let patience = Self::patience(shortest);
         let requests: Vec<TxnRequest> = steps.iter().map(|step| self.transaction(step)).collect();
         for step in steps {
             self.expect(step, asked);
@@ -155,7 +157,7 @@ impl Home {
                 Err(Failure::NoLease) => {
                     self.forget(attempt.owner);
                     self.lease_is_gone(lease.id);
-                    Came::Answer(Err(self.failed(Failure::NoLease)))
+                    Came::WithoutLease
                 }
                 Err(Failure::Failed(error)) => {
                     if error.kind() != ErrorKind::OutcomeUnknown {
@@ -254,41 +256,37 @@ impl Home {
         place.entry.revision = Some(revision);
         // Whoever has chosen already stands in no other line.
         let chosen = place.entry.held.or(chosen);
-        match chosen {
-            Some(chosen) => {
-                place.entry.held = Some(chosen);
-                let lease = state.leases.get(place.entry.lease);
-                let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
-                let held = held(attempt, chosen).iter().map(|want| self.keys.seat(want, attempt.owner));
-                state.watches.arrived(&self.link, attempt.owner, &held.collect::<Vec<_>>());
-                state.watches.later(attempt.owner, asked);
-                self.granted.notify_one();
-                Reply::Granted(award)
-            }
-            None => {
-                for (want, line) in attempt.wants.iter().zip(lines) {
-                    let owner = attempt.owner;
-                    // What was found may have ended by the very transaction that found it.
-                    match line {
-                        Before::Nobody => {}
-                        Before::This(key) => state.watches.ahead(&self.link, owner, key.clone(), seen),
-                        Before::Somebody => {
-                            let line = self.keys.line(&want.name);
-                            state.watches.line(&self.link, owner, &want.name, line, seen);
-                        }
-                    }
-                    state.watches.own(&self.link, owner, self.keys.seat(want, owner), seen);
-                }
-                Reply::Waiting { turn_in: attempt.ttl }
-            }
+        if let Some(chosen) = chosen {
+            place.entry.held = Some(chosen);
+            let lease = state.leases.get(place.entry.lease);
+            let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
+            let held = held(attempt, chosen).iter().map(|want| self.keys.seat(want, attempt.owner));
+            state.watches.arrived(&self.link, attempt.owner, &held.collect::<Vec<_>>());
+            state.watches.later(attempt.owner, asked);
+            self.granted.notify_one();
+            return Reply::Granted(award);
         }
+        let owner = attempt.owner;
+        for (want, line) in attempt.wants.iter().zip(lines) {
+            // What was found may have ended by the very transaction that found it.
+            match line {
+                Before::Nobody => {}
+                Before::This(key) => state.watches.ahead(&self.link, owner, key.clone(), seen),
+                Before::Somebody => {
+                    let line = self.keys.line(&want.name);
+                    state.watches.line(&self.link, owner, &want.name, line, seen);
+                }
+            }
+            state.watches.own(&self.link, owner, self.keys.seat(want, owner), seen);
+        }
+        Reply::Waiting { turn_in: attempt.ttl }
     }
 
     /// Takes the keys of an attempt away, whatever they are.
     pub(crate) async fn clear(&self, attempt: &Attempt) -> Result<()> {
         let keys = attempt.wants.iter().map(|want| delete(self.keys.seat(want, attempt.owner)));
         let request = all(keys.collect());
-        let cleared = self.link.txn(request, self.patience(attempt.ttl)).await;
+        let cleared = self.link.txn(request, Self::patience(attempt.ttl)).await;
         cleared.map(drop).map_err(|failure| self.failed(failure))
     }
 }

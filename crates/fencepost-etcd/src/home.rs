@@ -68,7 +68,7 @@ impl Home {
     }
 
     /// How long a call about a lease of this length is waited for.
-    pub(crate) fn patience(&self, ttl: Duration) -> Duration {
+    pub(crate) fn patience(ttl: Duration) -> Duration {
         if ttl.is_zero() { LOOKING } else { (ttl / 6).clamp(PATIENCE.0, PATIENCE.1) }
     }
 

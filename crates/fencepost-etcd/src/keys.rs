@@ -62,10 +62,10 @@ impl Keys {
 
     /// All who contend for locks whose names begin with this.
     pub(crate) fn lines(&self, prefix: &str) -> Stretch {
-        match self.is_raw {
-            true => Stretch::of(prefix.to_owned()),
-            false => Stretch::of(format!("{}/lock/{}", self.namespace, escaped(prefix))),
+        if self.is_raw {
+            return Stretch::of(prefix);
         }
+        Stretch::of(format!("{}/lock/{}", self.namespace, escaped(prefix)))
     }
 
     /// The key of one contender.

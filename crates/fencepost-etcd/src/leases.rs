@@ -96,7 +96,7 @@ impl Home {
             }
         }
         let sent = self.clock.now();
-        let granted = self.link.lease_grant(wanted, 0, self.patience(ttl)).await;
+        let granted = self.link.lease_grant(wanted, 0, Self::patience(ttl)).await;
         let granted = granted.map_err(|failure| self.failed(failure))?;
         let given = Duration::from_secs(granted.ttl.unsigned_abs());
         let lease = Lease { id: granted.id, ttl: given, confirmed: sent };
@@ -108,7 +108,7 @@ impl Home {
     pub(crate) async fn keep_alive(&self, id: i64) -> Result<Option<Promise>> {
         let sent = self.clock.now();
         let ttl = self.state().leases.get(id).map_or(Duration::ZERO, |lease| lease.ttl);
-        match self.link.keep_alive(id, self.patience(ttl)).await {
+        match self.link.keep_alive(id, Self::patience(ttl)).await {
             Ok(kept) if kept.ttl_secs > 0 => Ok(Some(Promise { lease: id, sent, term: kept.raft_term })),
             Ok(_) | Err(Failure::NoLease) => {
                 self.lease_is_gone(id);

@@ -1,6 +1,6 @@
 //! Locks as people see them, and the sending away of a holder.
 
-use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use fencepost_contenders::{Card, Contender, Elsewhere, KeptCell, holding, state};
@@ -204,17 +204,16 @@ impl Home {
             return Ok(Reply::NotHeld);
         };
         let card = Card::from_bytes(&first.value);
-        let mut keys: BTreeMap<Vec<u8>, ()> = BTreeMap::from([(first.key.clone(), ())]);
+        let mut keys = BTreeSet::from([first.key.clone()]);
         if let Some(card) = card.filter(|card| !card.any && !card.names.is_empty()) {
             self.read(&card.names, &mut known).await?;
             let owner = card.owner.to_hex();
             let lines = card.names.iter().filter_map(|name| known.get(name)).flat_map(|found| &found.line);
             let others =
                 lines.filter(|key| key.create_revision == revision && key.key.ends_with(owner.as_bytes()));
-            keys.extend(others.map(|key| (key.key.clone(), ())));
+            keys.extend(others.map(|key| key.key.clone()));
         }
         let is_there = || vec![created(first.key.clone(), revision)];
-        let keys: Vec<Vec<u8>> = keys.into_keys().collect();
         let marks = keys.iter().map(|key| replace(key.clone(), BROKEN.to_vec()));
         let mark = TxnRequest { compare: is_there(), success: marks.collect(), failure: Vec::new() };
         let answer = self.link.txn(mark, LOOKING).await.map_err(|failure| self.failed(failure))?;

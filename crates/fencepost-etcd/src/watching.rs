@@ -189,9 +189,9 @@ impl Home {
 
     async fn hear(&self, event: WatchEvent) {
         match event.what {
-            Change::Missed | Change::Refused(_) => self.push(Wakeup::Recheck),
-            Change::Deleted { .. } => self.heard_of_an_end(event.id).await,
-            Change::Put { value, .. } => {
+            Change::Missed | Change::Refused => self.push(Wakeup::Recheck),
+            Change::Deleted => self.heard_of_an_end(event.id).await,
+            Change::Put { value } => {
                 let watched = self.state().watches.watched.get(&event.id).cloned();
                 if let Some(Purpose::Own(owner)) = watched.filter(|_| value == BROKEN) {
                     self.is_gone(owner, LostReason::Broken).await;

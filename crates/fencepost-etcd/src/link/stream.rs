@@ -7,7 +7,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::clock::Moment;
-use fencepost_core::{Error, ErrorKind};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
@@ -236,13 +235,9 @@ impl<'a> Stream<'a> {
             {
                 return Some(Ended::StaleToken(Stale(token.cloned())));
             }
-            Todo::Refused { id, why, .. } => {
+            Todo::Refused { id, .. } => {
                 watchers.remove(id);
-                let message = format!("{} does not let us watch", self.common.setup.location);
-                let error = Error::new(ErrorKind::Denied, message)
-                    .with_hint("`fencepost rights` says what to grant")
-                    .with_source(why);
-                let _ = events.send(WatchEvent { id, what: Change::Refused(error) });
+                let _ = events.send(WatchEvent { id, what: Change::Refused });
             }
         }
         None

@@ -2,8 +2,6 @@
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
-use fencepost_core::Error;
-
 use crate::proto::event::EventType;
 use crate::proto::watch_create_request::FilterType;
 use crate::proto::watch_request::RequestUnion;
@@ -37,19 +35,13 @@ pub(crate) struct WatchEvent {
 #[derive(Debug)]
 pub(crate) enum Change {
     Put {
-        key: Vec<u8>,
         value: Vec<u8>,
-        mod_revision: i64,
-        create_revision: i64,
     },
-    Deleted {
-        key: Vec<u8>,
-        mod_revision: i64,
-    },
+    Deleted,
     /// The history is compacted away: something may have happened that nobody tells any more. The watch goes on.
     Missed,
     /// The server does not let us watch that. The watch is over.
-    Refused(Error),
+    Refused,
 }
 
 /// What a message makes necessary.
@@ -61,7 +53,6 @@ pub(super) enum Todo {
     Refused {
         id: WatchId,
         number: i64,
-        why: String,
     },
     /// The stream is of no use any more.
     Reopen,
@@ -171,8 +162,7 @@ impl Watchers {
             let missed = Todo::Tell(WatchEvent { id, what: Change::Missed });
             return [Some(Todo::Send(cancel(number))), again, Some(missed)].into_iter().flatten().collect();
         }
-        let why = message.cancel_reason.clone();
-        vec![if message.created { Todo::Refused { id, number, why } } else { Todo::Reopen }]
+        vec![if message.created { Todo::Refused { id, number } } else { Todo::Reopen }]
     }
 }
 
@@ -188,12 +178,9 @@ fn cancel(number: i64) -> WatchRequest {
 fn change(event: Event) -> Option<(i64, Change)> {
     let kind = event.r#type();
     let kv = event.kv?;
-    let (key, mod_revision) = (kv.key, kv.mod_revision);
     let what = match kind {
-        EventType::Put => {
-            Change::Put { key, value: kv.value, mod_revision, create_revision: kv.create_revision }
-        }
-        EventType::Delete => Change::Deleted { key, mod_revision },
+        EventType::Put => Change::Put { value: kv.value },
+        EventType::Delete => Change::Deleted,
     };
-    Some((mod_revision, what))
+    Some((kv.mod_revision, what))
 }

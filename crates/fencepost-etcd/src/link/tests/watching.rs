@@ -9,14 +9,12 @@ use super::*;
 async fn changes_are_told_from_the_first_revision_on() {
     let (mut opened, key) = (open(&[shared().port()]).await, new_key());
     let put = opened.put(&key, "a").await.unwrap();
-    let deleted = opened.delete(&key).await.unwrap();
+    opened.delete(&key).await.unwrap();
     let id = opened.watch(&key, put);
     let (of, what) = opened.event().await;
-    let Change::Put { key: found, value, mod_revision, create_revision } = what else { panic!("{what:?}") };
-    assert_eq!((of, found, value), (id, key.clone().into_bytes(), b"a".to_vec()));
-    assert_eq!((mod_revision, create_revision), (put, put));
+    assert!(of == id && matches!(&what, Change::Put { value } if value == b"a"), "{what:?}");
     let (of, what) = opened.event().await;
-    assert!(of == id && matches!(what, Change::Deleted { mod_revision, .. } if mod_revision == deleted));
+    assert!(of == id && matches!(what, Change::Deleted), "{what:?}");
 }
 
 #[tokio::test]
@@ -29,7 +27,7 @@ async fn a_watch_of_deletions_tells_no_puts() {
     opened.put(&b, "").await.unwrap();
     opened.delete(&b).await.unwrap();
     let (_, what) = opened.event().await;
-    assert!(matches!(&what, Change::Deleted { key, .. } if *key == b.as_bytes()), "{what:?}");
+    assert!(matches!(what, Change::Deleted), "{what:?}");
 }
 
 #[tokio::test]
@@ -64,7 +62,7 @@ async fn a_watch_outlives_the_server() {
     server.ctl(&["del", &keys[0]]);
     let mut seen = [opened.event().await, opened.event().await];
     seen.sort_by_key(|(id, _)| *id);
-    assert!(matches!(&seen[0], (id, Change::Deleted { .. }) if *id == first), "{seen:?}");
+    assert!(matches!(&seen[0], (id, Change::Deleted) if *id == first), "{seen:?}");
     assert!(matches!(&seen[1], (id, Change::Put { .. }) if *id == second), "{seen:?}");
 }
 
@@ -79,7 +77,7 @@ async fn what_happens_while_the_stream_is_lost_is_told_later() {
     direct.delete(&key).await.unwrap();
     direct.put(&key, "b").await.unwrap();
     wire.heal();
-    assert!(matches!(opened.event().await.1, Change::Deleted { .. }));
+    assert!(matches!(opened.event().await.1, Change::Deleted));
     let (_, what) = opened.event().await;
     assert!(matches!(&what, Change::Put { value, .. } if value == b"b"), "{what:?}");
 }
@@ -95,7 +93,7 @@ async fn a_stream_that_has_fallen_silent_is_noticed() {
     direct.delete(&key).await.unwrap();
     opened.is_noticed().await;
     wire.heal();
-    assert!(matches!(opened.event().await.1, Change::Deleted { .. }));
+    assert!(matches!(opened.event().await.1, Change::Deleted));
 }
 
 #[tokio::test]
@@ -112,7 +110,7 @@ async fn a_compacted_history_is_said_to_be_one() {
     // It goes on.
     assert!(matches!(opened.event().await.1, Change::Put { .. }));
     opened.delete(&key).await.unwrap();
-    assert!(matches!(opened.event().await.1, Change::Deleted { .. }));
+    assert!(matches!(opened.event().await.1, Change::Deleted));
 }
 
 #[tokio::test]

@@ -1,0 +1,121 @@
+//! Leaving: the line, what nobody cares for, and in the end everything.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::backend::Reply;
+use fencepost_core::clock::Moment;
+use fencepost_core::{Attempt, Error, ErrorKind, LostReason, Owner, Result};
+
+use crate::error::Failure;
+use crate::home::Home;
+use crate::leases::seconds;
+use crate::look::Standing;
+use crate::request::{absent, all, put};
+
+/// How often a leaving looks again because its keys came meanwhile.
+const LOOKS: usize = 3;
+/// How often somebody looks for what nobody cares for.
+const SWEEP: Duration = Duration::from_millis(100);
+
+impl Home {
+    /// Leaves the line, or defeats an acquire that may still arrive.
+    pub(crate) async fn leave(&self, attempt: &Arc<Attempt>, asked: Moment) -> Result<Reply> {
+        let owner = attempt.owner;
+        let is_known = {
+            let mut state = self.state();
+            if state.places.stop_waiting(owner) {
+                self.wake_next(&state, attempt);
+                return Ok(Reply::Left);
+            }
+            state.departed.insert(owner, asked + attempt.ttl);
+            state.places.get(owner).map(|place| place.entry.revision.is_some())
+        };
+        let Some(is_sure) = is_known else {
+            return Ok(Reply::Left);
+        };
+        for _ in 0..LOOKS {
+            let (standings, _) = self.look(std::slice::from_ref(attempt)).await?;
+            for standing in standings {
+                match standing {
+                    Standing::There { revision, seen, lines } => {
+                        let reply = self.stands(attempt, &lines, revision, seen, asked);
+                        if let Reply::Granted(award) = self.settled(attempt, reply).await? {
+                            self.state().departed.remove(&owner);
+                            return Ok(Reply::HadBeenGranted(award));
+                        }
+                        self.clear(attempt).await?;
+                        self.forget(owner);
+                        return Ok(Reply::Left);
+                    }
+                    Standing::Gone if is_sure => {
+                        self.clear(attempt).await?;
+                        self.forget(owner);
+                        return Ok(Reply::Left);
+                    }
+                    Standing::Gone => {
+                        if self.defeat(attempt).await? {
+                            self.forget(owner);
+                            return Ok(Reply::Left);
+                        }
+                    }
+                }
+            }
+        }
+        let message = format!("the keys of an attempt that is to leave {} come and go", self.location);
+        Err(Error::new(ErrorKind::OutcomeUnknown, message))
+    }
+
+    /// Remembers in the storage that an owner has left, so that what it has sent does nothing. Not if it has come meanwhile.
+    async fn defeat(&self, attempt: &Attempt) -> Result<bool> {
+        let patience = Self::patience(attempt.ttl);
+        let lasting = seconds(attempt.ttl * 2);
+        let lease =
+            self.link.lease_grant(lasting, 0, patience).await.map_err(|failure| self.failed(failure))?;
+        let left = self.keys.left(attempt.owner);
+        let mut request = all(vec![put(left, Vec::new(), lease.id)]);
+        let seats = attempt.wants.iter().map(|want| absent(self.keys.seat(want, attempt.owner)));
+        request.compare = seats.collect();
+        let answer = self.link.txn(request, patience).await.map_err(|failure| self.failed(failure))?;
+        Ok(answer.succeeded)
+    }
+
+    /// Takes away what nobody has cared for during a ttl. If that fails for another ttl although the lease lives, the lease is
+    /// given up with everything on it.
+    pub(crate) async fn sweep(&self, now: Moment) {
+        let lapsed: Vec<(Owner, Arc<Attempt>, i64, Moment)> = {
+            let mut state = self.state();
+            if state.swept.is_some_and(|swept| now.since(swept) < SWEEP) {
+                return;
+            }
+            state.swept = Some(now);
+            state.departed.retain(|_, until| *until > now);
+            let lapsed = state.places.lapsed(now);
+            let places = lapsed.into_iter().filter_map(|owner| Some((owner, state.places.get(owner)?)));
+            places
+                .map(|(owner, place)| (owner, place.attempt.clone(), place.entry.lease, place.kept))
+                .collect()
+        };
+        for (owner, attempt, lease, kept) in lapsed {
+            match self.clear(&attempt).await {
+                Ok(()) => drop(self.forget(owner)),
+                Err(_) if kept + attempt.ttl * 2 < now => {
+                    self.lose_lease(lease, LostReason::Abandoned);
+                }
+                Err(_) => {}
+            }
+        }
+    }
+
+    /// Whether something is still there that nobody knows, for those who give up a lease.
+    pub(crate) async fn revoke_all(&self) {
+        let leases = self.state().leases.ids();
+        for id in leases {
+            match self.link.lease_revoke(id, Duration::from_secs(1)).await {
+                Ok(_) | Err(Failure::NoLease) => {}
+                // It ends by itself.
+                Err(Failure::Failed(_)) => return,
+            }
+        }
+    }
+}

@@ -1,0 +1,103 @@
+//! Renewals: the leases are kept alive, and then the keys are proven to be there in the same term.
+
+use std::collections::HashMap;
+
+use fencepost_core::backend::Reply;
+use fencepost_core::clock::Moment;
+use fencepost_core::{Error, ErrorKind, Grant, Result};
+
+use crate::enter::{MOST_PARTS, revision_of, term};
+use crate::home::Home;
+use crate::leases::Promise;
+use crate::look::next;
+use crate::request::{all, get, mere};
+
+impl Home {
+    /// Renews: the leases are kept alive, and then the keys are proven to be there in the same term.
+    pub(crate) async fn renew(&self, grants: &[&Grant], asked: Moment) -> Vec<Result<Reply>> {
+        let mut leases: HashMap<i64, Result<Option<Promise>>> = HashMap::new();
+        let mut on: Vec<Option<i64>> = Vec::with_capacity(grants.len());
+        for grant in grants {
+            let place = self.state().places.keep(grant.attempt.owner, asked).map(|place| place.entry.lease);
+            on.push(place);
+            if let Some(lease) = place.filter(|lease| !leases.contains_key(lease)) {
+                leases.insert(lease, self.keep_alive(lease).await);
+            }
+        }
+        let mut replies: Vec<Option<Result<Reply>>> = Vec::new();
+        let mut looked: Vec<(usize, &Grant, Promise)> = Vec::new();
+        for (at, (grant, lease)) in grants.iter().zip(on).enumerate() {
+            let kept = lease.map_or(&Ok(None), |lease| &leases[&lease]);
+            replies.push(match kept {
+                Ok(Some(promise)) => {
+                    looked.push((at, grant, *promise));
+                    None
+                }
+                Ok(None) => Some(Ok(Reply::NotHeld)),
+                Err(error) => Some(Err(error.duplicate())),
+            });
+        }
+        let mut rest = looked.as_slice();
+        while let Some((_, first, _)) = rest.first() {
+            let mut parts = first.held().len();
+            let more = rest[1..].iter().take_while(|(_, grant, _)| {
+                parts += grant.held().len();
+                parts <= MOST_PARTS
+            });
+            let (chunk, later) = rest.split_at(1 + more.count());
+            for ((at, ..), reply) in chunk.iter().zip(self.prove(chunk).await) {
+                replies[*at] = Some(reply);
+            }
+            rest = later;
+        }
+        replies.into_iter().map(|reply| reply.unwrap_or(Ok(Reply::NotHeld))).collect()
+    }
+
+    /// Proves that the keys of these grants are there, in the term in which their leases were kept alive.
+    async fn prove(&self, grants: &[(usize, &Grant, Promise)]) -> Vec<Result<Reply>> {
+        let seats = |grant: &Grant| {
+            let owner = grant.attempt.owner;
+            grant.held().iter().map(move |want| (want.clone(), owner)).collect::<Vec<_>>()
+        };
+        let parts = grants.iter().flat_map(|(_, grant, _)| seats(grant));
+        let parts = parts.map(|(want, owner)| get(mere(self.keys.seat(&want, owner))));
+        let shortest = grants.iter().map(|(_, grant, _)| grant.award.ttl).min().unwrap_or_default();
+        let answer = match self.link.txn(all(parts.collect()), Self::patience(shortest)).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                let error = self.failed(failure);
+                return grants.iter().map(|_| Err(error.duplicate())).collect();
+            }
+        };
+        let now = term(&answer);
+        let mut looks = answer.responses.iter();
+        let mut replies = Vec::with_capacity(grants.len());
+        for (_, grant, promise) in grants {
+            let made = revision_of(grant);
+            let mut is_held = true;
+            for _ in grant.held() {
+                is_held &= next(&mut looks).first().is_some_and(|key| key.create_revision == made);
+            }
+            if !is_held {
+                // Of several names some may be left.
+                self.forget_grant(grant);
+                let cleared = if grant.held().len() > 1 { self.clear(&grant.attempt).await } else { Ok(()) };
+                replies.push(cleared.map(|()| Reply::NotHeld));
+                continue;
+            }
+            let mut state = self.state();
+            let is_kept = state.leases.confirm(*promise, now);
+            let lease = state.leases.get(promise.lease);
+            replies.push(match lease.filter(|_| is_kept) {
+                Some(lease) => Ok(Reply::Renewed { ttl: lease.ttl }),
+                None => Err(self.new_leader()),
+            });
+        }
+        replies
+    }
+
+    fn new_leader(&self) -> Error {
+        let message = format!("{} has changed its leader while a lease was being renewed", self.location);
+        Error::new(ErrorKind::Unreachable, message)
+    }
+}
