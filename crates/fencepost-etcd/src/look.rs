@@ -2,18 +2,15 @@
 
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::time::Duration;
 
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Grant, Mode, Owner, Result, Rule, Want};
+use fencepost_core::{Attempt, Mode, Result, Rule, Want};
 
-use crate::enter::{Before, MOST_PARTS, revision_of, term};
-use crate::error::Failure;
+use crate::enter::{Before, MOST_PARTS, term};
 use crate::home::Home;
-use crate::leases::{Promise, seconds};
 use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp};
-use crate::request::{absent, all, delete, found, get, in_order, latest, mere, put};
+use crate::request::{all, delete, found, get, in_order, latest, mere};
 use crate::watching::held;
 
 /// Where an attempt stands.
