@@ -137,11 +137,16 @@ impl Live {
         match meaning(location, status) {
             Meaning::Refused(error) => error,
             Meaning::StaleToken => stranger(location, &self.common.setup.account),
-            Meaning::Unknown if self.common.setup.encryption.is_none() => unreachable(location)
-                .with_source(causes(status))
-                .with_hint("is it an etcd server, and does it want TLS? etcds:// is for servers that do"),
-            // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk.
-            Meaning::Unknown if std::error::Error::source(status).is_some() => {
+            Meaning::Unknown | Meaning::Elsewhere if self.common.setup.encryption.is_none() => {
+                unreachable(location)
+                    .with_source(causes(status))
+                    .with_hint("is it an etcd server, and does it want TLS? etcds:// is for servers that do")
+            }
+            // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk. One that has let
+            // us in before only goes away.
+            Meaning::Unknown | Meaning::Elsewhere
+                if std::error::Error::source(status).is_some() && self.common.cluster.get().is_none() =>
+            {
                 fencepost_net::not_agreed(causes(status))
             }
             Meaning::NoLease | Meaning::Elsewhere | Meaning::Unknown => {
