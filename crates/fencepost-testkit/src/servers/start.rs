@@ -18,8 +18,9 @@ pub(super) trait Kept {
 
     /// Waits until it takes connections or has ended, or says that a port is not free: some go on without it.
     fn comes_up(&self) -> bool {
+        // Asked first: where a port is taken, whoever has it may never answer.
         let gives_up = || !self.keeper().is_alive() || self.misses_a_port();
-        wait::block_until("the server comes up or gives up", || self.is_ready() || gives_up());
+        wait::block_until("the server comes up or gives up", || gives_up() || self.is_ready());
         self.is_ready() && !self.misses_a_port()
     }
 
@@ -45,7 +46,9 @@ pub(super) fn start_together<S: Kept, const N: usize>(prepare: impl Fn() -> [S; 
     let mut failure = String::new();
     for _ in 0..ATTEMPTS {
         let servers = prepare();
-        servers.iter().for_each(|server| server.keeper().start());
+        for server in &servers {
+            server.keeper().start();
+        }
         let Some(down) = servers.iter().find(|server| !server.comes_up()) else { return servers };
         failure = format!("{} cannot be started: {}", down.program(), down.keeper().output());
         if !down.misses_a_port() {
