@@ -103,7 +103,9 @@ impl Peer {
             Self::GoMutex => Some(vec![prepared("go/etcd").into(), "mutex".into()]),
             Self::GoElection => Some(vec![prepared("go/etcd").into(), "election".into()]),
             Self::Kazoo => Some(python("kazoo_lock.py")),
-            Self::KazooAlso => Some([python("kazoo_lock.py"), vec!["--also".into(), "-lock-".into()]].concat()),
+            Self::KazooAlso => {
+                Some([python("kazoo_lock.py"), vec!["--also".into(), "-lock-".into()]].concat())
+            }
             Self::Curator => {
                 let folder = prepared("curator");
                 let classes = format!("{}:{}/*", folder.display(), folder.display());

@@ -18,9 +18,8 @@ impl Shares {
     pub fn count(began: u64, ended: u64, ours: &[Turn], theirs: &[Turn]) -> Self {
         let mut shares = Self::default();
         let length = (ended - began).max(1);
-        let tenth = |turn: &Turn| {
-            usize::try_from(turn.ended.saturating_sub(began) * 10 / length).unwrap_or(10)
-        };
+        let tenth =
+            |turn: &Turn| usize::try_from(turn.ended.saturating_sub(began) * 10 / length).unwrap_or(10);
         for turn in ours {
             match shares.tenths.get_mut(tenth(turn)) {
                 Some((ours, _)) => *ours += 1,
