@@ -36,6 +36,12 @@ pub trait TestBench: Send + Sync + 'static {
         async { None }
     }
 
+    /// Whether a release can pass over a waiter that has died. Where every waiter has an entry of its own in the storage, and
+    /// that is what others go by, it stands in the way until its lease has ended.
+    fn passes_over_the_dead(&self) -> bool {
+        true
+    }
+
     /// A lease that is short, but long enough to be kept on a busy machine. Tests wait for several of them.
     fn ttl(&self) -> Duration {
         Duration::from_millis(600)
