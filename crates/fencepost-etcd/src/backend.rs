@@ -84,10 +84,7 @@ async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> Result<Stor
         request.success.push(put(keys.about(), about.to_string().into_bytes(), 0));
     }
     let location = link.location();
-    let answer = link.txn(request, LOOKING).await.map_err(|failure| match failure {
-        crate::error::Failure::Failed(error) => error,
-        crate::error::Failure::NoLease => crate::error::unreachable(location),
-    })?;
+    let answer = link.txn(request, LOOKING).await.map_err(|failure| failure.into_error(location))?;
     let cluster = answer.header.map_or(0, |header| header.cluster_id);
     if answer.succeeded {
         if only_existing {

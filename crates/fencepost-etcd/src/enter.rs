@@ -11,7 +11,7 @@ use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule, Want}
 use crate::error::Failure;
 use crate::home::{Entry, Home};
 use crate::leases::{Lease, Promise};
-use crate::proto::{KeyValue, RequestOp, ResponseOp, TxnRequest, TxnResponse};
+use crate::proto::{KeyValue, ResponseOp, TxnRequest, TxnResponse};
 use crate::request::{
     absent, all, created, delete, empty, found, get, in_order, inner, latest, mere, nested, put,
 };
@@ -172,7 +172,7 @@ impl Home {
     }
 
     fn went(&self, grant: &Grant, answer: TxnResponse) -> Reply {
-        self.forget(grant.attempt.owner);
+        self.forget_grant(grant);
         let held = match grant.held().len() {
             1 => answer.succeeded,
             _ => answer.responses.into_iter().filter_map(inner).any(|part| part.succeeded),
@@ -252,6 +252,8 @@ impl Home {
             return Reply::NoTicket;
         };
         place.entry.revision = Some(revision);
+        // Whoever has chosen already stands in no other line.
+        let chosen = place.entry.held.or(chosen);
         match chosen {
             Some(chosen) => {
                 place.entry.held = Some(chosen);
@@ -333,9 +335,4 @@ pub(crate) fn term(answer: &TxnResponse) -> u64 {
 /// The revision that made the keys of a grant.
 pub(crate) fn revision_of(grant: &Grant) -> i64 {
     i64::try_from(grant.award.token.get()).unwrap_or(0)
-}
-
-/// Parts of a transaction for a request that only looks.
-pub(crate) fn looking(parts: Vec<RequestOp>) -> TxnRequest {
-    all(parts)
 }

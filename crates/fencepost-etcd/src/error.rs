@@ -1,6 +1,7 @@
 //! What the server says when it does not do what it is asked, in our words.
 
 use fencepost_core::{Error, ErrorKind};
+use fencepost_net::Account;
 use tonic::{Code, Status};
 
 /// Why a call failed.
@@ -68,10 +69,13 @@ pub(crate) fn meaning(location: &str, status: &Status) -> Meaning {
     }
 }
 
-/// What is said to whoever has no account, or whose token is refused as soon as it is there.
-pub(crate) fn stranger(location: &str) -> Error {
-    let message = format!("{location} does not let us in without an account");
-    Error::new(ErrorKind::Denied, message).with_hint("name one: etcd://USER:PASSWORD@HOST")
+/// We have no token that is accepted, and get none.
+pub(crate) fn stranger(location: &str, account: &Account) -> Error {
+    let error = |message: &str| Error::new(ErrorKind::Denied, format!("{location} {message}"));
+    match account.user {
+        None => error("lets nobody in without an account").with_hint("name one: etcd://USER:PASSWORD@HOST"),
+        Some(_) => error("does not accept the token that it gave us"),
+    }
 }
 
 fn refusal(location: &str, code: Code, text: &str) -> Option<Error> {

@@ -8,10 +8,11 @@ use std::time::Duration;
 use fencepost_contenders::{Card, Place, Places};
 use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Attempt, Award, FencingToken, LostReason, Owner, StorageId};
+use fencepost_core::{Attempt, Award, FencingToken, Grant, LostReason, Owner, StorageId};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::enter::revision_of;
 use crate::keys::Keys;
 use crate::leases::{Lease, Leases};
 use crate::link::Link;
@@ -97,6 +98,15 @@ impl Home {
         let place = state.places.remove(owner)?;
         self.wake_next(state, &place.attempt);
         Some(place)
+    }
+
+    /// A grant is over; the attempt may have come again since.
+    pub(crate) fn forget_grant(&self, grant: &Grant) {
+        let owner = grant.attempt.owner;
+        let revision = self.state().places.get(owner).and_then(|place| place.entry.revision);
+        if revision.is_none_or(|revision| revision == revision_of(grant)) {
+            self.forget(owner);
+        }
     }
 
     /// Tells those who waited in this process for somebody to leave.

@@ -119,12 +119,6 @@ impl Home {
     }
 
     pub(crate) fn failed(&self, failure: Failure) -> Error {
-        match failure {
-            Failure::Failed(error) => error,
-            Failure::NoLease => Error::new(
-                fencepost_core::ErrorKind::Unreachable,
-                format!("a lease on {} ended before it was used", self.location),
-            ),
-        }
+        failure.into_error(&self.location)
     }
 }

@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::time::Duration;
 
-use fencepost_contenders::{Card, Contender, KeptCell, holding, state};
+use fencepost_contenders::{Card, Contender, Elsewhere, KeptCell, holding, state};
 use fencepost_core::backend::{ListPage, LockState, Page, Reply, WaiterState};
 use fencepost_core::clock::wall_time;
-use fencepost_core::{Cell, FencingToken, LockName, Mode, Result, Rule};
+use fencepost_core::{FencingToken, LockName, Mode, Result};
 use futures_util::future::join_all;
 
 use crate::enter::MOST_PARTS;
@@ -36,11 +36,11 @@ impl Home {
     async fn lock_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
         let mut known: HashMap<LockName, Found> = HashMap::new();
         self.read(names, &mut known).await?;
-        // Whoever wants several names holds none before it holds all: their lines tell.
+        // How somebody stands who wants several names, the lines of all of them tell.
         let elsewhere: BTreeSet<LockName> = known
             .values()
             .flat_map(|found| &found.line)
-            .filter_map(|key| Card::from_bytes(&key.value).filter(|card| !card.any))
+            .filter_map(|key| Card::from_bytes(&key.value))
             .flat_map(|card| card.names)
             .filter(|name| !known.contains_key(name))
             .collect();
@@ -52,7 +52,7 @@ impl Home {
             .iter()
             .map(|name| {
                 let line: Vec<Contender> =
-                    known[name].line.iter().map(|key| self.contender(key, &left, &known)).collect();
+                    known[name].line.iter().map(|key| self.contender(name, key, &left, &known)).collect();
                 let cell = known[name].cell.as_ref().and_then(|key| KeptCell::from_bytes(&key.value));
                 let mut seen = state(name, &line, cell.map(|kept| kept.cell), now);
                 self.add_those_who_wait_here(&mut seen);
@@ -98,14 +98,14 @@ impl Home {
 
     fn contender(
         &self,
+        here: &LockName,
         key: &KeyValue,
         left: &HashMap<i64, Duration>,
         known: &HashMap<LockName, Found>,
     ) -> Contender {
         let card = Card::from_bytes(&key.value);
-        let waits_elsewhere = card.as_ref().is_some_and(|card| {
-            !card.any
-                && card.names.iter().any(|name| known.get(name).is_some_and(|it| !self.holds(card, &it.line)))
+        let elsewhere = card.as_ref().map_or(Elsewhere::Nothing, |card| {
+            Elsewhere::of(card, here, |name| known.get(name).is_some_and(|it| self.holds(card, &it.line)))
         });
         Contender {
             token: FencingToken::new(key.create_revision.unsigned_abs()),
@@ -113,7 +113,7 @@ impl Home {
             card,
             called: format!("key {}", String::from_utf8_lossy(&key.key)),
             expires_in: left.get(&key.lease).copied(),
-            waits_elsewhere,
+            elsewhere,
         }
     }
 
@@ -217,14 +217,13 @@ impl Home {
         let keys: Vec<Vec<u8>> = keys.into_keys().collect();
         let marks = keys.iter().map(|key| replace(key.clone(), BROKEN.to_vec()));
         let mark = TxnRequest { compare: is_there(), success: marks.collect(), failure: Vec::new() };
-        let ends = keys.iter().map(|key| delete(key.clone()));
-        let end = TxnRequest { compare: is_there(), success: ends.collect(), failure: Vec::new() };
-        for request in [mark, end] {
-            let answer = self.link.txn(request, LOOKING).await.map_err(|failure| self.failed(failure))?;
-            if !answer.succeeded {
-                return Ok(Reply::NotHeld);
-            }
+        let answer = self.link.txn(mark, LOOKING).await.map_err(|failure| self.failed(failure))?;
+        if !answer.succeeded {
+            return Ok(Reply::NotHeld);
         }
+        // The holder may have heard of it already, and have removed them itself.
+        let ends = keys.iter().map(|key| delete(key.clone()));
+        self.link.txn(all(ends.collect()), LOOKING).await.map_err(|failure| self.failed(failure))?;
         Ok(Reply::Released)
     }
 }

@@ -14,7 +14,7 @@ use crate::error::Failure;
 use crate::home::Home;
 use crate::leases::{Promise, seconds};
 use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp};
-use crate::request::{absent, all, created, delete, found, get, in_order, latest, mere, one, put};
+use crate::request::{absent, all, delete, found, get, in_order, latest, mere, put};
 use crate::watching::held;
 
 /// How often a leaving looks again because its keys came meanwhile.
@@ -237,8 +237,7 @@ impl Home {
             }
             if !is_held {
                 // Of several names some may be left.
-                let owner = grant.attempt.owner;
-                self.forget(owner);
+                self.forget_grant(grant);
                 let cleared = if grant.held().len() > 1 { self.clear(&grant.attempt).await } else { Ok(()) };
                 replies.push(cleared.map(|()| Reply::NotHeld));
                 continue;

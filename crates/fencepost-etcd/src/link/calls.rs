@@ -154,7 +154,7 @@ impl Link {
         effect: Effect,
         request: Q,
         patience: Duration,
-        send: impl AsyncFn(Channel, Request<Q>) -> Result<Response<A>, Status>,
+        ask: impl AsyncFn(Channel, Request<Q>) -> Result<Response<A>, Status>,
     ) -> Answered<A> {
         let clock = &self.common.clock;
         let deadline = clock.now() + patience;
@@ -166,7 +166,7 @@ impl Link {
             let token = self.common.tokens.current();
             let dressed = Live::dress(request.clone(), token.clone());
             let sent = clock.now();
-            let sending = tokio::time::timeout(deadline.since(sent), send(live.channel(), dressed));
+            let sending = tokio::time::timeout(deadline.since(sent), ask(live.channel(), dressed));
             let Ok(answer) = sending.await else {
                 self.move_on(&live, sent);
                 let why = format!("no answer within {patience:?}");
@@ -188,7 +188,7 @@ impl Link {
                 Meaning::NoLease => return Err(Failure::NoLease),
                 Meaning::Refused(error) => return Err(error.into()),
                 Meaning::StaleToken if is_logged_in || self.common.setup.account.user.is_none() => {
-                    return Err(stranger(self.location()).into());
+                    return Err(stranger(self.location(), &self.common.setup.account).into());
                 }
                 Meaning::StaleToken => {
                     is_logged_in = true;

@@ -136,8 +136,7 @@ impl Live {
         let location = &self.common.setup.location;
         match meaning(location, status) {
             Meaning::Refused(error) => error,
-            Meaning::StaleToken => stranger(location),
-            Meaning::NoLease | Meaning::Elsewhere => unreachable(location).with_source(causes(status)),
+            Meaning::StaleToken => stranger(location, &self.common.setup.account),
             Meaning::Unknown if self.common.setup.encryption.is_none() => unreachable(location)
                 .with_source(causes(status))
                 .with_hint("is it an etcd server, and does it want TLS? etcds:// is for servers that do"),
@@ -145,7 +144,9 @@ impl Live {
             Meaning::Unknown if std::error::Error::source(status).is_some() => {
                 fencepost_net::not_agreed(causes(status))
             }
-            Meaning::Unknown => unreachable(location).with_source(causes(status)),
+            Meaning::NoLease | Meaning::Elsewhere | Meaning::Unknown => {
+                unreachable(location).with_source(causes(status))
+            }
         }
     }
 

@@ -30,13 +30,16 @@ pub(super) enum Command {
     Unwatch(WatchId),
 }
 
+/// A token that is not accepted, or that there was none.
+struct Stale(Option<Token>);
+
 /// Why a stream ended.
 enum Ended {
     /// So has the link.
     WithLink,
     Broken,
     /// The server does not accept the token with which it was opened.
-    StaleToken(Option<Token>),
+    StaleToken(Stale),
 }
 
 /// Keeps the stream going for as long as there is the link.
@@ -129,11 +132,11 @@ impl<'a> Stream<'a> {
         watchers: &mut Watchers,
         commands: &mut UnboundedReceiver<Command>,
         events: &UnboundedSender<WatchEvent>,
-        stale: Option<Option<Token>>,
+        stale: Option<Stale>,
     ) -> Ended {
         let is_fresh = stale.is_some();
         if let Some(stale) = stale
-            && !matches!(tokio::time::timeout(SILENCE, self.live.log_in(stale.as_ref())).await, Ok(Ok(())))
+            && !matches!(tokio::time::timeout(SILENCE, self.live.log_in(stale.0.as_ref())).await, Ok(Ok(())))
         {
             return Ended::StaleToken(stale);
         }
@@ -231,7 +234,7 @@ impl<'a> Stream<'a> {
             Todo::Refused { number, .. }
                 if token.is_some() && !(is_fresh && number <= self.first_numbers) =>
             {
-                return Some(Ended::StaleToken(token.cloned()));
+                return Some(Ended::StaleToken(Stale(token.cloned())));
             }
             Todo::Refused { id, why, .. } => {
                 watchers.remove(id);
@@ -251,7 +254,7 @@ impl<'a> Stream<'a> {
 
     fn failed(&self, status: &Status, token: Option<Token>) -> Ended {
         match meaning(&self.common.setup.location, status) {
-            Meaning::StaleToken => Ended::StaleToken(token),
+            Meaning::StaleToken => Ended::StaleToken(Stale(token)),
             // The only member there is may have a leader again in a moment.
             _ if self.common.setup.members.len() > 1 => self.given_up(),
             _ => Ended::Broken,

@@ -84,8 +84,8 @@ impl TestBench for EtcdBench {
         Duration::from_secs(1)
     }
 
-    fn passes_over_the_dead(&self) -> bool {
-        false
+    fn goes_by_entries(&self) -> bool {
+        true
     }
 
     fn crowd(&self) -> usize {

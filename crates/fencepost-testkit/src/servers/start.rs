@@ -16,12 +16,13 @@ pub(super) trait Kept {
     /// Whether it takes connections. Its own words must count: on its port somebody else may answer.
     fn is_ready(&self) -> bool;
 
-    /// Waits until it takes connections or has ended, or says that a port is not free: some go on without it.
-    fn comes_up(&self) -> bool {
-        // Asked first: where a port is taken, whoever has it may never answer.
-        let gives_up = || !self.keeper().is_alive() || self.misses_a_port();
-        wait::block_until("the server comes up or gives up", || gives_up() || self.is_ready());
-        self.is_ready() && !self.misses_a_port()
+    /// Whether it has ended, or says that a port is not free: some go on without it.
+    fn gives_up(&self) -> bool {
+        !self.keeper().is_alive() || self.misses_a_port()
+    }
+
+    fn slow(&self) -> String {
+        format!("{} comes up or gives up; it says: {}", self.program(), self.keeper().output())
     }
 
     fn misses_a_port(&self) -> bool {
@@ -37,9 +38,17 @@ pub(super) trait Kept {
 
     fn must_be_ready(&self) {
         let keeper = self.keeper();
-        wait::block_until("the server comes up or ends", || self.is_ready() || !keeper.is_alive());
+        wait::block_until_else(|| self.slow(), || self.is_ready() || !keeper.is_alive());
         assert!(self.is_ready(), "{} does not start again: {}", self.program(), keeper.output());
     }
+}
+
+/// Waits until all servers take connections, or one of them gives up: that one is returned.
+pub(super) fn first_down<S: Kept>(servers: &[S]) -> Option<&S> {
+    let say = || servers.iter().map(Kept::slow).collect::<Vec<_>>().join("\n");
+    // Those who give up come first: where a port is taken, whoever has it may never answer.
+    wait::block_until_else(say, || servers.iter().any(Kept::gives_up) || servers.iter().all(Kept::is_ready));
+    servers.iter().find(|server| server.gives_up())
 }
 
 /// Starts servers again that need each other to become ready, and kills them first if they are running.
@@ -66,7 +75,7 @@ pub(super) fn start_together<S: Kept, const N: usize>(prepare: impl Fn() -> [S; 
         for server in &servers {
             server.keeper().start();
         }
-        let Some(down) = servers.iter().find(|server| !server.comes_up()) else { return servers };
+        let Some(down) = first_down(&servers) else { return servers };
         failure = format!("{} cannot be started: {}", down.program(), down.keeper().output());
         if !down.misses_a_port() {
             break;

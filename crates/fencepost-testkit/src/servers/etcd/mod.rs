@@ -263,16 +263,22 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
+    use crate::servers::start::first_down;
 
     #[test]
     fn a_port_that_was_taken_meanwhile_is_noticed() {
-        let server = EtcdServer::prepare_alone(&Setup::plain());
-        let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port)).expect("it was free");
-        server.keeper.start();
-        assert!(!server.comes_up());
-        assert!(server.misses_a_port(), "{}", server.log());
-        drop(faster);
-        server.restart();
-        assert!(server.try_ctl(&["endpoint", "health"]).is_ok());
+        let (name, port, peer_port) = ("alone".to_owned(), free_port(), free_port());
+        let cluster = Place::member(&name, peer_port);
+        let place = Place { name, port, peer_port, cluster };
+        for taken in [port, peer_port] {
+            let server = EtcdServer::prepare(&Setup::plain(), &place);
+            let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).expect("it was free");
+            server.keeper.start();
+            assert!(first_down(std::slice::from_ref(&server)).is_some());
+            assert!(server.misses_a_port(), "{}", server.log());
+            drop(faster);
+            server.restart();
+            server.ctl(&["endpoint", "health"]);
+        }
     }
 }

@@ -210,6 +210,7 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
+    use crate::servers::start::first_down;
 
     #[test]
     fn a_port_that_was_taken_meanwhile_is_noticed() {
@@ -219,7 +220,7 @@ mod tests {
             let server = RedisServer::prepare(setup.clone());
             let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port + offset)).expect("it was free");
             server.keeper.start();
-            assert!(!server.comes_up());
+            assert!(first_down(std::slice::from_ref(&server)).is_some());
             assert!(server.misses_a_port(), "{}", server.log());
             drop(faster);
             server.restart();
