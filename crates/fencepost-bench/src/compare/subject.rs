@@ -105,7 +105,11 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let install = |required| {
             let mut steps = 0;
-            install(folder.path(), required, || Ok(steps += 1)).unwrap();
+            let count = || {
+                steps += 1;
+                Ok(())
+            };
+            super::install(folder.path(), required, count).unwrap();
             steps
         };
         assert_eq!(["a", "a", "b", "b"].map(install), [1, 0, 1, 0]);
