@@ -2,7 +2,7 @@
 
 #[cfg_attr(not(test), expect(dead_code, reason = "the backend is not there yet"))]
 mod error;
-#[cfg_attr(not(test), expect(dead_code, reason = "the backend is not there yet"))]
+#[cfg_attr(not(test), expect(dead_code, unused_imports, reason = "the backend is not there yet"))]
 mod link;
 mod proto;
 

@@ -1,10 +1,10 @@
 //! One connection to one member, and the token that opens it.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 use std::task::{Context, Poll};
-use std::{fmt, io};
 
 use fencepost_core::clock::Moment;
 use fencepost_core::{Error, ErrorKind, Result};
@@ -33,12 +33,6 @@ pub(super) type Token = MetadataValue<Ascii>;
 pub(super) struct Tokens {
     current: Mutex<Option<Token>>,
     turn: tokio::sync::Mutex<()>,
-}
-
-impl fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tokens")
-    }
 }
 
 impl Tokens {
@@ -134,19 +128,18 @@ impl Live {
     /// What a failure means before anybody depends on the connection.
     fn not_let_in(&self, status: &Status) -> Error {
         let location = &self.common.setup.location;
+        let away = || unreachable(location).with_source(causes(status));
+        let is_of_driver = std::error::Error::source(status).is_some();
+        // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk.
+        if let Some(why) = self.end.disagreed.get() {
+            return fencepost_net::not_agreed(why.clone());
+        }
         match meaning(location, status) {
             Meaning::Refused(error) => error,
             Meaning::StaleToken => stranger(location, &self.common.setup.account),
-            Meaning::Unknown if self.common.setup.encryption.is_none() => unreachable(location)
-                .with_source(causes(status))
+            _ if is_of_driver && self.common.setup.encryption.is_none() => away()
                 .with_hint("is it an etcd server, and does it want TLS? etcds:// is for servers that do"),
-            // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk.
-            Meaning::Unknown if std::error::Error::source(status).is_some() => {
-                fencepost_net::not_agreed(causes(status))
-            }
-            Meaning::NoLease | Meaning::Elsewhere | Meaning::Unknown => {
-                unreachable(location).with_source(causes(status))
-            }
+            _ => away(),
         }
     }
 
@@ -195,6 +188,8 @@ impl Live {
 struct End {
     is_over: AtomicBool,
     bell: Notify,
+    /// What the two said about each other's certificates, if that was it.
+    disagreed: OnceLock<String>,
 }
 
 impl End {
@@ -205,7 +200,7 @@ impl End {
     }
 }
 
-/// A stream that tells when the driver lets go of it: the driver itself keeps that to itself.
+/// A stream that tells when the driver lets go of it, and of failures of TLS: the driver keeps both to itself.
 struct Tied {
     stream: Stream,
     end: Arc<End>,
@@ -223,7 +218,14 @@ impl AsyncRead for Tied {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(context, into)
+        let this = self.get_mut();
+        let read = Pin::new(&mut this.stream).poll_read(context, into);
+        if let Poll::Ready(Err(error)) = &read
+            && error.kind() == io::ErrorKind::InvalidData
+        {
+            this.end.disagreed.get_or_init(|| error.to_string());
+        }
+        read
     }
 }
 
