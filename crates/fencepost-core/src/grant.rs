@@ -4,6 +4,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::token::{FencingToken, Owner};
 
@@ -55,6 +56,25 @@ pub struct Want {
     pub name: LockName,
     /// How it is to be held.
     pub mode: Mode,
+}
+
+impl Want {
+    /// Refuses a mode that contradicts what others use this lock as.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`], with what the lock is.
+    pub fn agree(&self, others: impl IntoIterator<Item = Mode>) -> Result<()> {
+        match others.into_iter().find(|there| !there.agrees_with(self.mode)) {
+            None => Ok(()),
+            Some(there) => Err(Error::new(
+                ErrorKind::Conflict,
+                format!("lock {:?} is in use as {there}, and cannot be taken as {}", self.name, self.mode),
+            )
+            .with_hint(
+                "all clients of one lock must agree on what it is; use another name for another purpose",
+            )),
+        }
+    }
 }
 
 /// What several wants of one attempt mean together.
@@ -116,6 +136,9 @@ pub struct Award {
     pub ttl: Duration,
     /// Under [`Rule::Any`], which of the wants was granted; 0 otherwise.
     pub chosen: usize,
+    /// How much of the ttl had passed already when the request was sent: storages in which the grants of a client share a
+    /// lease give what is left of it. Zero where every grant has its own.
+    pub spent: Duration,
 }
 
 /// A lease that is held: the attempt and what was awarded.
@@ -157,6 +180,8 @@ pub enum LostReason {
     Closed,
     /// It was released.
     Released,
+    /// Its lease was given up because something else on it could not be given back.
+    Abandoned,
 }
 
 impl fmt::Display for LostReason {
@@ -168,6 +193,7 @@ impl fmt::Display for LostReason {
             Self::MaxHold => "it was held for the maximum time",
             Self::Closed => "the client was closed",
             Self::Released => "it was released",
+            Self::Abandoned => "its lease was given up, because another lock on it could not be given back",
         })
     }
 }

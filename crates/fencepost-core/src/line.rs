@@ -44,7 +44,7 @@ pub struct Holder {
 impl Holder {
     /// What its owner was awarded.
     pub fn award(&self) -> Award {
-        Award { token: self.token, ttl: self.ttl, chosen: self.chosen }
+        Award { token: self.token, ttl: self.ttl, chosen: self.chosen, spent: Duration::ZERO }
     }
 }
 

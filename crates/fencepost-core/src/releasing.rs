@@ -134,7 +134,7 @@ mod tests {
             meta: [].into(),
         };
         let owner = attempt.owner;
-        let award = Award { token: FencingToken::new(1), ttl: attempt.ttl, chosen: 0 };
+        let award = Award { token: FencingToken::new(1), ttl: attempt.ttl, chosen: 0, spent: Duration::ZERO };
         let mut releasing = Releasing::default();
         releasing.start(Grant { attempt: Arc::new(attempt), award }, Some(()), now);
         (releasing, owner)

@@ -24,6 +24,17 @@ impl Owner {
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
+
+    /// The owner as 32 hexadecimal digits, for storages that keep text.
+    pub fn to_hex(self) -> String {
+        format!("{:032x}", self.0)
+    }
+
+    /// The owner as read back from 32 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+        is_hex.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+    }
 }
 
 impl fmt::Debug for Owner {
@@ -106,5 +117,7 @@ mod tests {
         let owner = Owner::from_bytes([0xab; 16]);
         assert_eq!(format!("{owner:?}"), "Owner(abab…)");
         assert_eq!(Owner::from_bytes(owner.to_bytes()), owner);
+        assert_eq!(Owner::from_hex(&owner.to_hex()), Some(owner));
+        assert_eq!(Owner::from_hex("+bababababababababababababababab"), None);
     }
 }

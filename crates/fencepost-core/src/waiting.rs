@@ -395,7 +395,7 @@ impl<C> Waiting<C> {
         }
     }
 
-    fn granted(&mut self, id: AttemptId, award: Award, counted_from: Moment, now: Moment) -> Vec<Action<C>> {
+    fn granted(&mut self, id: AttemptId, award: Award, sent: Moment, now: Moment) -> Vec<Action<C>> {
         let Some(entry) = self.entries.get(id) else {
             return Vec::new();
         };
@@ -403,7 +403,8 @@ impl<C> Waiting<C> {
         let queued = matches!(entry.phase, Phase::Queued { .. });
         let grant = Grant { attempt: attempt.clone(), award };
         // What was sent after a push knows better.
-        let gone = entry.gone.filter(|(heard, _)| counted_from <= *heard).map(|(_, why)| why);
+        let gone = entry.gone.filter(|(heard, _)| sent <= *heard).map(|(_, why)| why);
+        let counted_from = sent - award.spent;
         if entry.unknown {
             self.doubtful.insert(attempt.owner);
         }

@@ -21,6 +21,15 @@ pub struct Account {
     pub password: Option<Secret>,
 }
 
+/// Who we are, on servers where everybody has both.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Login {
+    /// As whom.
+    pub user: String,
+    /// What proves it.
+    pub password: Secret,
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -6,7 +6,7 @@ mod stream;
 mod tls;
 mod url;
 
-pub use account::{Account, Secret};
+pub use account::{Account, Login, Secret};
 pub use address::Address;
 pub use stream::Stream;
 pub use tls::{Encryption, Tls, not_agreed};

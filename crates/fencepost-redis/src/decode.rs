@@ -21,6 +21,7 @@ pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
         token: FencingToken::new(token.unsigned_abs()),
         ttl,
         chosen: usize::try_from(chosen).unwrap_or_default(),
+        spent: Duration::ZERO,
     };
     let reply = match answer {
         Value::Int(0) => Reply::Busy,
@@ -79,6 +80,7 @@ pub(crate) fn push(data: &[Value]) -> Option<Wakeup> {
                 token: FencingToken::new(token),
                 ttl: Duration::from_millis(ttl),
                 chosen: usize::try_from(chosen).ok()?,
+                spent: Duration::ZERO,
             };
             Some(Wakeup::Granted { owner, award })
         }

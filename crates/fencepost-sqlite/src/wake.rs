@@ -130,6 +130,7 @@ pub(crate) fn decode(letter: &[u8]) -> Wakeup {
                     token: FencingToken::new(number(17)?),
                     ttl: Duration::from_nanos(number(25)?),
                     chosen: usize::try_from(number(33)?).ok()?,
+                    spent: Duration::ZERO,
                 };
                 Wakeup::Granted { owner, award }
             }
@@ -148,7 +149,8 @@ mod tests {
     #[test]
     fn letters_are_read_as_they_were_written() {
         let owner = Owner::random();
-        let award = Award { token: FencingToken::new(7), ttl: Duration::from_millis(1500), chosen: 2 };
+        let ttl = Duration::from_millis(1500);
+        let award = Award { token: FencingToken::new(7), ttl, chosen: 2, spent: Duration::ZERO };
         for wakeup in [
             Wakeup::Granted { owner, award },
             Wakeup::Turn { owner },

@@ -1,5 +1,8 @@
 //! Fencepost locks in ZooKeeper.
 
+mod config;
+mod rights;
+
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
@@ -43,6 +46,6 @@ pub async fn open(_url: &str) -> Result<Arc<dyn Backend>> {
 ///
 /// # Errors
 /// If the URL makes no sense.
-pub fn rights(_url: &str) -> Result<String> {
-    Err(Error::new(ErrorKind::Unsupported, "not yet"))
+pub fn rights(url: &str) -> Result<String> {
+    Ok(rights::rights_on(&config::parse(url)?))
 }

@@ -1,16 +1,17 @@
-//! Which of our crates may depend on which: cli → facade → backends → net → core.
+//! Which of our crates may depend on which: cli → facade → backends → what they share → core.
 
 use super::repo::{Complaint, Repo};
 use crate::manifest::{self, Dependency, Kind};
 
 const CORE: &str = "fencepost-core";
-const NET: &str = "fencepost-net";
 const FACADE: &str = "fencepost";
 const TESTKIT: &str = "fencepost-testkit";
 const BENCH: &str = "fencepost-bench";
 const INTEROP: &str = "fencepost-interop";
 /// The crates that stand on the facade.
 const ABOVE: [&str; 4] = ["fencepost-cli", BENCH, INTEROP, TESTKIT];
+/// What several backends have in common. None of it knows the other.
+const SHARED: [&str; 2] = ["fencepost-contenders", "fencepost-net"];
 /// Crates that the facade re-exports and that are no backends.
 const NOT_BACKENDS: [&str; 1] = [CORE];
 
@@ -61,10 +62,10 @@ fn allowed(name: &str, dependency: &Dependency, backends: &[String]) -> bool {
         (CORE, _) => false,
         (_, CORE) => true,
         (_, TESTKIT) => dependency.kind == Kind::Dev || [BENCH, INTEROP].contains(&name),
-        (NET, _) => false,
+        _ if SHARED.contains(&name) => false,
         (FACADE, package) => backends.iter().any(|backend| backend == package),
         (_, FACADE) => ABOVE.contains(&name),
-        (_, NET) => backends.iter().any(|backend| backend == name),
+        (_, package) if SHARED.contains(&package) => backends.iter().any(|backend| backend == name),
         _ => false,
     }
 }
@@ -117,14 +118,16 @@ mod tests {
 
     #[test]
     fn only_backends_know_what_they_have_in_common() {
-        let net = "[dependencies]\nfencepost-net.workspace = true\n";
-        assert_eq!(complaints("fencepost-sqlite", net), Vec::<String>::new());
-        for name in ["fencepost-cli", "fencepost-testkit", "fencepost-bench"] {
-            assert_eq!(complaints(name, net).len(), 1, "{name}");
-        }
-        for bad in ["fencepost-sqlite", "fencepost", "fencepost-testkit"] {
-            let found = complaints(NET, &format!("[dependencies]\n{bad}.workspace = true\n"));
-            assert_eq!(found.len(), 1, "{bad}");
+        for shared in SHARED {
+            let it = format!("[dependencies]\n{shared}.workspace = true\n");
+            assert_eq!(complaints("fencepost-sqlite", &it), Vec::<String>::new());
+            for name in ["fencepost-cli", "fencepost-testkit", "fencepost-net"] {
+                assert_eq!(complaints(name, &it).len(), 1, "{name}");
+            }
+            for bad in ["fencepost-sqlite", "fencepost", "fencepost-testkit"] {
+                let found = complaints(shared, &format!("[dependencies]\n{bad}.workspace = true\n"));
+                assert_eq!(found.len(), 1, "{bad}");
+            }
         }
     }
 

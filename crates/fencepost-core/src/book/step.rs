@@ -8,7 +8,7 @@ use std::time::Duration;
 use super::{Book, Shelf};
 use crate::backend::{Cell, Keep, Op, Queue, Reply, Wakeup};
 use crate::clock::{Moment, wall_time};
-use crate::error::{Error, ErrorKind, Result};
+use crate::error::Result;
 use crate::grant::{Attempt, Award, Grant, LostReason, Mode, Rule, Want};
 use crate::line::{ClientId, Holder, Line, StoredCell, Ticket};
 use crate::name::LockName;
@@ -230,16 +230,7 @@ impl<S: Shelf> Step<'_, S> {
         let waiting = first.and_then(|owner| self.book.tickets.get(&owner)).and_then(|ticket| {
             ticket.attempt.wants.iter().find(|there| there.name == want.name).map(|there| there.mode)
         });
-        match holders.into_iter().chain(waiting).find(|there| !there.agrees_with(want.mode)) {
-            None => Ok(()),
-            Some(there) => Err(Error::new(
-                ErrorKind::Conflict,
-                format!("lock {:?} is in use as {there}, and cannot be taken as {}", want.name, want.mode),
-            )
-            .with_hint(
-                "all clients of one lock must agree on what it is; use another name for another purpose",
-            )),
-        }
+        want.agree(holders.into_iter().chain(waiting))
     }
 
     /// Ends everything that has ended in this line, also behind a head that lives.
@@ -323,7 +314,12 @@ impl<S: Shelf> Step<'_, S> {
     }
 
     fn grant(&mut self, attempt: &Arc<Attempt>, client: ClientId, chosen: usize) -> Result<Award> {
-        let award = Award { token: FencingToken::new(self.shelf.mint()?), ttl: attempt.ttl, chosen };
+        let award = Award {
+            token: FencingToken::new(self.shelf.mint()?),
+            ttl: attempt.ttl,
+            chosen,
+            spent: Duration::ZERO,
+        };
         let grant = Grant { attempt: attempt.clone(), award };
         let wants = grant.held();
         let all = (wants.len() > 1).then(|| wants.iter().map(|want| want.name.clone()).collect::<Arc<[_]>>());

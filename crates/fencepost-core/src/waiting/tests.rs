@@ -17,7 +17,7 @@ fn granted(token: u64) -> Reply {
 }
 
 fn award(token: u64) -> Award {
-    Award { token: FencingToken::new(token), ttl: TTL, chosen: 0 }
+    Award { token: FencingToken::new(token), ttl: TTL, chosen: 0, spent: Duration::ZERO }
 }
 
 fn still_waiting() -> Reply {

@@ -108,7 +108,7 @@ impl Options {
                 _ => {
                     return Err(url.unknown_option(
                         "namespace, token_retention, replicas, dialect, layout, environment, sentinel_user, \
-                         sentinel_password",
+                         sentinel_password, tls_ca, tls_cert, tls_key, tls_server_name and tls_insecure=true",
                     ));
                 }
             }

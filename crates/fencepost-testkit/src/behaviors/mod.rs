@@ -149,10 +149,11 @@ fn attempt_as(names: &[&str], mode: Mode, rule: Rule, ttl: Duration) -> Arc<Atte
     })
 }
 
+/// What was awarded, however much of its lease had passed.
 #[track_caller]
 fn award(reply: &Reply) -> Award {
     match reply {
-        Reply::Granted(award) | Reply::HadBeenGranted(award) => *award,
+        Reply::Granted(award) | Reply::HadBeenGranted(award) => Award { spent: Duration::ZERO, ..*award },
         other => panic!("the lock is not granted: {other:?}"),
     }
 }

@@ -1,5 +1,7 @@
 //! Whether a world of the model explains what was seen of the storage.
 
+use std::time::Duration;
+
 use fencepost_core::backend::{LockState, Reply};
 use fencepost_core::{Award, Error, ErrorKind, FencingToken, Rule};
 
@@ -70,7 +72,10 @@ impl Machine {
     }
 
     fn agrees(&self, world: &World, answer: &Answer, reply: &Result<Reply, Error>) -> bool {
-        let is = |award: &Award, grant: &step::Grant| *award == self.award(world, grant);
+        // However much of a lease had passed.
+        let is = |award: &Award, grant: &step::Grant| {
+            Award { spent: Duration::ZERO, ..*award } == self.award(world, grant)
+        };
         match (answer, reply) {
             (Answer::Conflict, Err(error)) => error.kind() == ErrorKind::Conflict,
             (_, Err(_)) => false,
@@ -100,7 +105,7 @@ impl Machine {
             Rule::Any => ask.wants.iter().position(|name| *name == grant.names[0]).unwrap_or(usize::MAX),
         };
         let token = world.tokens.get(&(grant.who, grant.nth)).copied().unwrap_or_default();
-        Award { token: FencingToken::new(token), ttl: ask.ttl, chosen }
+        Award { token: FencingToken::new(token), ttl: ask.ttl, chosen, spent: Duration::ZERO }
     }
 }
 

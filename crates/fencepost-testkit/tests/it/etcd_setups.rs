@@ -1,6 +1,9 @@
 //! The other ways in which etcd is set up for tests.
 
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
+use std::time::Duration;
 
 use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup, TlsClients};
 use fencepost_testkit::wait;
@@ -37,12 +40,46 @@ fn a_line_that_fails_is_a_failure() {
 
 #[test]
 fn nobody_is_let_in_without_a_password_where_there_are_users() {
-    let server = EtcdServer::start(&Setup::plain().with_user("app", "word").with_token_ttl(1));
+    let server = EtcdServer::start(&Setup::plain().with_user("app", "word"));
     let mut anonymous = Command::new("etcdctl");
     anonymous.env("ETCDCTL_API", "3").args(["--endpoints", &format!("127.0.0.1:{}", server.port())]);
     let refused = anonymous.args(["get", "app"]).output().unwrap();
     assert!(String::from_utf8_lossy(&refused.stderr).contains("user name is empty"), "{refused:?}");
-    assert!(server.log().contains("simple token"));
+}
+
+/// What the server answers to JSON that is posted to it, with more lines in the head of the request.
+fn post(server: &EtcdServer, path: &str, head: &str, json: &str) -> String {
+    let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();
+    let length = json.len();
+    let head = format!("POST {path} HTTP/1.0\r\nHost: etcd\r\n{head}Content-Length: {length}\r\n");
+    write!(stream, "{head}\r\n{json}").unwrap();
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).unwrap();
+    answer
+}
+
+#[test]
+fn a_token_ends_when_it_was_not_used_for_its_ttl() {
+    let setup = Setup::plain().with_user("app", "word").with_token_ttl(1);
+    let server = EtcdServer::start(&setup.with_option("--enable-grpc-gateway=true"));
+    let log_in = || {
+        let given = post(&server, "/v3/auth/authenticate", "", r#"{"name":"root","password":"root-secret"}"#);
+        let token = given.split("\"token\":\"").nth(1).and_then(|rest| rest.split('"').next());
+        token.unwrap_or_else(|| panic!("there is no token in {given}")).to_owned()
+    };
+    let look = |token: &str| {
+        post(&server, "/v3/kv/range", &format!("Authorization: {token}\r\n"), r#"{"key":"YQ=="}"#)
+    };
+    let mut token = String::new();
+    wait::block_until("a token is used before it has ended", || {
+        token = log_in();
+        look(&token).contains("200 OK")
+    });
+    wait::block_until("the token has ended", || {
+        // Each look is a use, after which it is good for another ttl.
+        wait::block_thread_for(Duration::from_secs(3));
+        look(&token).contains("invalid auth token")
+    });
 }
 
 #[test]

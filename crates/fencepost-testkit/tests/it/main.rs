@@ -9,6 +9,7 @@ mod shelf;
 mod simulation;
 mod wire;
 mod zookeeper_servers;
+mod zookeeper_setups;
 
 use simulation::{Simulation, Weather};
 

@@ -1,0 +1,138 @@
+//! A line as people see it.
+
+use std::time::Duration;
+
+use fencepost_core::{Cell, FencingToken, HolderState, LockName, LockState, Mode, WaiterState};
+
+use crate::card::Card;
+use crate::holding;
+
+/// One entry of a line, as it was read.
+#[derive(Clone, Debug)]
+pub struct Contender {
+    /// What it would hold with.
+    pub token: FencingToken,
+    /// How it wants the lock.
+    pub mode: Mode,
+    /// What it says about itself; nothing if it is not one of ours.
+    pub card: Option<Card>,
+    /// What to call it if it says nothing: its key or node.
+    pub called: String,
+    /// How much of its lease is left, if that is known.
+    pub expires_in: Option<Duration>,
+    /// How it stands with the others of its names.
+    pub elsewhere: Elsewhere,
+}
+
+/// How a contender for several names stands in the lines of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// As far as they are concerned it may hold, or there are none.
+    #[default]
+    Nothing,
+    /// It wants all of them and waits for another.
+    Waits,
+    /// It wants any one of them and has another: it is about to leave this line.
+    Holds,
+}
+
+impl Elsewhere {
+    /// How somebody with this card stands, if `holds` says for each of its names whether it is among the first there.
+    pub fn of(card: &Card, here: &LockName, holds: impl Fn(&LockName) -> bool) -> Self {
+        if card.any {
+            let first = card.names.iter().find(|name| holds(name));
+            return if first.is_some_and(|first| first != here) { Self::Holds } else { Self::Nothing };
+        }
+        if card.names.iter().all(holds) { Self::Nothing } else { Self::Waits }
+    }
+}
+
+impl Contender {
+    fn label(&self) -> std::sync::Arc<str> {
+        self.card.as_ref().map_or_else(|| self.called.as_str().into(), |card| card.label.clone())
+    }
+
+    fn since(&self) -> Option<Duration> {
+        let card = self.card.as_ref()?;
+        Some(card.held_since.unwrap_or(card.since))
+    }
+
+    fn holder(&self, now: Duration) -> HolderState {
+        let known = self.card.as_ref().map(|card| card.ttl).or(self.expires_in).unwrap_or_default();
+        HolderState {
+            token: self.token,
+            mode: self.mode,
+            label: self.label(),
+            meta: self.card.as_ref().map_or_else(|| [].into(), |card| card.meta.clone()),
+            ttl: known,
+            expires_in: self.expires_in.unwrap_or(known),
+            held_for: self.since().map_or(Duration::ZERO, |since| now.saturating_sub(since)),
+        }
+    }
+
+    fn waiter(&self, now: Duration) -> WaiterState {
+        let since = self.card.as_ref().map(|card| card.since);
+        WaiterState {
+            mode: self.mode,
+            label: self.label(),
+            waiting_for: since.map_or(Duration::ZERO, |since| now.saturating_sub(since)),
+        }
+    }
+}
+
+/// The lock whose entries these are, in order; `now` is the wall clock. A cell that stays while it is held is one of a
+/// holder's card.
+pub fn state(name: &LockName, line: &[Contender], kept: Option<Cell>, now: Duration) -> LockState {
+    let first = holding(line.iter().map(|contender| contender.mode));
+    let holds = |at: usize, contender: &Contender| at < first && contender.elsewhere == Elsewhere::Nothing;
+    let part = |wanted: bool| {
+        let line = line.iter().enumerate().filter(|(_, contender)| contender.elsewhere != Elsewhere::Holds);
+        line.filter(move |(at, contender)| holds(*at, contender) == wanted).map(|(_, contender)| contender)
+    };
+    let held_cell = part(true).find_map(|holder| {
+        let bytes = holder.card.as_ref()?.cell.clone()?;
+        Some(Cell { token: holder.token, bytes })
+    });
+    LockState {
+        name: name.clone(),
+        holders: part(true).map(|holder| holder.holder(now)).collect(),
+        line: part(false).take(LockState::MAX_LINE).map(|waiter| waiter.waiter(now)).collect(),
+        waiters: part(false).count(),
+        cell: held_cell.or(kept),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn contender(token: u64, mode: Mode) -> Contender {
+        Contender {
+            token: FencingToken::new(token),
+            mode,
+            card: None,
+            called: format!("key {token}"),
+            expires_in: Some(Duration::from_secs(1)),
+            elsewhere: Elsewhere::Nothing,
+        }
+    }
+
+    #[test]
+    fn holders_come_first_and_the_rest_waits() {
+        let name = LockName::new("a").unwrap();
+        let line = [contender(1, Mode::Shared), contender(2, Mode::Shared), contender(3, Mode::Exclusive)];
+        let state = state(&name, &line, None, Duration::ZERO);
+        assert_eq!(state.holders.iter().map(|holder| holder.token.get()).collect::<Vec<_>>(), [1, 2]);
+        assert_eq!((state.waiters, &*state.line[0].label), (1, "key 3"));
+    }
+
+    #[test]
+    fn whoever_waits_or_holds_elsewhere_does_not_hold() {
+        let name = LockName::new("a").unwrap();
+        for (elsewhere, waiters) in [(Elsewhere::Waits, 2), (Elsewhere::Holds, 1)] {
+            let both = Contender { elsewhere, ..contender(1, Mode::Exclusive) };
+            let state = state(&name, &[both, contender(2, Mode::Exclusive)], None, Duration::ZERO);
+            assert_eq!((state.holders.len(), state.waiters), (0, waiters));
+        }
+    }
+}
