@@ -3,7 +3,7 @@
 use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
 
 use fencepost_core::clock::Moment;
@@ -130,16 +130,17 @@ impl Live {
         let location = &self.common.setup.location;
         let away = || unreachable(location).with_source(causes(status));
         let is_of_driver = std::error::Error::source(status).is_some();
-        // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk.
-        if let Some(why) = self.end.disagreed.get() {
-            return fencepost_net::not_agreed(why.clone());
-        }
+        let is_encrypted = self.common.setup.encryption.is_some();
         match meaning(location, status) {
             Meaning::Refused(error) => error,
             Meaning::StaleToken => stranger(location, &self.common.setup.account),
-            _ if is_of_driver && self.common.setup.encryption.is_none() => away()
+            _ if !is_of_driver => away(),
+            _ if !is_encrypted => away()
                 .with_hint("is it an etcd server, and does it want TLS? etcds:// is for servers that do"),
-            _ => away(),
+            _ if self.end.has_spoken.load(Ordering::Relaxed) => away(),
+            // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk, and it may hang up so
+            // fast that its reasons get lost.
+            _ => fencepost_net::not_agreed(causes(status)),
         }
     }
 
@@ -188,8 +189,8 @@ impl Live {
 struct End {
     is_over: AtomicBool,
     bell: Notify,
-    /// What the two said about each other's certificates, if that was it.
-    disagreed: OnceLock<String>,
+    /// Whether the server has said anything at all.
+    has_spoken: AtomicBool,
 }
 
 impl End {
@@ -200,7 +201,7 @@ impl End {
     }
 }
 
-/// A stream that tells when the driver lets go of it, and of failures of TLS: the driver keeps both to itself.
+/// A stream that tells whether anything came, and when the driver lets go of it: the driver keeps both to itself.
 struct Tied {
     stream: Stream,
     end: Arc<End>,
@@ -219,11 +220,10 @@ impl AsyncRead for Tied {
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
         let this = self.get_mut();
+        let before = into.filled().len();
         let read = Pin::new(&mut this.stream).poll_read(context, into);
-        if let Poll::Ready(Err(error)) = &read
-            && error.kind() == io::ErrorKind::InvalidData
-        {
-            this.end.disagreed.get_or_init(|| error.to_string());
+        if into.filled().len() > before {
+            this.end.has_spoken.store(true, Ordering::Relaxed);
         }
         read
     }
