@@ -12,43 +12,55 @@ pub(crate) struct Area {
     needs: &'static [Need],
 }
 
-/// A program that has to be on the machine.
+/// What has to be on the machine.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Need {
-    pub(crate) program: &'static str,
+    /// A program, by its name, or a file, by its path.
+    pub(crate) what: &'static str,
     /// The Debian packages that bring it.
     pub(crate) packages: &'static [&'static str],
     pub(crate) why: &'static str,
 }
 
 const CC: Need = Need {
-    program: "cc",
+    what: "cc",
     packages: &["gcc", "libc6-dev"],
     why: "compiles the bundled SQLite, and the clock that tests move under Redis",
 };
 const FLOCK: Need =
-    Need { program: "flock", packages: &["util-linux"], why: "is what the command line is compared with" };
+    Need { what: "flock", packages: &["util-linux"], why: "is what the command line is compared with" };
 const REDIS_SERVER: Need =
-    Need { program: "redis-server", packages: &["redis-server"], why: "is the storage that tests start" };
+    Need { what: "redis-server", packages: &["redis-server"], why: "is the storage that tests start" };
 const REDIS_SENTINEL: Need = Need {
-    program: "redis-sentinel",
+    what: "redis-sentinel",
     packages: &["redis-sentinel"],
     why: "replaces a primary that tests have killed",
 };
 const REDIS_CLI: Need =
-    Need { program: "redis-cli", packages: &["redis-tools"], why: "looks into Redis from outside" };
+    Need { what: "redis-cli", packages: &["redis-tools"], why: "looks into Redis from outside" };
 const OPENSSL: Need =
-    Need { program: "openssl", packages: &["openssl"], why: "makes certificates for servers with TLS" };
+    Need { what: "openssl", packages: &["openssl"], why: "makes certificates for servers with TLS" };
 const PYTHON: Need = Need {
-    program: "python3",
+    what: "python3",
     packages: &["python3", "python3-venv"],
     why: "runs libraries whose locks ours must exclude",
 };
+const ETCD: Need = Need { what: "etcd", packages: &["etcd-server"], why: "is the storage that tests start" };
+const ETCDCTL: Need =
+    Need { what: "etcdctl", packages: &["etcd-client"], why: "looks into etcd from outside" };
+const JAVA: Need = Need { what: "java", packages: &["default-jre-headless"], why: "runs ZooKeeper" };
+/// The service of the package `zookeeper` is of no use here, and brings a desktop's Java with it.
+const ZOOKEEPER: Need = Need {
+    what: "/usr/share/java/zookeeper.jar",
+    packages: &["libzookeeper-java"],
+    why: "is the storage that tests start",
+};
 /// What the servers of the test kit take.
-const REDIS: &[Need] = &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC];
+const SERVERS: &[Need] =
+    &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC, ETCD, ETCDCTL, JAVA, ZOOKEEPER];
 
-const AREAS: [Area; 5] = [
-    Area { name: "core", packages: &["fencepost-core", "fencepost-testkit"], needs: REDIS },
+const AREAS: [Area; 7] = [
+    Area { name: "core", packages: &["fencepost-core", "fencepost-testkit"], needs: SERVERS },
     Area { name: "memory", packages: &["fencepost-memory"], needs: &[] },
     Area { name: "sqlite", packages: &["fencepost-sqlite"], needs: &[CC] },
     Area {
@@ -56,10 +68,12 @@ const AREAS: [Area; 5] = [
         packages: &["fencepost-redis", "fencepost-interop"],
         needs: &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC, PYTHON],
     },
+    Area { name: "etcd", packages: &["fencepost-etcd"], needs: &[ETCD, ETCDCTL, OPENSSL] },
+    Area { name: "zookeeper", packages: &["fencepost-zookeeper"], needs: &[JAVA, ZOOKEEPER, OPENSSL] },
     Area {
         name: "cli",
         packages: &["fencepost-cli", "fencepost"],
-        needs: &[CC, FLOCK, REDIS_SERVER, REDIS_CLI],
+        needs: &[CC, FLOCK, REDIS_SERVER, REDIS_CLI, ETCD, ETCDCTL, JAVA, ZOOKEEPER],
     },
 ];
 
@@ -70,7 +84,7 @@ pub(crate) fn named(list: &str) -> Result<Vec<&'static Area>, Failure> {
         .collect()
 }
 
-/// What the areas need, each program once; no area at all stands for every area.
+/// What the areas need, each thing once; no area at all stands for every area.
 pub(crate) fn needs(areas: &[&Area]) -> Vec<&'static Need> {
     let mut needs: Vec<&Need> = Vec::new();
     let chosen = AREAS.iter().filter(|area| areas.is_empty() || areas.contains(area));
@@ -93,18 +107,23 @@ mod tests {
 
     #[test]
     fn an_unknown_area_is_answered_with_the_known_ones() {
-        let expected = "`--only` does not know `floppy`; it knows core, memory, sqlite, redis, cli";
+        let expected =
+            "`--only` does not know `floppy`; it knows core, memory, sqlite, redis, etcd, zookeeper, cli";
         assert_eq!(named("sqlite,floppy"), Err(Failure::Usage(expected.into())));
     }
 
     #[test]
     fn needs_are_listed_once_and_only_for_what_is_tested() {
-        let programs = |list: &[&Area]| needs(list).iter().map(|need| need.program).collect::<Vec<_>>();
+        let things = |list: &[&Area]| needs(list).iter().map(|need| need.what).collect::<Vec<_>>();
+        let zookeeper = ["java", "/usr/share/java/zookeeper.jar"];
         let redis = ["redis-server", "redis-sentinel", "redis-cli", "openssl", "cc"];
-        assert_eq!(programs(&[]), [redis.as_slice(), &["python3", "flock"]].concat());
-        assert_eq!(programs(&named("sqlite").unwrap()), ["cc"]);
-        assert_eq!(programs(&named("core").unwrap()), redis);
-        assert_eq!(programs(&named("core,redis").unwrap()), [redis.as_slice(), &["python3"]].concat());
-        assert_eq!(programs(&named("memory").unwrap()), Vec::<&str>::new());
+        let servers = [redis.as_slice(), &["etcd", "etcdctl"], &zookeeper].concat();
+        assert_eq!(things(&[]), [servers.as_slice(), &["python3", "flock"]].concat());
+        assert_eq!(things(&named("sqlite").unwrap()), ["cc"]);
+        assert_eq!(things(&named("core").unwrap()), servers);
+        assert_eq!(things(&named("core,redis").unwrap()), [servers.as_slice(), &["python3"]].concat());
+        assert_eq!(things(&named("etcd").unwrap()), ["etcd", "etcdctl", "openssl"]);
+        assert_eq!(things(&named("zookeeper").unwrap()), [zookeeper.as_slice(), &["openssl"]].concat());
+        assert_eq!(things(&named("memory").unwrap()), Vec::<&str>::new());
     }
 }

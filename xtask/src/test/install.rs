@@ -1,8 +1,9 @@
-//! Stage "install": finds out which programs are missing, and installs them where it may.
+//! Stage "install": finds out which programs and files are missing, and installs them where it may.
 
 use super::areas::Need;
 use crate::shell::{self, Failure, Outcome, on_path};
 use std::io::{self, IsTerminal, Write};
+use std::path::Path;
 use std::process::Command;
 
 /// Waits for another apt instead of failing at once.
@@ -13,30 +14,35 @@ const WITHOUT_SERVICES: &str = "xtask/src/test/without_services.sh";
 /// Where Debian looks for its policy on services.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// Makes sure that every needed program is there; `yes` installs without asking.
+/// Makes sure that everything needed is there; `yes` installs without asking.
 pub(crate) fn run(needs: &[&Need], yes: bool) -> Outcome {
-    let missing = missing(needs, on_path);
+    let missing = missing(needs, is_there);
     if missing.is_empty() {
         println!("nothing is missing");
         return Ok(());
     }
     for need in &missing {
-        println!("missing: `{}`, which {}", need.program, need.why);
+        println!("missing: `{}`, which {}", need.what, need.why);
     }
     let packages = packages(&missing);
     may_install(&packages, yes)?;
     apt_get(&["update"])?;
     apt_get(&[&["install", "-y", "--no-install-recommends"], packages.as_slice()].concat())?;
-    match self::missing(&missing, on_path).first() {
+    match self::missing(&missing, is_there).first() {
         Some(need) => {
-            Err(Failure::Failed(format!("`{}` is still missing after the installation", need.program)))
+            Err(Failure::Failed(format!("`{}` is still missing after the installation", need.what)))
         }
         None => Ok(()),
     }
 }
 
+/// Whether the program can be run, or the file, which has a path, is there.
+fn is_there(what: &str) -> bool {
+    if what.contains('/') { Path::new(what).is_file() } else { on_path(what) }
+}
+
 fn missing<'a>(needs: &[&'a Need], present: impl Fn(&str) -> bool) -> Vec<&'a Need> {
-    needs.iter().copied().filter(|need| !present(need.program)).collect()
+    needs.iter().copied().filter(|need| !present(need.what)).collect()
 }
 
 fn packages(missing: &[&Need]) -> Vec<&'static str> {
@@ -101,15 +107,23 @@ fn without_services(policy: &str) -> Command {
 mod tests {
     use super::*;
 
-    const ONE: Need = Need { program: "one", packages: &["one-bin", "one-dev"], why: "is first" };
-    const TWO: Need = Need { program: "two", packages: &["two"], why: "is second" };
+    const ONE: Need = Need { what: "one", packages: &["one-bin", "one-dev"], why: "is first" };
+    const TWO: Need = Need { what: "two", packages: &["two"], why: "is second" };
 
     #[test]
     fn only_what_is_not_there_is_installed() {
-        let missing = missing(&[&ONE, &TWO], |program| program == "two");
+        let missing = missing(&[&ONE, &TWO], |what| what == "two");
         assert_eq!(missing, [&ONE]);
         let expected = "apt-get update && apt-get install -y --no-install-recommends one-bin one-dev";
         assert_eq!(by_hand(&packages(&missing)), expected);
+    }
+
+    #[test]
+    fn a_path_is_looked_for_where_it_says() {
+        let (here, folder) = (file!(), env!("CARGO_MANIFEST_DIR"));
+        assert!(is_there(shell::root().join(here).to_str().unwrap()));
+        assert!(!is_there(folder) && !is_there("/bin/no-such.jar") && !is_there("no-such-program"));
+        assert!(is_there("sh"));
     }
 
     /// Runs this script without services, with a policy at a place of its own; its exit code and the policy it left.
@@ -144,7 +158,7 @@ mod tests {
 
     #[test]
     fn a_complete_machine_needs_no_root() {
-        let shell = Need { program: "sh", packages: &[], why: "is everywhere" };
+        let shell = Need { what: "sh", packages: &[], why: "is everywhere" };
         assert_eq!(run(&[&shell], false), Ok(()));
     }
 }

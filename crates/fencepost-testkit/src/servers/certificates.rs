@@ -20,6 +20,15 @@ pub struct Certificates {
     pub other_ca: PathBuf,
 }
 
+/// Whom a server lets in that speaks TLS.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum TlsClients {
+    /// Everybody.
+    All,
+    /// Those with a certificate of the authority.
+    WithCertificate,
+}
+
 impl Certificates {
     /// Makes them in the folder.
     pub(crate) fn make(folder: &Path) -> Self {

@@ -2,12 +2,17 @@
 //! that started them, however that ends.
 
 mod certificates;
+pub mod etcd;
 mod keeper;
 mod movable_clock;
 mod ports;
 pub mod redis;
+mod start;
+pub mod zookeeper;
 
-pub use certificates::Certificates;
+use std::path::Path;
+
+pub use certificates::{Certificates, TlsClients};
 pub use ports::free_port;
 
 /// Fails unless the program is on the `PATH`.
@@ -18,11 +23,23 @@ fn require(program: &str) {
     assert!(found, "{program} is not installed: `cargo xtask test` installs it");
 }
 
+/// Fails unless the file is there.
+#[track_caller]
+fn require_file(file: &Path) {
+    assert!(file.is_file(), "{} is not installed: `cargo xtask test` installs it", file.display());
+}
+
 #[cfg(test)]
 mod tests {
     #[test]
     #[should_panic(expected = "no-such-server is not installed: `cargo xtask test` installs it")]
     fn a_missing_program_is_a_failure_that_says_how_to_install_it() {
         super::require("no-such-server");
+    }
+
+    #[test]
+    #[should_panic(expected = "/no/such.jar is not installed: `cargo xtask test` installs it")]
+    fn a_missing_file_is_a_failure_that_says_how_to_install_it() {
+        super::require_file("/no/such.jar".as_ref());
     }
 }

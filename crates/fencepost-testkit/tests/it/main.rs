@@ -1,11 +1,13 @@
 //! The client's state machines, driven together by a virtual clock against a storage that loses, delays and repeats.
 
+mod etcd_servers;
 mod list;
 mod redis_setups;
 mod servers;
 mod shelf;
 mod simulation;
 mod wire;
+mod zookeeper_servers;
 
 use simulation::{Simulation, Weather};
 

@@ -6,6 +6,7 @@ use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fencepost_testkit::servers::redis::{RedisServer, Setup, shared};
+use fencepost_testkit::servers::{etcd, zookeeper};
 use fencepost_testkit::wait;
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -64,7 +65,8 @@ fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
 fn be_the_victim(end: &str) {
     let (paused, running) = (RedisServer::start(&Setup::plain()), shared());
     paused.pause();
-    println!("\nvictim {} {}", paused.pid(), running.pid());
+    let (etcd, zookeeper) = (etcd::shared(), zookeeper::shared());
+    println!("\nvictim {} {} {} {}", paused.pid(), running.pid(), etcd.pid(), zookeeper.pid());
     if end == "exit" {
         std::process::exit(0);
     }
@@ -85,7 +87,7 @@ fn no_server_outlives_its_process() {
         let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
         let said = lines.find(|line| line.starts_with("victim ")).expect("it says who its servers are");
         let pids: Vec<u32> = said.split(' ').skip(1).map(|pid| pid.parse().unwrap()).collect();
-        assert_eq!(pids.len(), 2);
+        assert_eq!(pids.len(), 4);
         match end {
             "KILL" => victim.kill().unwrap(),
             // As Ctrl-C does: to all of the process group.
@@ -99,7 +101,7 @@ fn no_server_outlives_its_process() {
 }
 
 /// The letter by which Linux tells what a process does; a zombie counts as no process.
-fn state(pid: u32) -> Option<char> {
+pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next().filter(|state| *state != 'Z')
 }

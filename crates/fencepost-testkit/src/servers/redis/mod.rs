@@ -10,19 +10,15 @@ use std::sync::OnceLock;
 
 use rustix::process::Signal;
 
+pub use super::TlsClients;
 pub use cluster::{Cluster, Replicas, SlotMigration};
 pub use sentinels::Sentinels;
-pub use setup::{Setup, TlsClients};
+pub use setup::Setup;
 
 use super::keeper::Keeper;
 use super::movable_clock::MovableClock;
+use super::start::{Kept, start_together};
 use super::{Certificates, free_port, require};
-use crate::wait;
-
-/// How often a server is started with other ports because somebody was faster.
-const ATTEMPTS: usize = 20;
-/// What a server says whose port is not free.
-const TAKEN: &str = "Address already in use";
 
 /// A running `redis-server`, which stops when this is dropped or the process ends.
 #[derive(Debug)]
@@ -40,6 +36,20 @@ pub fn shared() -> &'static RedisServer {
     SHARED.get_or_init(|| RedisServer::start(&Setup::plain()))
 }
 
+impl Kept for RedisServer {
+    fn program(&self) -> &'static str {
+        self.setup.program()
+    }
+
+    fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    fn is_ready(&self) -> bool {
+        self.keeper.output().contains(self.setup.ready_words())
+    }
+}
+
 impl RedisServer {
     /// Starts a server and waits until it takes connections.
     ///
@@ -48,19 +58,8 @@ impl RedisServer {
     pub fn start(setup: &Setup) -> Self {
         require(setup.program());
         require("redis-cli");
-        let mut said = String::new();
-        for _ in 0..ATTEMPTS {
-            let server = Self::prepare(setup.clone());
-            server.keeper.start();
-            if server.comes_up() {
-                return server;
-            }
-            said = server.keeper.output();
-            if !said.contains(TAKEN) {
-                break;
-            }
-        }
-        panic!("{} cannot be started: {said}", setup.program());
+        let [server] = start_together(|| [Self::prepare(setup.clone())]);
+        server
     }
 
     fn prepare(setup: Setup) -> Self {
@@ -75,13 +74,6 @@ impl RedisServer {
         let command: Vec<OsString> =
             preload.chain([OsString::from(setup.program()), config.into_os_string()]).collect();
         Self { setup, port, tls, clock, keeper: Keeper::new(folder, command) }
-    }
-
-    /// Waits until it takes connections or has ended. Only its own words count: on its port somebody else may answer.
-    fn comes_up(&self) -> bool {
-        let is_ready = || self.keeper.output().contains(self.setup.ready_words());
-        wait::block_until("Redis comes up or gives up", || is_ready() || !self.keeper.is_alive());
-        is_ready()
     }
 
     /// The port on 127.0.0.1 for connections without TLS.
@@ -201,9 +193,7 @@ impl RedisServer {
     /// # Panics
     /// If it does not start.
     pub fn restart(&self) {
-        self.keeper.kill();
-        self.keeper.start();
-        assert!(self.comes_up(), "{} does not start again: {}", self.setup.program(), self.keeper.output());
+        self.start_again();
     }
 
     /// From now on the server's wall clock is so many seconds ahead of the machine's, or behind it; 0 puts it right.
@@ -230,7 +220,7 @@ mod tests {
             let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port + offset)).expect("it was free");
             server.keeper.start();
             assert!(!server.comes_up());
-            assert!(server.log().contains(TAKEN), "{}", server.log());
+            assert!(server.misses_a_port(), "{}", server.log());
             drop(faster);
             server.restart();
             assert_eq!(server.cli(&["PING"]), "PONG");

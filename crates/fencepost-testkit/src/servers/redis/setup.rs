@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::path::Path;
 
-use super::Certificates;
+use super::{Certificates, TlsClients};
 
 /// How a server is set up: [`Setup::plain`], and what is added to it.
 #[derive(Clone, Debug)]
@@ -15,15 +15,6 @@ pub struct Setup {
     users: Vec<(String, String)>,
     tls: Option<TlsClients>,
     movable_clock: bool,
-}
-
-/// Whom a server lets in that speaks TLS.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum TlsClients {
-    /// Everybody.
-    All,
-    /// Those with a certificate of the authority.
-    WithCertificate,
 }
 
 impl Setup {

@@ -1,0 +1,59 @@
+//! Starting servers on ports that were free a moment ago, and again if somebody was faster.
+
+use super::keeper::Keeper;
+use crate::wait;
+
+/// How often servers are started with other ports because somebody was faster.
+const ATTEMPTS: usize = 20;
+
+/// A server that a keeper keeps.
+pub(super) trait Kept {
+    /// What it is called in failures.
+    fn program(&self) -> &'static str;
+
+    fn keeper(&self) -> &Keeper;
+
+    /// Whether it takes connections. Its own words must count: on its port somebody else may answer.
+    fn is_ready(&self) -> bool;
+
+    /// Waits until it takes connections or has ended, or says that a port is not free: some go on without it.
+    fn comes_up(&self) -> bool {
+        // Asked first: where a port is taken, whoever has it may never answer.
+        let gives_up = || !self.keeper().is_alive() || self.misses_a_port();
+        wait::block_until("the server comes up or gives up", || gives_up() || self.is_ready());
+        self.is_ready() && !self.misses_a_port()
+    }
+
+    fn misses_a_port(&self) -> bool {
+        self.keeper().output().to_ascii_lowercase().contains("address already in use")
+    }
+
+    /// Starts the server again, and kills it first if it is running.
+    fn start_again(&self) {
+        let keeper = self.keeper();
+        keeper.kill();
+        keeper.start();
+        wait::block_until("the server comes up or ends", || self.is_ready() || !keeper.is_alive());
+        assert!(self.is_ready(), "{} does not start again: {}", self.program(), keeper.output());
+    }
+}
+
+/// Starts the servers that `prepare` makes, which may need each other to become ready. Prepares others if a port is taken.
+///
+/// # Panics
+/// If one of them cannot be started, with what it says about that.
+pub(super) fn start_together<S: Kept, const N: usize>(prepare: impl Fn() -> [S; N]) -> [S; N] {
+    let mut failure = String::new();
+    for _ in 0..ATTEMPTS {
+        let servers = prepare();
+        for server in &servers {
+            server.keeper().start();
+        }
+        let Some(down) = servers.iter().find(|server| !server.comes_up()) else { return servers };
+        failure = format!("{} cannot be started: {}", down.program(), down.keeper().output());
+        if !down.misses_a_port() {
+            break;
+        }
+    }
+    panic!("{failure}");
+}

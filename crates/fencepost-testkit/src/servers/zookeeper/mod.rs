@@ -1,0 +1,162 @@
+//! Real ZooKeeper: one server, and an ensemble of three.
+
+mod setup;
+
+use std::io::{self, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::sync::OnceLock;
+use std::time::Duration;
+
+use rustix::process::Signal;
+
+pub use setup::Setup;
+
+use super::keeper::Keeper;
+use super::start::{Kept, start_together};
+use super::{free_port, require, require_file};
+
+/// How long a four letter word waits for its answer: one that stands still gives none.
+const ANSWER: Duration = Duration::from_secs(5);
+
+/// A running ZooKeeper, which stops when this is dropped or the process ends. Its data outlives [`ZooKeeperServer::kill`].
+#[derive(Debug)]
+pub struct ZooKeeperServer {
+    port: u16,
+    keeper: Keeper,
+}
+
+/// The one plain server of this process, for all tests that do not hurt it.
+pub fn shared() -> &'static ZooKeeperServer {
+    static SHARED: OnceLock<ZooKeeperServer> = OnceLock::new();
+    SHARED.get_or_init(|| ZooKeeperServer::start(&Setup::plain()))
+}
+
+impl Kept for ZooKeeperServer {
+    fn program(&self) -> &'static str {
+        "ZooKeeper"
+    }
+
+    fn keeper(&self) -> &Keeper {
+        &self.keeper
+    }
+
+    fn is_ready(&self) -> bool {
+        // It says this when it has its port; then it is itself who answers there.
+        self.keeper.output().contains("ZooKeeper audit is")
+            && self.try_four_letter("srvr").is_ok_and(|said| said.contains("Mode: "))
+    }
+}
+
+impl ZooKeeperServer {
+    /// Starts a server and waits until it takes connections.
+    ///
+    /// # Panics
+    /// If it cannot be started, with what it says about that.
+    pub fn start(setup: &Setup) -> Self {
+        require("java");
+        Setup::jars().for_each(|jar| require_file(&jar));
+        let [server] = start_together(|| [Self::prepare(setup)]);
+        server
+    }
+
+    fn prepare(setup: &Setup) -> Self {
+        let folder =
+            tempfile::Builder::new().prefix("fencepost-zookeeper-").tempdir().expect("there is room").keep();
+        let port = free_port();
+        let command = setup.command(&folder, port);
+        Self { port, keeper: Keeper::new(folder, command) }
+    }
+
+    /// The port on 127.0.0.1 for connections without TLS.
+    pub fn port(&self) -> u16 {
+        self.port
+    }
+
+    /// Where the server is.
+    pub fn url(&self) -> String {
+        format!("zk://127.0.0.1:{}", self.port)
+    }
+
+    /// The process of the server.
+    ///
+    /// # Panics
+    /// If it was killed.
+    pub fn pid(&self) -> u32 {
+        self.keeper.pid().as_raw_nonzero().get().unsigned_abs()
+    }
+
+    /// What the server has written into its log since it was started.
+    pub fn log(&self) -> String {
+        self.keeper.output()
+    }
+
+    /// What the server answers to a four letter word such as `srvr`.
+    ///
+    /// # Panics
+    /// If it does not answer.
+    #[track_caller]
+    pub fn four_letter(&self, word: &str) -> String {
+        self.try_four_letter(word).unwrap_or_else(|error| panic!("`{word}` was not answered: {error}"))
+    }
+
+    /// Like [`ZooKeeperServer::four_letter`], for a server that may be down or stand still.
+    ///
+    /// # Errors
+    /// What is wrong with the connection.
+    pub fn try_four_letter(&self, word: &str) -> io::Result<String> {
+        let mut connection = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+        connection.set_read_timeout(Some(ANSWER))?;
+        connection.write_all(word.as_bytes())?;
+        let mut said = String::new();
+        connection.read_to_string(&mut said)?;
+        Ok(said)
+    }
+
+    /// The process stands still; connections stay.
+    ///
+    /// # Panics
+    /// If it was killed.
+    pub fn pause(&self) {
+        self.keeper.signal(Signal::STOP);
+    }
+
+    /// The process goes on.
+    ///
+    /// # Panics
+    /// If it was killed.
+    pub fn resume(&self) {
+        self.keeper.signal(Signal::CONT);
+    }
+
+    /// Kills the process with SIGKILL. It is gone when this returns; what it has stored is not.
+    pub fn kill(&self) {
+        self.keeper.kill();
+    }
+
+    /// Starts the server again, on the same port and with what it has stored. Kills it first if it is running.
+    ///
+    /// # Panics
+    /// If it does not start, or if it is one of an ensemble of which too few run.
+    pub fn restart(&self) {
+        self.start_again();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn a_port_that_was_taken_meanwhile_is_noticed() {
+        let server = ZooKeeperServer::prepare(&Setup::plain());
+        let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port)).expect("it was free");
+        server.keeper.start();
+        assert!(!server.comes_up());
+        assert!(server.misses_a_port(), "{}", server.log());
+        drop(faster);
+        server.restart();
+        assert_eq!(server.four_letter("ruok"), "imok");
+    }
+}

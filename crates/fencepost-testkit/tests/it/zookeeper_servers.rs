@@ -1,0 +1,48 @@
+//! The ZooKeeper servers that tests start.
+
+use std::path::Path;
+
+use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer, shared};
+use fencepost_testkit::wait;
+
+use crate::servers::state;
+
+#[test]
+fn a_plain_server_answers() {
+    let server = shared();
+    assert_eq!(server.four_letter("ruok"), "imok");
+    assert!(server.four_letter("srvr").contains("Mode: standalone"));
+    assert_eq!(server.url(), format!("zk://127.0.0.1:{}", server.port()));
+    let set_up = server.four_letter("conf");
+    for line in ["tickTime=100", "minSessionTimeout=200", "maxSessionTimeout=3600000"] {
+        assert!(set_up.contains(line), "{line} is not in {set_up}");
+    }
+}
+
+#[test]
+fn a_killed_server_comes_back_on_the_same_port() {
+    let server = ZooKeeperServer::start(&Setup::plain());
+    let (port, pid) = (server.port(), server.pid());
+    server.kill();
+    assert!(!Path::new(&format!("/proc/{pid}")).exists());
+    assert!(server.try_four_letter("ruok").is_err());
+    server.restart();
+    assert_eq!((server.port(), server.four_letter("ruok")), (port, "imok".to_owned()));
+}
+
+#[test]
+fn a_paused_server_goes_on() {
+    let server = ZooKeeperServer::start(&Setup::plain());
+    server.pause();
+    wait::block_until("the process stands still", || state(server.pid()) == Some('T'));
+    server.resume();
+    assert_eq!(server.four_letter("ruok"), "imok");
+}
+
+#[test]
+fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
+    let impossible = Setup::plain().with_config("tickTime=wishful");
+    let said = std::panic::catch_unwind(|| ZooKeeperServer::start(&impossible)).unwrap_err();
+    let said = said.downcast_ref::<String>().unwrap();
+    assert!(said.starts_with("ZooKeeper cannot be started: ") && said.contains("wishful"), "{said}");
+}
