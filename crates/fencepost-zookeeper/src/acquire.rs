@@ -39,7 +39,6 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
         Known::Beyond => return Ok(waiting(attempt)),
         Known::Placed => match heartbeat::check(shared, attempt).await? {
             Reply::NoTicket => {}
-            Reply::Waiting { .. } if queue == Queue::Never => return give_up(shared, attempt).await,
             reply => return Ok(reply),
         },
         Known::Doubtful(session) => {
@@ -382,15 +381,17 @@ async fn find_by_card(
 
 /// Leaves the line, unless the lock is held already.
 pub(crate) async fn leave(shared: &Arc<Shared>, attempt: &Arc<Attempt>) -> Result<Reply> {
+    let now = shared.clock.now();
     let session = {
-        let now = shared.clock.now();
         let mut book = shared.book();
         if book.places.stop_waiting(attempt.owner) {
             shared.move_up(&book, attempt);
+            return Ok(Reply::Left);
         }
         match book.places.get(attempt.owner) {
             Some(place) => place.entry.session.clone(),
             None => {
+                // An acquire of it may still come.
                 book.depart(attempt, now);
                 return Ok(Reply::Left);
             }
@@ -398,18 +399,22 @@ pub(crate) async fn leave(shared: &Arc<Shared>, attempt: &Arc<Attempt>) -> Resul
     };
     if session.is_over() {
         shared.forget(&mut shared.book(), attempt.owner);
-    } else if nodes(shared, attempt).is_some() || find_again(shared, &session, attempt).await? {
-        session.connected(&shared.setup, &shared.clock).await?;
-        let lines = lines(shared, &session, attempt).await?;
-        let nodes = nodes(shared, attempt).unwrap_or_default();
-        if let Verdict::Holds(chosen) = verdict(attempt, &nodes, &lines)
-            && !is_unwanted(shared, attempt)
-        {
-            return Ok(Reply::HadBeenGranted(grant(shared, &session, attempt, &nodes, chosen).await?));
-        }
-        remove(shared, &session, attempt, &nodes).await?;
+        shared.book().depart(attempt, now);
+        return Ok(Reply::Left);
     }
-    shared.book().depart(attempt, shared.clock.now());
+    if nodes(shared, attempt).is_none() && !find_again(shared, &session, attempt).await? {
+        shared.book().depart(attempt, now);
+        return Ok(Reply::Left);
+    }
+    session.connected(&shared.setup, &shared.clock).await?;
+    let lines = lines(shared, &session, attempt).await?;
+    let nodes = nodes(shared, attempt).unwrap_or_default();
+    if let Verdict::Holds(chosen) = verdict(attempt, &nodes, &lines)
+        && !is_unwanted(shared, attempt)
+    {
+        return Ok(Reply::HadBeenGranted(grant(shared, &session, attempt, &nodes, chosen).await?));
+    }
+    remove(shared, &session, attempt, &nodes).await?;
     Ok(Reply::Left)
 }
 

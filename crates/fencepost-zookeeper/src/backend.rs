@@ -76,6 +76,7 @@ impl Backend for ZooKeeperBackend {
     }
 
     async fn close(&self) {
+        self.shared.until_read().await;
         let sessions = self.shared.take_sessions();
         let Shared { setup, clock, .. } = &*self.shared;
         join_all(sessions.into_iter().map(|session| session.end(setup, clock))).await;

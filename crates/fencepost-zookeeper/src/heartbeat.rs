@@ -37,6 +37,8 @@ enum Plan {
     Prove(Arc<Session>, Vec<String>),
     /// It has no nodes yet, or it is not known whether it has.
     Acquire,
+    /// It has none; whether it could have some is to be found out before it is told.
+    NoTicket,
 }
 
 /// The heartbeat of one ticket.
@@ -68,15 +70,17 @@ pub(crate) async fn beat(shared: &Arc<Shared>, beats: &[Beat<'_>]) -> Vec<Result
         let members: Vec<(usize, Beat<'_>)> = members.iter().map(|at| (*at, beats[*at])).collect();
         keep_together(shared, session, members, nodes)
     });
-    let alone = plans.iter().zip(beats).enumerate().filter_map(|(at, (plan, beat))| match plan {
-        Plan::Answer(reply) => Some((at, Some(reply.clone()), beat.attempt())),
-        Plan::Acquire => Some((at, None, beat.attempt())),
-        Plan::Prove(..) => None,
-    });
-    let alone = alone.map(async |(at, reply, attempt)| match reply {
-        Some(reply) => (at, Ok(reply)),
-        // A box, because an acquire that finds a place checks it.
-        None => (at, Box::pin(acquire(shared, attempt, Queue::Join)).await),
+    let alone = plans.iter().zip(beats).enumerate().filter(|(_, (plan, _))| !matches!(plan, Plan::Prove(..)));
+    let alone = alone.map(async |(at, (plan, beat))| {
+        let attempt = beat.attempt();
+        let reply = match plan {
+            Plan::Answer(reply) => Ok(reply.clone()),
+            // Whoever is told asks anew at once, and that should not fail.
+            Plan::NoTicket => shared.session(attempt.ttl).await.map(|_| Reply::NoTicket),
+            // A box, because an acquire that finds a place checks it.
+            Plan::Acquire | Plan::Prove(..) => Box::pin(acquire(shared, attempt, Queue::Join)).await,
+        };
+        (at, reply)
     });
     let (proven, alone) = futures_util::join!(join_all(proofs), join_all(alone));
     let mut replies: Vec<(usize, Result<Reply>)> = proven.into_iter().flatten().chain(alone).collect();
@@ -108,7 +112,7 @@ fn plan(shared: &Shared, beat: Beat<'_>) -> Plan {
                 Plan::Answer(Reply::Waiting { turn_in: attempt.ttl })
             }
         }
-        Beat::Check(_) => Plan::Answer(Reply::NoTicket),
+        Beat::Check(_) => Plan::NoTicket,
     }
 }
 

@@ -239,7 +239,10 @@ pub(crate) async fn break_lock(shared: &Arc<Shared>, name: &LockName, token: Fen
         }
     }
     match break_nodes(shared, &session, &nodes, told.as_deref()).await {
-        Ok(()) => Ok(Reply::Released),
+        Ok(()) => {
+            told.iter().for_each(|told| shared.tell(told));
+            Ok(Reply::Released)
+        }
         Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => Ok(Reply::NotHeld),
         Err(error) => Err(shared.setup.failed(&error.into())),
     }

@@ -17,6 +17,9 @@ use crate::session::Session;
 use crate::setup::Setup;
 use crate::tender;
 
+/// For how long it is waited that an owner reads that its grant was broken.
+const READ: Duration = Duration::from_millis(250);
+
 /// The nodes of one attempt.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -78,6 +81,8 @@ pub(crate) struct Shared {
     sessions: Mutex<HashMap<Duration, Slot>>,
     book: Mutex<Book>,
     tasks: Mutex<JoinSet<()>>,
+    /// What tells owners that their grants were broken by us; it goes when they have read it, or with us.
+    told: Mutex<Vec<String>>,
     push: UnboundedSender<Wakeup>,
 }
 
@@ -93,6 +98,7 @@ impl Shared {
             sessions: Mutex::default(),
             book: Mutex::default(),
             tasks: Mutex::default(),
+            told: Mutex::default(),
             push,
         }
     }
@@ -211,6 +217,29 @@ impl Shared {
         if let Some(place) = self.book().places.get_mut(owner) {
             place.entry.unwanted = Some(place.entry.unwanted.map_or(now, |since| since.min(now)));
             place.entry.session.chores.notify_one();
+        }
+    }
+
+    /// Remembers that an owner is told of its loss by this node.
+    pub(crate) fn tell(&self, node: &str) {
+        lock(&self.told).push(node.to_owned());
+    }
+
+    /// Waits until those who were told have read it, but not for long: they may be dead.
+    pub(crate) async fn until_read(&self) {
+        let told = std::mem::take(&mut *lock(&self.told));
+        let looking = lock(&self.sessions).get(&Duration::ZERO).and_then(|slot| slot.get().cloned());
+        let Some(session) = looking.filter(|_| !told.is_empty()) else { return };
+        let read = async {
+            for node in told {
+                while let Ok((Some(_), watcher)) = session.client.check_and_watch_stat(&node).await {
+                    watcher.changed().await;
+                }
+            }
+        };
+        tokio::select! {
+            () = read => {}
+            _ = self.clock.sleep_until(self.clock.now() + READ) => {}
         }
     }
 
