@@ -200,6 +200,12 @@ pub(crate) async fn settle(
     let Some(nodes) = nodes(shared, attempt) else {
         return Err(shared.vanished());
     };
+    if award(shared, attempt).is_none()
+        && let Err(conflict) = agree(attempt, &nodes, lines)
+    {
+        remove(shared, session, attempt, &nodes).await?;
+        return Err(conflict);
+    }
     match verdict(attempt, &nodes, lines) {
         Verdict::Holds(chosen) => Ok(Reply::Granted(grant(shared, session, attempt, &nodes, chosen).await?)),
         Verdict::Gone => {
@@ -208,10 +214,6 @@ pub(crate) async fn settle(
         }
         Verdict::Waits(_) if queue == Queue::Never => give_up(shared, attempt).await,
         Verdict::Waits(standings) => {
-            if let Err(conflict) = agree(attempt, &nodes, lines) {
-                remove(shared, session, attempt, &nodes).await?;
-                return Err(conflict);
-            }
             watching::wait_for(shared, session, attempt, &standings);
             Ok(waiting(attempt))
         }
@@ -223,6 +225,11 @@ pub(crate) fn nodes(shared: &Shared, attempt: &Attempt) -> Option<Vec<String>> {
     let book = shared.book();
     let nodes = &book.places.get(attempt.owner)?.entry.nodes;
     (!nodes.is_empty()).then(|| nodes.clone())
+}
+
+/// What this attempt was awarded, if it was.
+fn award(shared: &Shared, attempt: &Attempt) -> Option<Award> {
+    shared.book().places.get(attempt.owner)?.entry.award
 }
 
 fn waiting(attempt: &Attempt) -> Reply {
@@ -238,7 +245,7 @@ pub(crate) async fn grant(
     nodes: &[String],
     chosen: usize,
 ) -> Result<Award> {
-    if let Some(award) = shared.book().places.get(attempt.owner).and_then(|place| place.entry.award) {
+    if let Some(award) = award(shared, attempt) {
         return Ok(award);
     }
     if attempt.rule == Rule::Any && attempt.wants.len() > 1 {
