@@ -5,6 +5,7 @@ mod ci;
 mod commands;
 mod interop;
 mod manifest;
+mod proto;
 mod shell;
 mod stages;
 mod test;

@@ -14,7 +14,7 @@ use fencepost_core::Mode;
 pub use card::Card;
 pub use kept_cell::KeptCell;
 pub use places::{Place, Places};
-pub use state::{Contender, state};
+pub use state::{Contender, Elsewhere, state};
 
 /// How many of the first in this line hold the lock. First come, first served: whoever does not fit in keeps out
 /// everybody behind it.

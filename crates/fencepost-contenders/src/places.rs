@@ -21,7 +21,7 @@ pub struct Place<E> {
 /// The attempts of one client that have entries, and those that wait for some.
 #[derive(Debug)]
 pub struct Places<E> {
-    places: HashMap<Owner, Place<E>>,
+    standing: HashMap<Owner, Place<E>>,
     entries: HashMap<LockName, usize>,
     /// Who waits in this process, by name, in order.
     beyond: HashMap<LockName, VecDeque<Owner>>,
@@ -31,7 +31,7 @@ pub struct Places<E> {
 impl<E> Default for Places<E> {
     fn default() -> Self {
         Self {
-            places: HashMap::new(),
+            standing: HashMap::new(),
             entries: HashMap::new(),
             beyond: HashMap::new(),
             waiting: HashMap::new(),
@@ -102,7 +102,7 @@ impl<E> Places<E> {
     pub fn insert(&mut self, attempt: &Arc<Attempt>, entry: E, now: Moment) {
         self.stop_waiting(attempt.owner);
         let place = Place { attempt: attempt.clone(), kept: now, entry };
-        if self.places.insert(attempt.owner, place).is_none() {
+        if self.standing.insert(attempt.owner, place).is_none() {
             for want in &attempt.wants {
                 *self.entries.entry(want.name.clone()).or_default() += 1;
             }
@@ -111,7 +111,7 @@ impl<E> Places<E> {
 
     /// Forgets an attempt whose entries are gone.
     pub fn remove(&mut self, owner: Owner) -> Option<Place<E>> {
-        let place = self.places.remove(&owner)?;
+        let place = self.standing.remove(&owner)?;
         for want in &place.attempt.wants {
             if let Some(count) = self.entries.get_mut(&want.name) {
                 *count -= 1;
@@ -125,29 +125,29 @@ impl<E> Places<E> {
 
     /// The attempt of this owner.
     pub fn get(&self, owner: Owner) -> Option<&Place<E>> {
-        self.places.get(&owner)
+        self.standing.get(&owner)
     }
 
     /// The attempt of this owner.
     pub fn get_mut(&mut self, owner: Owner) -> Option<&mut Place<E>> {
-        self.places.get_mut(&owner)
+        self.standing.get_mut(&owner)
     }
 
     /// The attempt of this owner, which somebody cares for now.
     pub fn keep(&mut self, owner: Owner, now: Moment) -> Option<&mut Place<E>> {
-        let place = self.places.get_mut(&owner)?;
+        let place = self.standing.get_mut(&owner)?;
         place.kept = place.kept.max(now);
         Some(place)
     }
 
     /// All attempts that have entries.
     pub fn iter(&self) -> impl Iterator<Item = (Owner, &Place<E>)> {
-        self.places.iter().map(|(owner, place)| (*owner, place))
+        self.standing.iter().map(|(owner, place)| (*owner, place))
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.places.is_empty() && self.waiting.is_empty()
+        self.standing.is_empty() && self.waiting.is_empty()
     }
 
     /// Those that nobody has cared for during a whole ttl. Who waited in this process is forgotten with this; the others
@@ -163,7 +163,7 @@ impl<E> Places<E> {
         for owner in waiting {
             self.stop_waiting(owner);
         }
-        let places = self.places.iter().filter(|(_, place)| over(&place.attempt, place.kept));
+        let places = self.standing.iter().filter(|(_, place)| over(&place.attempt, place.kept));
         places.map(|(owner, _)| *owner).collect()
     }
 }

@@ -20,8 +20,31 @@ pub struct Contender {
     pub called: String,
     /// How much of its lease is left, if that is known.
     pub expires_in: Option<Duration>,
-    /// Whether it still waits for another of its names.
-    pub waits_elsewhere: bool,
+    /// How it stands with the others of its names.
+    pub elsewhere: Elsewhere,
+}
+
+/// How a contender for several names stands in the lines of the others.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Elsewhere {
+    /// As far as they are concerned it may hold, or there are none.
+    #[default]
+    Nothing,
+    /// It wants all of them and waits for another.
+    Waits,
+    /// It wants any one of them and has another: it is about to leave this line.
+    Holds,
+}
+
+impl Elsewhere {
+    /// How somebody with this card stands, if `holds` says for each of its names whether it is among the first there.
+    pub fn of(card: &Card, here: &LockName, holds: impl Fn(&LockName) -> bool) -> Self {
+        if card.any {
+            let first = card.names.iter().find(|name| holds(name));
+            return if first.is_some_and(|first| first != here) { Self::Holds } else { Self::Nothing };
+        }
+        if card.names.iter().all(holds) { Self::Nothing } else { Self::Waits }
+    }
 }
 
 impl Contender {
@@ -61,9 +84,9 @@ impl Contender {
 /// holder's card.
 pub fn state(name: &LockName, line: &[Contender], kept: Option<Cell>, now: Duration) -> LockState {
     let first = holding(line.iter().map(|contender| contender.mode));
-    let holds = |at: usize, contender: &Contender| at < first && !contender.waits_elsewhere;
+    let holds = |at: usize, contender: &Contender| at < first && contender.elsewhere == Elsewhere::Nothing;
     let part = |wanted: bool| {
-        let line = line.iter().enumerate();
+        let line = line.iter().enumerate().filter(|(_, contender)| contender.elsewhere != Elsewhere::Holds);
         line.filter(move |(at, contender)| holds(*at, contender) == wanted).map(|(_, contender)| contender)
     };
     let held_cell = part(true).find_map(|holder| {
@@ -90,7 +113,7 @@ mod tests {
             card: None,
             called: format!("key {token}"),
             expires_in: Some(Duration::from_secs(1)),
-            waits_elsewhere: false,
+            elsewhere: Elsewhere::Nothing,
         }
     }
 
@@ -104,10 +127,12 @@ mod tests {
     }
 
     #[test]
-    fn whoever_waits_elsewhere_does_not_hold() {
+    fn whoever_waits_or_holds_elsewhere_does_not_hold() {
         let name = LockName::new("a").unwrap();
-        let both = Contender { waits_elsewhere: true, ..contender(1, Mode::Exclusive) };
-        let state = state(&name, &[both, contender(2, Mode::Exclusive)], None, Duration::ZERO);
-        assert_eq!((state.holders.len(), state.waiters), (0, 2));
+        for (elsewhere, waiters) in [(Elsewhere::Waits, 2), (Elsewhere::Holds, 1)] {
+            let both = Contender { elsewhere, ..contender(1, Mode::Exclusive) };
+            let state = state(&name, &[both, contender(2, Mode::Exclusive)], None, Duration::ZERO);
+            assert_eq!((state.holders.len(), state.waiters), (0, waiters));
+        }
     }
 }

@@ -180,6 +180,8 @@ pub enum LostReason {
     Closed,
     /// It was released.
     Released,
+    /// Its lease was given up because something else on it could not be given back.
+    Abandoned,
 }
 
 impl fmt::Display for LostReason {
@@ -191,6 +193,7 @@ impl fmt::Display for LostReason {
             Self::MaxHold => "it was held for the maximum time",
             Self::Closed => "the client was closed",
             Self::Released => "it was released",
+            Self::Abandoned => "its lease was given up, because another lock on it could not be given back",
         })
     }
 }

@@ -1,9 +1,28 @@
-//! Fencepost locks in etcd.
+//! Fencepost locks in etcd: every attempt has a key of its own under the lock's name, with a lease; the earliest holds. The
+//! fencing token is the revision that made the key.
+
+mod any;
+mod backend;
+mod cell;
+mod config;
+mod enter;
+mod error;
+mod home;
+mod keys;
+mod leases;
+mod link;
+mod listing;
+mod look;
+mod proto;
+mod request;
+mod rights;
+mod rounds;
+mod watching;
 
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
-use fencepost_core::{Client, Error, ErrorKind, Options, Result};
+use fencepost_core::{Client, Options, Result};
 
 /// Connects to the etcd that the URL names.
 ///
@@ -24,8 +43,8 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
-    let url = url.to_owned();
-    options.connect(async move { open(&url).await }).await
+    let (url, told) = (url.to_owned(), options.clone());
+    options.connect(async move { backend::open(&url, &told).await }).await
 }
 
 /// Connects as the backend of one client. Must be called inside the runtime in which it will be used.
@@ -35,14 +54,14 @@ pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
 ///
 /// # Panics
 /// Outside a tokio runtime.
-pub async fn open(_url: &str) -> Result<Arc<dyn Backend>> {
-    Err(Error::new(ErrorKind::Unsupported, "not yet"))
+pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
+    backend::open(url, &Options::new()).await
 }
 
 /// The rights that an account needs on the servers that the URL names, as text that can be pasted.
 ///
 /// # Errors
 /// If the URL makes no sense.
-pub fn rights(_url: &str) -> Result<String> {
-    Err(Error::new(ErrorKind::Unsupported, "not yet"))
+pub fn rights(url: &str) -> Result<String> {
+    Ok(rights::rights_on(&config::parse(url)?))
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
 use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result, Verdict};
+use fencepost_net::Encryption;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
@@ -22,7 +23,6 @@ use crate::link::{Link, Target};
 use crate::listing;
 use crate::route::{Answer, Call, Route, Script};
 use crate::setup::Setup;
-use crate::tls::Encryption;
 
 /// How many operations travel in one call: few enough not to occupy the server for long.
 const BATCH: usize = 128;

@@ -2,44 +2,12 @@
 
 mod parse;
 
-use std::fmt;
-use std::path::PathBuf;
 use std::time::Duration;
 
+use fencepost_net::{Account, Address, Tls};
 pub(crate) use parse::parse;
 
 use crate::dialect::Dialect;
-
-/// A server's host and port.
-#[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
-pub(crate) struct Address {
-    pub(crate) host: String,
-    pub(crate) port: u16,
-}
-
-impl fmt::Display for Address {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { host, port } = self;
-        if host.contains(':') { write!(f, "[{host}]:{port}") } else { write!(f, "{host}:{port}") }
-    }
-}
-
-/// A password. `Debug` does not show it.
-#[derive(Clone, PartialEq, Eq)]
-pub(crate) struct Secret(pub(crate) String);
-
-impl fmt::Debug for Secret {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("***")
-    }
-}
-
-/// Who we are on a server.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Account {
-    pub(crate) user: Option<String>,
-    pub(crate) password: Option<Secret>,
-}
 
 /// Where the locks are.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -47,19 +15,6 @@ pub(crate) enum Servers {
     One(Address),
     Sentinel { sentinels: Vec<Address>, primary: String, account: Account },
     Cluster(Vec<Address>),
-}
-
-/// How a connection is encrypted.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Tls {
-    /// Whom to trust, instead of those whom the system trusts.
-    pub(crate) ca: Option<PathBuf>,
-    /// Who we are: certificate and key.
-    pub(crate) identity: Option<(PathBuf, PathBuf)>,
-    /// The name in the server's certificate, if it is not the host's.
-    pub(crate) server_name: Option<String>,
-    /// Trust anybody.
-    pub(crate) insecure: bool,
 }
 
 /// Everything a URL says.
@@ -96,11 +51,10 @@ impl Config {
 
     /// The URL without user and password.
     pub(crate) fn location(&self) -> String {
-        let list = |hosts: &[Address]| hosts.iter().map(Address::to_string).collect::<Vec<_>>().join(",");
         let hosts = match &self.servers {
             Servers::One(address) => address.to_string(),
-            Servers::Sentinel { sentinels, primary, .. } => format!("{}/{primary}", list(sentinels)),
-            Servers::Cluster(seeds) => list(seeds),
+            Servers::Sentinel { sentinels, primary, .. } => format!("{}/{primary}", Address::list(sentinels)),
+            Servers::Cluster(seeds) => Address::list(seeds),
         };
         let db = if self.db == 0 { String::new() } else { format!("/{}", self.db) };
         let namespace = Some(&self.namespace).filter(|namespace| *namespace != Self::DEFAULT_NAMESPACE);

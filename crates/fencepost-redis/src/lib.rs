@@ -18,7 +18,6 @@ mod rights;
 mod route;
 mod sentinel;
 mod setup;
-mod tls;
 
 use std::sync::Arc;
 

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_net::Address;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::{Mutex, Notify};
 
-use crate::config::Address;
 use crate::error::{Sent, call_failed, code_of, unreachable};
 use crate::setup::Setup;
 

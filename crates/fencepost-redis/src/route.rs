@@ -6,9 +6,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Error, Result};
+use fencepost_net::Address;
 use redis::{Cmd, Value};
 
-use crate::config::Address;
 use crate::link::{Failure, Link, Live};
 use crate::setup::Setup;
 use cluster::Cluster;

@@ -3,10 +3,11 @@
 use std::time::Duration;
 
 use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_net::Address;
 use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, Value};
 
-use crate::config::{Address, Servers};
+use crate::config::Servers;
 use crate::error::{Sent, call_failed};
 use crate::link::log_in;
 use crate::setup::Setup;

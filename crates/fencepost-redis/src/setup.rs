@@ -5,11 +5,11 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use fencepost_core::backend::Wakeup;
 use fencepost_core::{FencingToken, StorageId};
+use fencepost_net::Encryption;
 use tokio::sync::mpsc::UnboundedSender;
 
 use crate::config::{Config, Servers};
 use crate::layout::Layout;
-use crate::tls::Encryption;
 
 /// What all connections of one client share.
 pub(crate) struct Setup {

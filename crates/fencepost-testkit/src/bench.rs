@@ -36,6 +36,13 @@ pub trait TestBench: Send + Sync + 'static {
         async { None }
     }
 
+    /// Whether every waiter has an entry of its own in the storage, and that is all that others go by. Then one that has died
+    /// stands in the way until its lease has ended; and one that waits for several names is, for those behind it, as if it
+    /// held.
+    fn goes_by_entries(&self) -> bool {
+        false
+    }
+
     /// A lease that is short, but long enough to be kept on a busy machine. Tests wait for several of them.
     fn ttl(&self) -> Duration {
         Duration::from_millis(600)

@@ -44,12 +44,20 @@ pub fn block_thread_for(time: Duration) {
 ///
 /// # Panics
 /// If it does not for [`PATIENCE`], with `what` was waited for.
+pub fn block_until(what: &str, condition: impl FnMut() -> bool) {
+    block_until_else(|| what.to_owned(), condition);
+}
+
+/// Like [`block_until`], for a failure that says more than what was waited for.
+///
+/// # Panics
+/// If the condition does not hold for [`PATIENCE`], with what `say` says then.
 #[allow(clippy::disallowed_methods, reason = "this is the place")]
-pub fn block_until(what: &str, mut condition: impl FnMut() -> bool) {
+pub fn block_until_else(say: impl Fn() -> String, mut condition: impl FnMut() -> bool) {
     let clock = Clock::system();
     let give_up = clock.now() + PATIENCE;
     while !condition() {
-        assert!(clock.now() < give_up, "waited in vain for this: {what}");
+        assert!(clock.now() < give_up, "waited in vain for this: {}", say());
         std::thread::sleep(STEP);
     }
 }

@@ -160,7 +160,10 @@ async fn make_once(
             MultiWriteResult::Create { path, .. } => path,
             _ => String::new(),
         };
-        (made?.into_iter().map(path).collect(), None, children)
+        let nodes: Vec<String> = made?.into_iter().map(path).collect();
+        // What is made together has one number, which is not told by the making.
+        let stat = client.check_stat(&nodes[0]).await?;
+        (nodes, stat.map(|stat| stat.czxid), children)
     };
     {
         let mut book = shared.book();

@@ -9,6 +9,7 @@ use fencepost_core::clock::wall_time;
 use fencepost_core::{Cell, Grant, Keep, LockName, Result};
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
+use crate::release::learn;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -51,6 +52,7 @@ pub(crate) async fn write(
     bytes: &Arc<[u8]>,
     keep: Keep,
 ) -> Result<Reply> {
+    learn(shared, grant).await?;
     let Some((session, node)) = own_node(shared, grant, name) else {
         return Ok(Reply::NotHeld);
     };

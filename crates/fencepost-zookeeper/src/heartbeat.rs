@@ -96,9 +96,7 @@ fn plan(shared: &Shared, beat: Beat<'_>) -> Plan {
     if let Some(entry) = book.keep(owner, now) {
         let (session, nodes) = (entry.session.clone(), entry.nodes.clone());
         return match beat {
-            Beat::Renew(grant) if entry.award.is_none_or(|award| award.token != grant.award.token) => {
-                Plan::Answer(Reply::NotHeld)
-            }
+            Beat::Renew(grant) if entry.token != Some(grant.award.token.get()) => Plan::Answer(Reply::NotHeld),
             Beat::Check(_) if nodes.is_empty() => Plan::Acquire,
             Beat::Renew(_) | Beat::Check(_) => Plan::Prove(session, nodes),
         };
@@ -128,8 +126,8 @@ async fn keep_together(
     let proof = prove(session, &nodes);
     // Their lines are read behind the proof, in the same flight.
     let lines = join_all(members.iter().map(async |(_, beat)| match beat {
-        Beat::Check(attempt) => Some(lines(shared, session, attempt).await),
-        Beat::Renew(_) => None,
+        Beat::Renew(grant) if is_granted(shared, &grant.attempt) => None,
+        beat => Some(lines(shared, session, beat.attempt()).await),
     }));
     let (proof, lines) = futures_util::join!(proof, lines);
     let members = members.into_iter().zip(proof).zip(lines);
@@ -143,11 +141,23 @@ async fn keep_together(
             }
             (Ok(true), None) => Ok(Reply::Renewed { ttl: attempt.ttl }),
             (Ok(true), Some(Err(error))) => Err(error),
-            (Ok(true), Some(Ok(lines))) => settle(shared, session, attempt, Queue::Join, &lines).await,
+            (Ok(true), Some(Ok(lines))) => {
+                let settled = settle(shared, session, attempt, Queue::Join, &lines).await;
+                match (beat, settled) {
+                    // It was its turn before anybody told it.
+                    (Beat::Renew(_), Ok(Reply::Granted(award))) => Ok(Reply::Renewed { ttl: award.ttl }),
+                    (Beat::Renew(_), Ok(_)) => Ok(Reply::NotHeld),
+                    (_, settled) => settled,
+                }
+            }
         };
         (at, reply)
     });
     join_all(replies).await
+}
+
+pub(crate) fn is_granted(shared: &Shared, attempt: &Attempt) -> bool {
+    shared.book().places.get(attempt.owner).is_some_and(|place| place.entry.award.is_some())
 }
 
 fn lost(shared: &Shared, session: &Session, attempt: &Attempt, error: &zk::Error) -> Error {

@@ -5,6 +5,7 @@ mod acquire;
 mod backend;
 mod cell;
 mod config;
+mod encryption;
 mod error;
 mod flight;
 mod heartbeat;
@@ -12,6 +13,7 @@ mod listing;
 mod paths;
 mod queue;
 mod release;
+mod rights;
 mod session;
 mod setup;
 mod shared;
@@ -21,7 +23,7 @@ mod watching;
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
-use fencepost_core::{Client, Error, ErrorKind, Options, Result};
+use fencepost_core::{Client, Options, Result};
 
 /// Connects to the ZooKeeper that the URL names.
 ///
@@ -62,6 +64,6 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
 ///
 /// # Errors
 /// If the URL makes no sense.
-pub fn rights(_url: &str) -> Result<String> {
-    Err(Error::new(ErrorKind::Unsupported, "not yet"))
+pub fn rights(url: &str) -> Result<String> {
+    Ok(rights::rights_on(&config::parse(url)?))
 }

@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_contenders::{Card, Contender, state};
+use fencepost_contenders::{Card, Contender, Elsewhere, state};
 use fencepost_core::backend::{ListPage, LockState, Page, Reply, WaiterState};
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Cell, FencingToken, LockName, Owner, Result};
@@ -33,14 +33,14 @@ struct Seen {
     node: Node,
     stat: Stat,
     card: Option<Card>,
-    waits_elsewhere: bool,
+    elsewhere: Elsewhere,
 }
 
 impl Look {
     fn holders(&self) -> impl Iterator<Item = &Seen> {
         let holding = self.line.holding();
         let held: Vec<&str> = self.line.nodes()[..holding].iter().map(|node| node.called.as_str()).collect();
-        let holds = move |seen: &&Seen| !seen.waits_elsewhere && held.contains(&seen.node.called.as_str());
+        let holds = move |seen: &&Seen| seen.elsewhere == Elsewhere::Nothing && held.contains(&seen.node.called.as_str());
         self.first.iter().filter(holds)
     }
 }
@@ -65,35 +65,26 @@ async fn look(shared: &Shared, session: &Session, name: &LockName, waiters: usiz
         match read {
             Ok((bytes, stat)) => {
                 let (node, card) = (node.clone(), Card::from_bytes(&bytes));
-                first.push(Seen { node, stat, card, waits_elsewhere: false });
+                first.push(Seen { node, stat, card, elsewhere: Elsewhere::Nothing });
             }
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(failed(error)),
         }
     }
-    for seen in first.iter_mut().take(line.holding()) {
-        if let Some(card) = seen.card.as_ref().filter(|card| !card.any) {
-            let others = card.names.iter().filter(|other| *other != name);
-            seen.waits_elsewhere = waits_in_one_of(shared, session, card.owner, others).await?;
+    for seen in &mut first {
+        if let Some(card) = seen.card.as_ref().filter(|card| !card.names.is_empty()) {
+            let mut held = Vec::new();
+            for other in &card.names {
+                let (parent, line, node) = place_of(shared, session, card.owner, other).await?;
+                let mut holding = line.nodes()[..line.holding()].iter();
+                if holding.any(|there| Some(format!("{parent}/{}", there.called)) == node) {
+                    held.push(other);
+                }
+            }
+            seen.elsewhere = Elsewhere::of(card, name, |other| held.contains(&other));
         }
     }
     Ok(Look { line, kept, first })
-}
-
-async fn waits_in_one_of(
-    shared: &Shared,
-    session: &Session,
-    owner: Owner,
-    names: impl Iterator<Item = &LockName>,
-) -> Result<bool> {
-    for name in names {
-        let (parent, line, node) = place_of(shared, session, owner, name).await?;
-        let holding = &line.nodes()[..line.holding()];
-        if !holding.iter().any(|there| Some(format!("{parent}/{}", there.called)) == node) {
-            return Ok(true);
-        }
-    }
-    Ok(false)
 }
 
 /// The line of a lock, and the node of this owner in it.
@@ -143,7 +134,7 @@ async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Resu
             card: seen.card.clone(),
             called: seen.node.called.clone(),
             expires_in: seen.card.as_ref().map(|card| card.ttl.saturating_sub(spent)),
-            waits_elsewhere: seen.waits_elsewhere,
+            elsewhere: seen.elsewhere,
         }
     };
     let line: Vec<Contender> = look.first.iter().map(contender).collect();

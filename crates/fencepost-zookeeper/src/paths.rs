@@ -4,20 +4,10 @@ use std::fmt::Write;
 
 use fencepost_core::{LockName, Mode, Owner};
 
+use crate::config::Dialect;
+
 /// What is ours and no lock, below the chroot.
 const OURS: &str = "_fencepost";
-
-/// How contenders call their nodes, and so which other libraries wait for them.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) enum Dialect {
-    /// `_c_<uuid>-lock-0000000000`: Curator, and whoever follows it.
-    #[default]
-    Curator,
-    /// `<32 hex digits>__lock__0000000000`: kazoo.
-    Kazoo,
-    /// `lock-0000000000`: the recipe in its plainest form.
-    Plain,
-}
 
 /// The places of one chroot.
 #[derive(Clone, Debug)]

@@ -8,6 +8,7 @@ use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
 use crate::acquire::delete_all;
+use crate::heartbeat;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -19,6 +20,10 @@ pub(crate) async fn release(shared: &Arc<Shared>, grants: &[&Grant]) -> Vec<Resu
     let mut groups: Vec<(Arc<Session>, Vec<(usize, Vec<String>)>)> = Vec::new();
     let mut replies: Vec<(usize, Result<Reply>)> = Vec::new();
     for (at, grant) in grants.iter().enumerate() {
+        if let Err(error) = learn(shared, grant).await {
+            replies.push((at, Err(error)));
+            continue;
+        }
         match find(shared, grant) {
             None => replies.push((at, Ok(Reply::NotHeld))),
             Some((session, nodes)) => match groups.iter_mut().find(|(there, _)| Arc::ptr_eq(there, &session)) {
@@ -46,6 +51,15 @@ pub(crate) async fn release(shared: &Arc<Shared>, grants: &[&Grant]) -> Vec<Resu
     }
     replies.sort_by_key(|(at, _)| *at);
     replies.into_iter().map(|(_, reply)| reply).collect()
+}
+
+/// Makes sure that we know of a grant that came to its turn before anybody told it.
+pub(crate) async fn learn(shared: &Arc<Shared>, grant: &Grant) -> Result<()> {
+    let is_doubtful = shared.book().places.get(grant.attempt.owner).is_some_and(|place| place.entry.award.is_none());
+    if is_doubtful {
+        heartbeat::check(shared, &grant.attempt).await?;
+    }
+    Ok(())
 }
 
 /// The nodes of a grant. From now on nobody keeps them, and its own watch says nothing.

@@ -9,7 +9,7 @@ use fencepost_core::{Error, ErrorKind, Result};
 use tokio::sync::Notify;
 use zookeeper_client::{self as zk, CreateMode, SessionState, StateWatcher};
 
-use crate::error::{connect_failed, unreachable};
+use crate::error::unreachable;
 use crate::setup::{Setup, ahead};
 
 /// How long a session may take to end when a client is closed.
@@ -41,8 +41,7 @@ impl Session {
         let connector = setup.connector(wanted);
         // A session in which something is held must not be closed by a drop: that would release it all.
         let connector = if looking { connector } else { connector.with_detached() };
-        let connected = connector.connect(&setup.config.servers).await;
-        let client = connected.map_err(|error| connect_failed(&setup.location, &error))?;
+        let client = setup.connect(connector).await?;
         if !looking && client.session_timeout() != wanted {
             return Err(out_of_range(setup, ttl));
         }
@@ -131,8 +130,7 @@ impl Session {
             drop(self);
             if is_detached {
                 // The driver ends a session only if it is not detached, so that one takes it over that is not.
-                let taken_over = setup.connector(timeout).with_session(session).connect(&setup.config.servers).await;
-                match taken_over {
+                match setup.connect(setup.connector(timeout).with_session(session)).await {
                     Ok(client) => closing = client.state_watcher(),
                     Err(_) => return,
                 }

@@ -5,9 +5,11 @@ use std::time::Duration;
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Error, ErrorKind, Result, StorageId};
 use serde_json::{Value as Json, json};
-use zookeeper_client::{self as zk, Acls, CreateMode, CreateOptions};
+use fencepost_net::Address;
+use zookeeper_client::{self as zk, Acls, CreateMode, CreateOptions, SaslOptions, TlsOptions};
 
-use crate::config::Config;
+use crate::config::{Auth, Config};
+use crate::encryption;
 use crate::error::{connect_failed, failed};
 use crate::paths::Paths;
 
@@ -28,6 +30,9 @@ const CONNECT: Duration = Duration::from_secs(5);
 #[derive(Debug)]
 pub(crate) struct Setup {
     pub(crate) config: Config,
+    /// The servers as the driver wants them.
+    servers: String,
+    encryption: Option<TlsOptions>,
     pub(crate) location: String,
     pub(crate) paths: Paths,
     pub(crate) range: Range,
@@ -72,8 +77,10 @@ impl Setup {
     /// Finds out how long sessions can be.
     pub(crate) async fn new(config: Config) -> Result<Self> {
         let (location, paths) = (config.location(), Paths::new(&config.chroot));
+        let encryption = config.tls.as_ref().map(encryption::options).transpose()?;
+        let servers = Address::list(&config.servers);
         let unknown = Range { shortest: Duration::ZERO, longest: Duration::MAX };
-        let mut setup = Self { config, location, paths, range: unknown };
+        let mut setup = Self { config, servers, encryption, location, paths, range: unknown };
         setup.range.longest = setup.negotiate(LONGEST).await?;
         // The driver gives a connect less time than it asks for, so that it asks for less and less, and takes silence for no.
         setup.range.shortest = setup.negotiate(SHORTEST[0]).await?;
@@ -91,28 +98,40 @@ impl Setup {
 
     /// How long a session is given to whoever asks for this.
     async fn negotiate(&self, asked: Duration) -> Result<Duration> {
-        let probe = self.connector(asked).with_connection_timeout(CONNECT).connect(&self.config.servers).await;
-        probe.map(|client| client.session_timeout()).map_err(|error| connect_failed(&self.location, &error))
+        let probe = self.connect(self.connector(asked).with_connection_timeout(CONNECT)).await?;
+        Ok(probe.session_timeout())
     }
 
     /// How the driver is to connect.
     pub(crate) fn connector(&self, timeout: Duration) -> zk::Connector {
         let connector = zk::Client::connector().with_session_timeout(timeout).with_fail_eagerly();
-        match &self.config.account {
-            Some((user, password)) => connector.with_auth("digest", format!("{user}:{password}").as_bytes()),
+        match &self.config.auth {
             None => connector,
+            Some(Auth::Digest(login)) => {
+                connector.with_auth("digest", format!("{}:{}", login.user, login.password.0).as_bytes())
+            }
+            Some(Auth::Sasl(login)) => {
+                connector.with_sasl(SaslOptions::digest_md5(login.user.clone(), login.password.0.clone()))
+            }
         }
+    }
+
+    pub(crate) async fn connect(&self, connector: zk::Connector) -> Result<zk::Client> {
+        let connected = match &self.encryption {
+            Some(tls) => connector.with_tls(tls.clone()).secure_connect(&self.servers).await,
+            None => connector.connect(&self.servers).await,
+        };
+        connected.map_err(|error| connect_failed(&self.location, &error))
     }
 
     /// A session for one question.
     pub(crate) async fn connect_to_look(&self) -> Result<zk::Client> {
-        let connected = self.connector(self.range.looking()).connect(&self.config.servers).await;
-        connected.map_err(|error| connect_failed(&self.location, &error))
+        self.connect(self.connector(self.range.looking())).await
     }
 
     /// How nodes are made. If there is a user, they are that user's alone.
     pub(crate) fn made_as(&self, mode: CreateMode) -> CreateOptions<'static> {
-        let acls = if self.config.account.is_some() { Acls::creator_all() } else { Acls::anyone_all() };
+        let acls = if self.config.auth.is_some() { Acls::creator_all() } else { Acls::anyone_all() };
         mode.with_acls(acls)
     }
 

@@ -1,4 +1,4 @@
-//! Which of our crates may depend on which: cli → facade → backends → core.
+//! Which of our crates may depend on which: cli → facade → backends → what they share → core.
 
 use super::repo::{Complaint, Repo};
 use crate::manifest::{self, Dependency, Kind};
@@ -10,6 +10,8 @@ const BENCH: &str = "fencepost-bench";
 const INTEROP: &str = "fencepost-interop";
 /// The crates that stand on the facade.
 const ABOVE: [&str; 4] = ["fencepost-cli", BENCH, INTEROP, TESTKIT];
+/// What several backends have in common. None of it knows the other.
+const SHARED: [&str; 2] = ["fencepost-contenders", "fencepost-net"];
 /// Crates that the facade re-exports and that are no backends.
 const NOT_BACKENDS: [&str; 1] = [CORE];
 
@@ -60,8 +62,10 @@ fn allowed(name: &str, dependency: &Dependency, backends: &[String]) -> bool {
         (CORE, _) => false,
         (_, CORE) => true,
         (_, TESTKIT) => dependency.kind == Kind::Dev || [BENCH, INTEROP].contains(&name),
+        _ if SHARED.contains(&name) => false,
         (FACADE, package) => backends.iter().any(|backend| backend == package),
         (_, FACADE) => ABOVE.contains(&name),
+        (_, package) if SHARED.contains(&package) => backends.iter().any(|backend| backend == name),
         _ => false,
     }
 }
@@ -109,6 +113,21 @@ mod tests {
             let found =
                 complaints("fencepost-sqlite", &format!("[dependencies]\n{bad} = {{ path = \"x\" }}\n"));
             assert_eq!(found.len(), 1, "{bad}");
+        }
+    }
+
+    #[test]
+    fn only_backends_know_what_they_have_in_common() {
+        for shared in SHARED {
+            let it = format!("[dependencies]\n{shared}.workspace = true\n");
+            assert_eq!(complaints("fencepost-sqlite", &it), Vec::<String>::new());
+            for name in ["fencepost-cli", "fencepost-testkit", "fencepost-net"] {
+                assert_eq!(complaints(name, &it).len(), 1, "{name}");
+            }
+            for bad in ["fencepost-sqlite", "fencepost", "fencepost-testkit"] {
+                let found = complaints(shared, &format!("[dependencies]\n{bad}.workspace = true\n"));
+                assert_eq!(found.len(), 1, "{bad}");
+            }
         }
     }
 

@@ -2,6 +2,7 @@
 
 mod architecture;
 mod backends;
+mod generated;
 mod layers;
 mod links;
 mod markdown;
@@ -15,8 +16,8 @@ use repo::{Complaint, Repo};
 /// What `cargo xtask help` says about this command.
 pub(crate) const HELP: &str = "check what the compiler cannot: layers, links, code words, places of words";
 
-const CHECKS: [fn(&Repo) -> Vec<Complaint>; 5] =
-    [architecture::check, layers::check, words::check, links::check, backends::check];
+const CHECKS: [fn(&Repo) -> Vec<Complaint>; 6] =
+    [architecture::check, layers::check, words::check, links::check, backends::check, generated::check];
 
 /// Prints every complaint as `path:line: message`, and fails if there is one.
 pub(crate) fn run(args: &[String]) -> Outcome {

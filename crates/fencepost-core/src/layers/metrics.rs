@@ -125,7 +125,7 @@ impl Holding {
             LostReason::Released => "released",
             LostReason::Expired => "expired",
             LostReason::Broken => "forced",
-            LostReason::NotHeld | LostReason::MaxHold | LostReason::Closed => "lost",
+            LostReason::NotHeld | LostReason::MaxHold | LostReason::Closed | LostReason::Abandoned => "lost",
         };
         lock.held.decrement(1);
         lock.holds[place(&ENDS, end)].record(held);

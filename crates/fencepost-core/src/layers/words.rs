@@ -51,6 +51,7 @@ pub(super) fn reason(reason: LostReason) -> &'static str {
         LostReason::Broken => "broken",
         LostReason::MaxHold => "max_hold",
         LostReason::Closed => "closed",
+        LostReason::Abandoned => "abandoned",
         LostReason::Released => "released",
     }
 }

@@ -1,43 +1,32 @@
-//! Reads a URL. It may name several hosts, which the usual readers of URLs do not know.
+//! Reads a URL.
 
-use std::path::PathBuf;
 use std::time::Duration;
 
-use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_core::Result;
+use fencepost_net::{Account, Secret, Url, bad, checked_namespace};
 
-use super::{Account, Address, Config, Secret, Servers, Tls};
+use super::{Config, Servers};
 use crate::dialect::Dialect;
 use crate::layout::Layout;
 
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
-/// Keys and channels begin with it; a pattern of rights must be able to name it.
-const LONGEST_NAMESPACE: usize = 64;
 
 /// Reads a URL. What it complains about, it names, but never the part that may hold a password.
 pub(crate) fn parse(url: &str) -> Result<Config> {
-    let (scheme, rest) = url.split_once("://").ok_or_else(|| {
-        bad("the URL of a Redis server lacks ://")
-            .with_hint("write redis://HOST:6379, or redis://USER:PASSWORD@HOST/DB")
-    })?;
-    let (rest, query) = rest.split_once('?').unwrap_or((rest, ""));
-    let (account, rest) = match rest.rsplit_once('@') {
-        Some((account, rest)) => (read_account(account)?, rest),
-        None => (Account::default(), rest),
-    };
-    let (hosts, path) = rest.split_once('/').unwrap_or((rest, ""));
-    let (is_tls, kind) = match scheme.split_once('+').unwrap_or((scheme, "")) {
+    let url = Url::read("Redis", "redis://HOST:6379, or redis://USER:PASSWORD@HOST/DB", url)?;
+    let unknown_scheme =
+        || url.unknown_scheme("redis://, redis+sentinel:// and redis+cluster://, and rediss… for TLS");
+    let (is_tls, kind) = match url.scheme.split_once('+').unwrap_or((&url.scheme, "")) {
         ("redis", kind) => (false, kind),
         ("rediss", kind) => (true, kind),
         _ => return Err(unknown_scheme()),
     };
-    let mut options = Options { tls: is_tls.then(Tls::default), ..Options::default() };
-    for pair in query.split('&').filter(|pair| !pair.is_empty()) {
-        options.read(pair)?;
-    }
-    let mut path = path.split('/').filter(|part| !part.is_empty());
+    let tls = url.tls(is_tls, "write rediss:// for TLS")?;
+    let mut options = Options::read(&url)?;
+    let mut path = url.path.iter();
     let servers = match kind {
-        "" => match addresses(hosts, PORT)?.as_slice() {
+        "" => match url.hosts(PORT)?.as_slice() {
             [one] => Servers::One(one.clone()),
             _ => {
                 return Err(bad("redis:// names one server").with_hint(
@@ -51,13 +40,9 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
                     .with_hint("write redis+sentinel://HOST,HOST/PRIMARY, for example …/mymaster")
             })?;
             let account = std::mem::take(&mut options.sentinel);
-            Servers::Sentinel {
-                sentinels: addresses(hosts, SENTINEL_PORT)?,
-                primary: decode(primary)?,
-                account,
-            }
+            Servers::Sentinel { sentinels: url.hosts(SENTINEL_PORT)?, primary: primary.clone(), account }
         }
-        "cluster" => Servers::Cluster(addresses(hosts, PORT)?),
+        "cluster" => Servers::Cluster(url.hosts(PORT)?),
         _ => return Err(unknown_scheme()),
     };
     if options.sentinel != Account::default() {
@@ -85,9 +70,9 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
     }
     Ok(Config {
         servers,
-        account,
+        account: url.account,
         db,
-        tls: options.tls,
+        tls,
         namespace: options.namespace.unwrap_or_else(|| Config::DEFAULT_NAMESPACE.into()),
         token_retention: options.token_retention.unwrap_or(Config::DEFAULT_RETENTION),
         replicas: options.replicas,
@@ -98,7 +83,6 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
 /// What stands behind the question mark.
 #[derive(Default)]
 struct Options {
-    tls: Option<Tls>,
     namespace: Option<String>,
     token_retention: Option<Duration>,
     replicas: u32,
@@ -108,33 +92,28 @@ struct Options {
 }
 
 impl Options {
-    fn read(&mut self, pair: &str) -> Result<()> {
-        let (key, value) = pair.split_once('=').unwrap_or((pair, ""));
-        let value = decode(value)?;
-        match key {
-            "namespace" => self.namespace = Some(checked_namespace(value)?),
-            "token_retention" => self.token_retention = Some(duration(&value)?),
-            "replicas" => {
-                self.replicas = value.parse().map_err(|_| bad("replicas is a number: ?replicas=1"))?;
-            }
-            "dialect" | "layout" => self.speak(Dialect::named(key, &value))?,
-            "environment" => self.environment = Some(value),
-            "sentinel_user" => self.sentinel.user = Some(value),
-            "sentinel_password" => self.sentinel.password = Some(Secret(value)),
-            "tls_ca" => self.tls(key)?.ca = Some(value.into()),
-            "tls_cert" => self.identity(key)?.0 = value.into(),
-            "tls_key" => self.identity(key)?.1 = value.into(),
-            "tls_server_name" => self.tls(key)?.server_name = Some(value),
-            "tls_insecure" if value == "true" => self.tls(key)?.insecure = true,
-            "tls_insecure" => return Err(bad("tls_insecure is either absent or true")),
-            _ => {
-                return Err(bad("an option of the Redis URL is unknown").with_hint(
-                    "known are namespace, token_retention, replicas, dialect, layout, environment, sentinel_user, \
-                     sentinel_password, tls_ca, tls_cert, tls_key, tls_server_name and tls_insecure=true",
-                ));
+    fn read(url: &Url) -> Result<Self> {
+        let mut options = Self::default();
+        for (key, value) in url.options() {
+            match key {
+                "namespace" => options.namespace = Some(checked_namespace(value, ':', &Layout::KINDS)?),
+                "token_retention" => options.token_retention = Some(duration(value)?),
+                "replicas" => {
+                    options.replicas = value.parse().map_err(|_| bad("replicas is a number: ?replicas=1"))?;
+                }
+                "dialect" | "layout" => options.speak(Dialect::named(key, value))?,
+                "environment" => options.environment = Some(value.into()),
+                "sentinel_user" => options.sentinel.user = Some(value.into()),
+                "sentinel_password" => options.sentinel.password = Some(Secret(value.into())),
+                _ => {
+                    return Err(url.unknown_option(
+                        "namespace, token_retention, replicas, dialect, layout, environment, sentinel_user, \
+                         sentinel_password, tls_ca, tls_cert, tls_key, tls_server_name and tls_insecure=true",
+                    ));
+                }
             }
         }
-        Ok(())
+        Ok(options)
     }
 
     fn speak(&mut self, dialect: Option<Dialect>) -> Result<()> {
@@ -146,73 +125,6 @@ impl Options {
         self.dialect = dialect;
         Ok(())
     }
-
-    fn tls(&mut self, key: &str) -> Result<&mut Tls> {
-        let hint = "write rediss:// for TLS";
-        self.tls.as_mut().ok_or_else(|| bad(format!("{key} makes no sense without TLS")).with_hint(hint))
-    }
-
-    fn identity(&mut self, key: &str) -> Result<&mut (PathBuf, PathBuf)> {
-        Ok(self.tls(key)?.identity.get_or_insert_default())
-    }
-}
-
-fn read_account(text: &str) -> Result<Account> {
-    let (user, password) = match text.split_once(':') {
-        Some((user, password)) => (user, Some(password)),
-        None => (text, None),
-    };
-    let user = decode(user)?;
-    Ok(Account {
-        user: (!user.is_empty()).then_some(user),
-        password: password.map(decode).transpose()?.map(Secret),
-    })
-}
-
-fn addresses(hosts: &str, port: u16) -> Result<Vec<Address>> {
-    hosts.split(',').map(|host| address(host, port)).collect()
-}
-
-fn address(text: &str, default_port: u16) -> Result<Address> {
-    let malformed = || {
-        bad("a host of the Redis URL is malformed")
-            .with_hint("write HOST or HOST:PORT, and an IPv6 address in brackets: [::1]:6379")
-    };
-    let (host, port) = match text.strip_prefix('[') {
-        Some(rest) => {
-            let (host, port) = rest.split_once(']').ok_or_else(malformed)?;
-            (host, port.strip_prefix(':').or_else(|| port.is_empty().then_some("")))
-        }
-        None => match text.split_once(':') {
-            Some((host, port)) => (host, Some(port)),
-            None => (text, Some("")),
-        },
-    };
-    let port = match port.ok_or_else(malformed)? {
-        "" => default_port,
-        port => port.parse().map_err(|_| malformed())?,
-    };
-    let host = decode(host)?;
-    let is_odd = |char: char| char.is_whitespace() || char.is_control();
-    if host.is_empty() || host.contains(is_odd) || (host.contains(':') && !text.starts_with('[')) {
-        return Err(malformed());
-    }
-    Ok(Address { host, port })
-}
-
-fn checked_namespace(namespace: String) -> Result<String> {
-    let is_fine = |char: char| char.is_ascii_alphanumeric() || "-_.:/".contains(char);
-    if namespace.is_empty() || namespace.len() > LONGEST_NAMESPACE || !namespace.chars().all(is_fine) {
-        return Err(bad(format!(
-            "a namespace has 1 to {LONGEST_NAMESPACE} letters, digits or any of - _ . : /"
-        )));
-    }
-    if namespace.split(':').skip(1).any(|part| Layout::KINDS.contains(&part)) {
-        let message = "the namespace could be taken for keys of another one";
-        let hint = format!("behind a colon there is none of {}", Layout::KINDS.join(", "));
-        return Err(bad(message).with_hint(hint));
-    }
-    Ok(namespace)
 }
 
 fn duration(text: &str) -> Result<Duration> {
@@ -233,37 +145,11 @@ fn duration(text: &str) -> Result<Duration> {
     }
 }
 
-/// Undoes percent-encoding.
-fn decode(text: &str) -> Result<String> {
-    let malformed = || bad("a percent sign in the Redis URL is not followed by two hexadecimal digits");
-    let mut bytes = Vec::with_capacity(text.len());
-    let mut rest = text.as_bytes();
-    while let Some((byte, tail)) = rest.split_first() {
-        if *byte == b'%' {
-            let digits = tail.get(..2).and_then(|digits| std::str::from_utf8(digits).ok());
-            let decoded =
-                digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()).ok_or_else(malformed)?;
-            bytes.push(decoded);
-            rest = &tail[2..];
-        } else {
-            bytes.push(*byte);
-            rest = tail;
-        }
-    }
-    String::from_utf8(bytes).map_err(|_| bad("a part of the Redis URL is not UTF-8"))
-}
-
-fn unknown_scheme() -> Error {
-    bad("the scheme of the Redis URL is unknown")
-        .with_hint("known are redis://, redis+sentinel:// and redis+cluster://, and rediss… for TLS")
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::BadConfig, message)
-}
-
 #[cfg(test)]
 mod tests {
+    use fencepost_core::ErrorKind;
+    use fencepost_net::Address;
+
     use super::*;
 
     fn host(text: &str, port: u16) -> Address {

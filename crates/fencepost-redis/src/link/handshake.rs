@@ -5,22 +5,20 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_net::{Account, Address, Stream, not_agreed};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Pipeline, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
     Value,
 };
-use tokio::net::TcpStream;
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::{Live, Target};
-use crate::config::{Account, Address};
 use crate::decode;
 use crate::error::{Sent, call_failed, unreachable};
 use crate::sentinel;
 use crate::setup::Setup;
-use crate::tls::Stream;
 
 /// With the numbers from 000 to 999 where it cuts them out.
 static EXECUTE: LazyLock<String> = LazyLock::new(|| {
@@ -103,14 +101,8 @@ pub(crate) async fn log_in(
     db: u32,
     config: AsyncConnectionConfig,
 ) -> Result<(MultiplexedConnection, Driver)> {
-    let tcp = TcpStream::connect((address.host.as_str(), address.port)).await;
-    let tcp = tcp.map_err(|error| unreachable(&setup.location).with_source(error))?;
-    // Without it small requests wait for each other's acknowledgements.
-    tcp.set_nodelay(true).map_err(|error| unreachable(&setup.location).with_source(error))?;
-    let stream = match &setup.encryption {
-        None => Stream::Plain(tcp),
-        Some(encryption) => encryption.encrypt(tcp, &address.host).await?,
-    };
+    let not_there = || unreachable(&setup.location);
+    let stream = Stream::open(address, setup.encryption.as_ref(), not_there).await?;
     let mut login = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
         .set_db(db.into())
@@ -132,7 +124,7 @@ fn not_let_in(setup: &Setup, error: &RedisError) -> Error {
     match error.kind() {
         _ if error.detail().is_some_and(knows_no_hello) => crate::error::refused(location, "NOPROTO", ""),
         // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk.
-        redis::ErrorKind::Io if setup.encryption.is_some() => crate::tls::not_agreed(error.to_string()),
+        redis::ErrorKind::Io if setup.encryption.is_some() => not_agreed(error.to_string()),
         redis::ErrorKind::AuthenticationFailed => crate::error::refused(location, "WRONGPASS", ""),
         redis::ErrorKind::RESP3NotSupported => crate::error::refused(location, "NOPROTO", ""),
         // A server that wants TLS, or is no Redis, hangs up or answers nonsense.

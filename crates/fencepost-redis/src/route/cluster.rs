@@ -6,11 +6,11 @@ use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_net::Address;
 use redis::{Cmd, RedisError, Value};
 
 use super::{Answer, Asking, Call, Failure, invoke, out_of_time};
 use crate::backend::LOOKING;
-use crate::config::Address;
 use crate::decode::text;
 use crate::layout::slot;
 use crate::link::{Link, Target};

@@ -20,8 +20,12 @@ pub(super) trait Kept {
     fn comes_up(&self) -> bool {
         // Asked first: where a port is taken, whoever has it may never answer.
         let gives_up = || !self.keeper().is_alive() || self.misses_a_port();
-        wait::block_until("the server comes up or gives up", || gives_up() || self.is_ready());
-        self.is_ready() && !self.misses_a_port()
+        wait::block_until_else(|| self.slow(), || gives_up() || self.is_ready());
+        !self.misses_a_port() && self.is_ready()
+    }
+
+    fn slow(&self) -> String {
+        format!("{} comes up or gives up; it says: {}", self.program(), self.keeper().output())
     }
 
     fn misses_a_port(&self) -> bool {
@@ -30,11 +34,28 @@ pub(super) trait Kept {
 
     /// Starts the server again, and kills it first if it is running.
     fn start_again(&self) {
+        self.keeper().kill();
+        self.keeper().start();
+        self.must_be_ready();
+    }
+
+    fn must_be_ready(&self) {
         let keeper = self.keeper();
-        keeper.kill();
-        keeper.start();
-        wait::block_until("the server comes up or ends", || self.is_ready() || !keeper.is_alive());
+        wait::block_until_else(|| self.slow(), || self.is_ready() || !keeper.is_alive());
         assert!(self.is_ready(), "{} does not start again: {}", self.program(), keeper.output());
+    }
+}
+
+/// Starts servers again that need each other to become ready, and kills them first if they are running.
+pub(super) fn start_together_again<S: Kept>(servers: &[S]) {
+    for server in servers {
+        server.keeper().kill();
+    }
+    for server in servers {
+        server.keeper().start();
+    }
+    for server in servers {
+        server.must_be_ready();
     }
 }
 

@@ -61,18 +61,28 @@ pub(crate) enum WhichGrant {
     Newest,
 }
 
-/// Commands for a storage whose clock moves on command, or for one whose leases do not end during the test.
-pub(crate) fn commands(time_passes: bool) -> impl Strategy<Value = Vec<Command>> {
-    prop::collection::vec(command(time_passes), 1..50)
+/// What is known of the storage that the commands are for.
+#[derive(Clone, Copy)]
+pub(crate) struct Kind {
+    /// Its clock moves on command; otherwise leases do not end during the test.
+    pub(crate) time_passes: bool,
+    /// Whoever waits for all of several names keeps those behind it out, also those that it could share with.
+    pub(crate) is_strict: bool,
 }
 
-fn command(time_passes: bool) -> BoxedStrategy<Command> {
+/// Commands for a storage.
+pub(crate) fn commands(kind: Kind) -> impl Strategy<Value = Vec<Command>> {
+    prop::collection::vec(command(kind), 1..50)
+}
+
+fn command(kind: Kind) -> BoxedStrategy<Command> {
+    let time_passes = kind.time_passes;
     let of = any::<Index>;
     let name = || 0..NAMES.len();
     let longest = if time_passes { 6u64 } else { 0 };
     let pass = (0..=longest).prop_map(|seconds| Command::Pass(Duration::from_secs(seconds)));
     prop_oneof![
-        8 => (ask(time_passes), queue()).prop_map(|(ask, queue)| Command::Acquire { ask, queue }),
+        8 => (ask(kind), queue()).prop_map(|(ask, queue)| Command::Acquire { ask, queue }),
         2 => (of(), queue()).prop_map(|(of, queue)| Command::Resend { of, queue }),
         4 => of().prop_map(|of| Command::Check { of }),
         2 => of().prop_map(|of| Command::Leave { of }),
@@ -87,17 +97,16 @@ fn command(time_passes: bool) -> BoxedStrategy<Command> {
     .boxed()
 }
 
-fn ask(time_passes: bool) -> impl Strategy<Value = Ask> {
-    let ttl = if time_passes { 2..8u64 } else { 3000..3001 };
+fn ask(kind: Kind) -> impl Strategy<Value = Ask> {
+    let ttl = if kind.time_passes { 2..8u64 } else { 3000..3001 };
     let wants = prop_oneof![
         1 => (0..NAMES.len()).prop_map(|name| vec![name]),
         1 => subsequence((0..NAMES.len()).collect::<Vec<_>>(), 1..=NAMES.len()),
     ];
-    (wants, mode(), rule(), ttl).prop_map(|(wants, mode, rule, seconds)| Ask {
-        wants,
-        mode,
-        rule,
-        ttl: Duration::from_secs(seconds),
+    (wants, mode(), rule(), ttl).prop_map(move |(wants, mode, rule, seconds)| {
+        let is_open = !kind.is_strict && rule == Rule::All && wants.len() > 1;
+        let mode = if is_open { Mode::Exclusive } else { mode };
+        Ask { wants, mode, rule, ttl: Duration::from_secs(seconds) }
     })
 }
 

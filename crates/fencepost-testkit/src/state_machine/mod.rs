@@ -17,7 +17,7 @@ use futures_util::{FutureExt, StreamExt};
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
 use crate::bench::TestBench;
-use commands::{Command, WhichGrant};
+use commands::{Command, Kind, WhichGrant};
 use model::World;
 use step::{Ask, NAMES, Step};
 
@@ -40,8 +40,9 @@ pub fn check<B: TestBench>(cases: u32, make: impl Fn() -> B) {
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { Config::default().cases } else { cases };
     let config =
         Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(seed), ..Config::default() };
-    let time_passes = make().manual_clock().is_some();
-    let outcome = TestRunner::new(config).run(&commands::commands(time_passes), |commands| {
+    let bench = make();
+    let kind = Kind { time_passes: bench.manual_clock().is_some(), is_strict: !bench.goes_by_entries() };
+    let outcome = TestRunner::new(config).run(&commands::commands(kind), |commands| {
         runtime.block_on(async {
             let bench = make();
             let mut machine = Machine::new(&bench).await;
@@ -60,6 +61,7 @@ pub fn check<B: TestBench>(cases: u32, make: impl Fn() -> B) {
 struct Machine {
     clients: Vec<(Arc<dyn Backend>, BoxStream<'static, Wakeup>)>,
     clock: Option<ManualClock>,
+    goes_by_entries: bool,
     asks: Vec<Ask>,
     attempts: Vec<Arc<Attempt>>,
     /// What each attempt was seen to be awarded.
@@ -78,6 +80,7 @@ impl Machine {
         Self {
             clients,
             clock: bench.manual_clock(),
+            goes_by_entries: bench.goes_by_entries(),
             asks: Vec::new(),
             attempts: Vec::new(),
             awards: BTreeMap::new(),
@@ -101,6 +104,9 @@ impl Machine {
         // What concerns an attempt comes from the client that made it.
         let client = step.who().unwrap_or(at) % CLIENTS;
         let reply = self.clients[client].0.execute(vec![op]).await.remove(0);
+        if self.goes_by_entries {
+            self.choose().await;
+        }
         let seen = self.look().await?;
         let before = std::mem::take(&mut self.worlds);
         let possible = before.iter().flat_map(|world| world.after(&self.asks, &step));
@@ -119,6 +125,16 @@ impl Machine {
         }
         self.remember_awards();
         self.check_pushes()
+    }
+
+    /// Whoever waits for any of several names and has come to its turn takes its choice, as a client does when it is told.
+    async fn choose(&self) {
+        for (who, attempt) in self.attempts.iter().enumerate() {
+            if attempt.rule == Rule::Any && attempt.wants.len() > 1 {
+                let (backend, _) = &self.clients[who % CLIENTS];
+                let _ = backend.execute(vec![Op::Check(attempt.clone())]).await;
+            }
+        }
     }
 
     /// The command with what is known by now put in; none if it makes no sense yet.

@@ -5,7 +5,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
-use tokio::io::{AsyncReadExt, AsyncWriteExt};
+use futures_util::FutureExt;
+use tokio::io::{AsyncReadExt, AsyncWriteExt, Interest, Ready};
 use tokio::net::TcpStream;
 use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
@@ -16,6 +17,8 @@ use super::weather::{Road, Weather};
 const CHUNK: usize = 16 * 1024;
 /// How many chunks are on their way at most.
 const ON_THE_WAY: usize = 64;
+/// How soon a server is looked for again that is not there yet.
+const KNOCK: Duration = Duration::from_millis(5);
 /// How often in a second some bytes arrive that drip.
 const DRIPS: u32 = 20;
 
@@ -37,7 +40,7 @@ pub(super) async fn carry(mut client: TcpStream, server: SocketAddr, weather: wa
         end = async {
             // What is not let through does not even knock at the server.
             let _ = seen.wait_for(|weather| weather.lets_through(Direction::ToServer)).await;
-            match TcpStream::connect(server).await {
+            match connect(&client, server, &weather).await {
                 Ok(connected) => both_ways(&mut client, to_server.insert(connected), &weather).await,
                 Err(_) => End::Reset,
             }
@@ -49,6 +52,27 @@ pub(super) async fn carry(mut client: TcpStream, server: SocketAddr, weather: wa
             let _ = stream.set_zero_linger();
         }
     }
+}
+
+async fn connect(
+    client: &TcpStream,
+    server: SocketAddr,
+    weather: &watch::Sender<Weather>,
+) -> io::Result<TcpStream> {
+    let clock = Clock::system();
+    loop {
+        let connected = TcpStream::connect(server).await;
+        if connected.is_ok() || !weather.borrow().waits_for_server || is_gone(client) {
+            return connected;
+        }
+        clock.sleep_until(clock.now() + KNOCK).await?;
+    }
+}
+
+/// Whether the client has closed its side, maybe with something left to be read.
+fn is_gone(client: &TcpStream) -> bool {
+    let ready = client.ready(Interest::READABLE).now_or_never();
+    ready.is_some_and(|ready| ready.is_ok_and(Ready::is_read_closed))
 }
 
 /// Waits until the weather ends the connection.

@@ -42,7 +42,20 @@ impl Wire {
     /// # Panics
     /// If there is no port or no thread for it.
     pub fn to(server: u16) -> Self {
-        let weather = watch::Sender::new(Weather::default());
+        Self::with(server, Weather::default())
+    }
+
+    /// Like [`Wire::to`], for a server that is not always there: a client that comes before it does not hear that, but
+    /// waits for it on the wire.
+    ///
+    /// # Panics
+    /// If there is no port or no thread for it.
+    pub fn to_late(server: u16) -> Self {
+        Self::with(server, Weather { waits_for_server: true, ..Weather::default() })
+    }
+
+    fn with(server: u16, weather: Weather) -> Self {
+        let weather = watch::Sender::new(weather);
         let (tell_port, port) = mpsc::channel();
         let seen = weather.clone();
         let run = move || {

@@ -15,6 +15,8 @@ pub(super) struct Weather {
     pub(super) answers_lost: usize,
     pub(super) connections: usize,
     pub(super) is_over: bool,
+    /// Said once, when the wire is made.
+    pub(super) waits_for_server: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

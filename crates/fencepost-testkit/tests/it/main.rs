@@ -1,6 +1,7 @@
 //! The client's state machines, driven together by a virtual clock against a storage that loses, delays and repeats.
 
 mod etcd_servers;
+mod etcd_setups;
 mod list;
 mod redis_setups;
 mod servers;
@@ -8,6 +9,7 @@ mod shelf;
 mod simulation;
 mod wire;
 mod zookeeper_servers;
+mod zookeeper_setups;
 
 use simulation::{Simulation, Weather};
 

@@ -237,3 +237,20 @@ fn a_wire_to_nowhere_resets_its_clients() {
     let wire = Wire::to(free_port());
     assert!(matches!(client(&wire).read(&mut [0; 8]), Ok(0) | Err(_)));
 }
+
+#[test]
+fn a_client_can_wait_on_the_wire_for_its_server() {
+    let port = free_port();
+    let wire = Wire::to_late(port);
+    let (mut patient, mut impatient) = (client(&wire), client(&wire));
+    send(&mut patient, "here");
+    send(&mut impatient, "gone");
+    wait::block_until("both are on the wire", || wire.connections() == 2);
+    drop(impatient);
+    wait::block_until("one has left it", || wire.connections() == 1);
+    let server = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).unwrap();
+    let (mut stream, _) = server.accept().unwrap();
+    let mut bytes = [0; 4];
+    stream.read_exact(&mut bytes).unwrap();
+    assert_eq!(&bytes, b"here");
+}

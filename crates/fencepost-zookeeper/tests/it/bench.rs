@@ -92,6 +92,10 @@ impl TestBench for ZooKeeperBench {
         Duration::from_millis(600)
     }
 
+    fn goes_by_entries(&self) -> bool {
+        true
+    }
+
     fn crowd(&self) -> usize {
         400
     }

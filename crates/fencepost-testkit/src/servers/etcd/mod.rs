@@ -1,5 +1,6 @@
 //! Real etcd: one server, and a cluster of three.
 
+mod cluster;
 mod setup;
 
 use std::process::Command;
@@ -8,10 +9,11 @@ use std::sync::OnceLock;
 use rustix::process::Signal;
 
 pub use super::TlsClients;
+pub use cluster::EtcdCluster;
 pub use setup::Setup;
 
 use super::keeper::Keeper;
-use super::start::{Kept, start_together};
+use super::start::{Kept, start_together, start_together_again};
 use super::{Certificates, free_port, require};
 use setup::{Place, ROOT_PASSWORD};
 
@@ -28,6 +30,11 @@ pub struct EtcdServer {
 pub fn shared() -> &'static EtcdServer {
     static SHARED: OnceLock<EtcdServer> = OnceLock::new();
     SHARED.get_or_init(|| EtcdServer::start(&Setup::plain()))
+}
+
+fn require_programs() {
+    require("etcd");
+    require("etcdctl");
 }
 
 impl Kept for EtcdServer {
@@ -50,8 +57,7 @@ impl EtcdServer {
     /// # Panics
     /// If it cannot be started, with what it says about that.
     pub fn start(setup: &Setup) -> Self {
-        require("etcd");
-        require("etcdctl");
+        require_programs();
         let [server] = start_together(|| [Self::prepare_alone(setup)]);
         server.add_users();
         server
@@ -207,6 +213,12 @@ impl EtcdServer {
             command.env("ETCDCTL_USER", format!("root:{ROOT_PASSWORD}"));
         }
         command
+    }
+
+    /// Whether it believes that it leads; one that does not answer does not.
+    fn leads(&self) -> bool {
+        let status = self.try_ctl(&["endpoint", "status", "--command-timeout=500ms", "--dial-timeout=500ms"]);
+        status.is_ok_and(|line| line.split(", ").nth(4) == Some("true"))
     }
 
     /// The process stands still; connections stay.

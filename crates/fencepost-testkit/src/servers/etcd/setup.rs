@@ -93,8 +93,8 @@ impl Setup {
         words.push(format!("--listen-peer-urls={peer}"));
         words.push(format!("--initial-advertise-peer-urls={peer}"));
         words.push(format!("--initial-cluster={}", place.cluster));
-        // Clusters that follow each other on the same ports take no notice of each other.
-        words.push(format!("--initial-cluster-token={}", folder.display()));
+        // Clusters of two processes on the same ports, one after the other, take no notice of each other.
+        words.push(format!("--initial-cluster-token={}-{}", std::process::id(), place.cluster));
         // Words that can be relied on, and nothing that tests do not use. Passwords need not be expensive.
         words.extend(["--logger=zap", "--enable-grpc-gateway=false", "--bcrypt-cost=4"].map(str::to_owned));
         let mut listen = vec![client];

@@ -1,5 +1,8 @@
 //! Real ZooKeeper: one server, and an ensemble of three.
 
+mod cli;
+mod ensemble;
+mod java;
 mod setup;
 
 use std::io::{self, Read, Write};
@@ -9,11 +12,17 @@ use std::time::Duration;
 
 use rustix::process::Signal;
 
+pub use super::TlsClients;
+pub use cli::Visitor;
+pub use ensemble::Ensemble;
 pub use setup::Setup;
 
 use super::keeper::Keeper;
-use super::start::{Kept, start_together};
-use super::{free_port, require, require_file};
+use super::start::{Kept, start_together, start_together_again};
+use super::{Certificates, free_port, require, require_file};
+use crate::wire::Wire;
+use ensemble::Wires;
+use setup::Place;
 
 /// How long a four letter word waits for its answer: one that stands still gives none.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -21,7 +30,10 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// A running ZooKeeper, which stops when this is dropped or the process ends. Its data outlives [`ZooKeeperServer::kill`].
 #[derive(Debug)]
 pub struct ZooKeeperServer {
+    setup: Setup,
     port: u16,
+    tls: Option<(u16, Certificates)>,
+    wires: Wires,
     keeper: Keeper,
 }
 
@@ -41,9 +53,9 @@ impl Kept for ZooKeeperServer {
     }
 
     fn is_ready(&self) -> bool {
-        // It says this when it has its port; then it is itself who answers there.
-        self.keeper.output().contains("ZooKeeper audit is")
-            && self.try_four_letter("srvr").is_ok_and(|said| said.contains("Mode: "))
+        // What it says when it has its port, so that it is itself who answers there, and when it has found the others.
+        let words = if self.wires().next().is_some() { " - broadcast" } else { "ZooKeeper audit is" };
+        self.keeper.output().contains(words) && self.mode().is_some()
     }
 }
 
@@ -53,18 +65,21 @@ impl ZooKeeperServer {
     /// # Panics
     /// If it cannot be started, with what it says about that.
     pub fn start(setup: &Setup) -> Self {
-        require("java");
-        Setup::jars().for_each(|jar| require_file(&jar));
-        let [server] = start_together(|| [Self::prepare(setup)]);
+        java::require_all();
+        let [server] = start_together(|| [Self::prepare_alone(setup)]);
         server
     }
 
-    fn prepare(setup: &Setup) -> Self {
+    fn prepare_alone(setup: &Setup) -> Self {
+        Self::prepare(setup, &Place { port: free_port(), ensemble: None }, Wires::default())
+    }
+
+    fn prepare(setup: &Setup, place: &Place, wires: Wires) -> Self {
         let folder =
             tempfile::Builder::new().prefix("fencepost-zookeeper-").tempdir().expect("there is room").keep();
-        let port = free_port();
-        let command = setup.command(&folder, port);
-        Self { port, keeper: Keeper::new(folder, command) }
+        let tls = setup.has_tls().then(|| (free_port(), Certificates::make(&folder)));
+        let command = setup.command(&folder, place, tls.as_ref());
+        Self { setup: setup.clone(), port: place.port, tls, wires, keeper: Keeper::new(folder, command) }
     }
 
     /// The port on 127.0.0.1 for connections without TLS.
@@ -72,9 +87,51 @@ impl ZooKeeperServer {
         self.port
     }
 
+    /// The port for TLS.
+    ///
+    /// # Panics
+    /// If the set-up has none.
+    pub fn tls_port(&self) -> u16 {
+        self.tls().0
+    }
+
+    /// The certificates of a server with TLS.
+    ///
+    /// # Panics
+    /// If the set-up has none.
+    pub fn certificates(&self) -> &Certificates {
+        &self.tls().1
+    }
+
+    fn tls(&self) -> &(u16, Certificates) {
+        self.tls.as_ref().expect("it was set up with TLS")
+    }
+
+    /// Along which it talks to those of its ensemble.
+    fn wires(&self) -> impl Iterator<Item = &Wire> {
+        self.wires.iter().flatten()
+    }
+
     /// Where the server is.
     pub fn url(&self) -> String {
         format!("zk://127.0.0.1:{}", self.port)
+    }
+
+    /// Where the server is, for a user of [`Setup::with_sasl_user`].
+    ///
+    /// # Panics
+    /// If there is no such user.
+    pub fn sasl_url_as(&self, user: &str) -> String {
+        let password = self.setup.password_of(user).expect("the user was set up");
+        format!("zk://{user}:{password}@127.0.0.1:{}?auth=sasl", self.port)
+    }
+
+    /// Where the server speaks TLS, as the name that its certificate is for.
+    ///
+    /// # Panics
+    /// If the set-up has no TLS.
+    pub fn tls_url(&self) -> String {
+        format!("zk://localhost:{}?tls=true", self.tls_port())
     }
 
     /// The process of the server.
@@ -110,6 +167,13 @@ impl ZooKeeperServer {
         let mut said = String::new();
         connection.read_to_string(&mut said)?;
         Ok(said)
+    }
+
+    /// What it is at the moment: `standalone`, `leader` or `follower`, or nothing if it does not serve.
+    pub fn mode(&self) -> Option<&'static str> {
+        let said = self.try_four_letter("srvr").ok()?;
+        let modes = ["standalone", "leader", "follower"];
+        modes.into_iter().find(|mode| said.contains(&format!("Mode: {mode}")))
     }
 
     /// The process stands still; connections stay.
@@ -150,7 +214,7 @@ mod tests {
 
     #[test]
     fn a_port_that_was_taken_meanwhile_is_noticed() {
-        let server = ZooKeeperServer::prepare(&Setup::plain());
+        let server = ZooKeeperServer::prepare_alone(&Setup::plain());
         let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port)).expect("it was free");
         server.keeper.start();
         assert!(!server.comes_up());

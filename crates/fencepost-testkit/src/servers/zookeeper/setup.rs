@@ -2,22 +2,29 @@
 
 use std::ffi::OsString;
 use std::fmt::Write;
-use std::path::{Path, PathBuf};
+use std::fs;
+use std::path::Path;
 
-/// Where Debian puts what is written in Java.
-const JARS: &str = "/usr/share/java";
-/// ZooKeeper itself, which names what else it needs, and what makes it say something.
-const CLASSES: [&str; 2] = ["zookeeper.jar", "slf4j-simple.jar"];
+use super::java;
+use super::{Certificates, TlsClients};
+
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
-/// Starts quickly, stays small, and leaves nothing in the folders of the machine.
-const JAVA: [&str; 5] =
-    ["-Xms16m", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
 /// How a server is set up: [`Setup::plain`], and what is added to it.
 #[derive(Clone, Debug)]
 pub struct Setup {
     lines: Vec<String>,
     properties: Vec<String>,
+    sasl: Vec<(String, String)>,
+    tls: Option<TlsClients>,
+}
+
+/// Where a server listens, and what only it has in its configuration.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Place {
+    pub(super) port: u16,
+    /// The number by which the others of an ensemble know it, and who they are, in lines of the configuration.
+    pub(super) ensemble: Option<(usize, String)>,
 }
 
 impl Setup {
@@ -31,7 +38,7 @@ impl Setup {
             "admin.enableServer=false",
             "4lw.commands.whitelist=*",
         ];
-        Self { lines: lines.map(str::to_owned).into(), properties: Vec::new() }
+        Self { lines: lines.map(str::to_owned).into(), properties: Vec::new(), sasl: Vec::new(), tls: None }
     }
 
     /// A line of the server's configuration, such as `maxSessionTimeout=5000`; later ones win.
@@ -48,26 +55,76 @@ impl Setup {
         self
     }
 
-    /// The files without which no server can be started.
-    pub(super) fn jars() -> impl Iterator<Item = PathBuf> {
-        CLASSES.into_iter().map(|name| Path::new(JARS).join(name))
+    /// There is this user, who can prove with SASL, by DIGEST-MD5, who it is. Others are let in too, and are nobody.
+    #[must_use]
+    pub fn with_sasl_user(mut self, name: &str, password: &str) -> Self {
+        self.sasl.push((name.to_owned(), password.to_owned()));
+        self
     }
 
-    /// Writes the configuration into the folder, and says how the server is started.
-    pub(super) fn command(&self, folder: &Path, port: u16) -> Vec<OsString> {
+    /// The server also speaks TLS, on a port of its own.
+    #[must_use]
+    pub fn with_tls(mut self, clients: TlsClients) -> Self {
+        self.tls = Some(clients);
+        self
+    }
+
+    pub(super) fn password_of(&self, user: &str) -> Option<&str> {
+        self.sasl.iter().find(|(name, _)| name == user).map(|(_, password)| password.as_str())
+    }
+
+    pub(super) fn has_tls(&self) -> bool {
+        self.tls.is_some()
+    }
+
+    /// Writes what the server reads into the folder, and says how it is started.
+    pub(super) fn command(
+        &self,
+        folder: &Path,
+        place: &Place,
+        tls: Option<&(u16, Certificates)>,
+    ) -> Vec<OsString> {
         let (config, data) = (folder.join("zoo.cfg"), folder.join("data"));
-        let mut file =
-            format!("dataDir={}\nclientPortAddress=127.0.0.1\nclientPort={port}\n", data.display());
+        fs::create_dir(&data).expect("there is room");
+        if let Some((number, _)) = &place.ensemble {
+            fs::write(data.join("myid"), number.to_string()).expect("there is room");
+        }
+        let mut words = java::command(folder);
+        words.extend(self.properties.iter().map(OsString::from));
+        if !self.sasl.is_empty() {
+            words.push(java::login(folder, "Server", &self.sasl_users()));
+        }
+        fs::write(&config, self.config_file(&data, place, tls)).expect("there is room");
+        words.extend([MAIN.into(), config.into_os_string()]);
+        words
+    }
+
+    fn sasl_users(&self) -> String {
+        let users = self.sasl.iter().map(|(name, password)| format!("user_{name}=\"{password}\""));
+        users.collect::<Vec<_>>().join(" ")
+    }
+
+    fn config_file(&self, data: &Path, place: &Place, tls: Option<&(u16, Certificates)>) -> String {
+        let mut file = format!("dataDir={}\nclientPortAddress=127.0.0.1\n", data.display());
+        let _ = writeln!(file, "clientPort={}", place.port);
         for line in &self.lines {
             let _ = writeln!(file, "{line}");
         }
-        std::fs::create_dir(&data).and_then(|()| std::fs::write(&config, file)).expect("there is room");
-        let classes = std::env::join_paths(Self::jars()).expect("no path has a colon");
-        let mut words: Vec<OsString> = vec!["java".into()];
-        words.extend(JAVA.iter().map(OsString::from));
-        words.push(format!("-Djava.io.tmpdir={}", folder.display()).into());
-        words.extend(self.properties.iter().map(OsString::from));
-        words.extend(["-cp".into(), classes, MAIN.into(), config.into_os_string()]);
-        words
+        if let Some((_, lines)) = &place.ensemble {
+            file += lines;
+        }
+        if !self.sasl.is_empty() {
+            file += "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n";
+        }
+        if let Some((port, made)) = tls {
+            let _ = writeln!(file, "secureClientPort={port}\nsecureClientPortAddress=127.0.0.1");
+            file += "serverCnxnFactory=org.apache.zookeeper.server.NettyServerCnxnFactory\n";
+            let both = java::certificate_with_key(&made.server_cert, &made.server_key);
+            let _ = writeln!(file, "ssl.keyStore.location={}\nssl.keyStore.type=PEM", both.display());
+            let _ = writeln!(file, "ssl.trustStore.location={}\nssl.trustStore.type=PEM", made.ca.display());
+            let only_known = self.tls == Some(TlsClients::WithCertificate);
+            let _ = writeln!(file, "ssl.clientAuth={}", if only_known { "need" } else { "none" });
+        }
+        file
     }
 }

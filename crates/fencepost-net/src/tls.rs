@@ -1,37 +1,62 @@
-//! Encryption: one stream type for plain and encrypted connections, and whom to trust.
+//! Encryption: whom to trust, and who we are.
 
-use std::pin::Pin;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::task::{Context, Poll};
 
 use fencepost_core::{Error, ErrorKind, Result};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
 use rustls::{ClientConfig, RootCertStore};
-use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
-use tokio_rustls::client::TlsStream;
 
-use crate::config::Tls;
+use crate::{Stream, bad};
 
-/// A connection, plain or encrypted.
-pub(crate) enum Stream {
-    Plain(TcpStream),
-    Encrypted(Box<TlsStream<TcpStream>>),
+/// How a connection is encrypted, as the options of a URL say it.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tls {
+    /// Whom to trust, instead of those whom the system trusts.
+    pub ca: Option<PathBuf>,
+    /// Who we are: certificate and key.
+    pub identity: Option<(PathBuf, PathBuf)>,
+    /// The name in the server's certificate, if it is not the host's.
+    pub server_name: Option<String>,
+    /// Trust anybody.
+    pub insecure: bool,
+}
+
+impl Tls {
+    pub(crate) const OPTIONS: [&str; 5] =
+        ["tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_insecure"];
+
+    /// Reads these options, which are all of ours.
+    pub(crate) fn read<'a>(options: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self> {
+        let mut tls = Self::default();
+        for (key, value) in options {
+            match key {
+                "tls_ca" => tls.ca = Some(value.into()),
+                "tls_cert" => tls.identity.get_or_insert_default().0 = value.into(),
+                "tls_key" => tls.identity.get_or_insert_default().1 = value.into(),
+                "tls_server_name" => tls.server_name = Some(value.into()),
+                _ if value == "true" => tls.insecure = true,
+                _ => return Err(bad("tls_insecure is either absent or true")),
+            }
+        }
+        Ok(tls)
+    }
 }
 
 /// How to encrypt, with everything read from its files.
 #[derive(Clone)]
-pub(crate) struct Encryption {
+pub struct Encryption {
     connector: TlsConnector,
     server_name: Option<String>,
 }
 
 impl Encryption {
     /// Reads the certificates.
-    pub(crate) fn new(tls: &Tls) -> Result<Self> {
+    pub fn new(tls: &Tls) -> Result<Self> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
@@ -55,6 +80,14 @@ impl Encryption {
         Ok(Self { connector: Arc::new(config).into(), server_name: tls.server_name.clone() })
     }
 
+    /// The same, for those who agree on this protocol (ALPN): `h2`.
+    #[must_use]
+    pub fn speaking(self, protocol: &str) -> Self {
+        let mut config = ClientConfig::clone(self.connector.config());
+        config.alpn_protocols = vec![protocol.into()];
+        Self { connector: Arc::new(config).into(), ..self }
+    }
+
     /// Encrypts a connection to this host.
     pub(crate) async fn encrypt(&self, plain: TcpStream, host: &str) -> Result<Stream> {
         let name = self.server_name.as_deref().unwrap_or(host).to_owned();
@@ -69,7 +102,7 @@ impl Encryption {
 }
 
 /// One of the two did not like what the other said about itself.
-pub(crate) fn not_agreed(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+pub fn not_agreed(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
     Error::new(ErrorKind::Denied, "no encrypted connection could be agreed on")
         .with_hint(
             "is it a TLS port, and who signed its certificate? ?tls_ca=FILE names a CA of your own, \
@@ -92,17 +125,13 @@ fn roots(tls: &Tls) -> Result<RootCertStore> {
     Ok(roots)
 }
 
-fn certificates(path: &std::path::Path) -> Result<Vec<CertificateDer<'static>>> {
+fn certificates(path: &Path) -> Result<Vec<CertificateDer<'static>>> {
     let chain = CertificateDer::pem_file_iter(path).and_then(Iterator::collect::<Result<Vec<_>, _>>);
     chain.map_err(|error| unreadable("certificate", path, &error))
 }
 
-fn unreadable(what: &str, path: &std::path::Path, error: &dyn std::fmt::Display) -> Error {
+fn unreadable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> Error {
     bad(format!("the {what} {} cannot be read", path.display())).with_source(error.to_string())
-}
-
-fn bad(message: impl Into<String>) -> Error {
-    Error::new(ErrorKind::BadConfig, message)
 }
 
 /// Trusts every certificate, because it was told to.
@@ -147,46 +176,6 @@ mod anybody {
 
         fn supported_verify_schemes(&self) -> Vec<SignatureScheme> {
             self.0.signature_verification_algorithms.supported_schemes()
-        }
-    }
-}
-
-impl AsyncRead for Stream {
-    fn poll_read(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        into: &mut ReadBuf<'_>,
-    ) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_read(context, into),
-            Self::Encrypted(stream) => Pin::new(stream).poll_read(context, into),
-        }
-    }
-}
-
-impl AsyncWrite for Stream {
-    fn poll_write(
-        self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-        bytes: &[u8],
-    ) -> Poll<std::io::Result<usize>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_write(context, bytes),
-            Self::Encrypted(stream) => Pin::new(stream).poll_write(context, bytes),
-        }
-    }
-
-    fn poll_flush(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_flush(context),
-            Self::Encrypted(stream) => Pin::new(stream).poll_flush(context),
-        }
-    }
-
-    fn poll_shutdown(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<std::io::Result<()>> {
-        match self.get_mut() {
-            Self::Plain(stream) => Pin::new(stream).poll_shutdown(context),
-            Self::Encrypted(stream) => Pin::new(stream).poll_shutdown(context),
         }
     }
 }

@@ -1,0 +1,114 @@
+//! What cannot be said by where others are: one of several locks, and the slots of a semaphore for whoever does not wait.
+//! The lines are read first, and then entered if nobody has come meanwhile.
+
+use std::sync::Arc;
+
+use fencepost_contenders::{Card, holding};
+use fencepost_core::backend::Reply;
+use fencepost_core::clock::Moment;
+use fencepost_core::{Attempt, Mode, Result, Rule, Want};
+
+use crate::home::{Entry, Home};
+use crate::leases::Lease;
+use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::proto::{Compare, RangeRequest, TxnRequest};
+use crate::request::{absent, all, found, get, in_order, put};
+
+/// How often lines are read again because somebody came.
+const READS: usize = 5;
+
+impl Home {
+    /// Takes one of the wanted locks, or all of them, if there is room now. Answers [`Reply::Busy`] if there is not.
+    pub(crate) async fn take_if_free(
+        &self,
+        attempt: &Arc<Attempt>,
+        lease: Lease,
+        asked: Moment,
+    ) -> Result<Reply> {
+        for _ in 0..READS {
+            let looks = attempt
+                .wants
+                .iter()
+                .map(|want| get(RangeRequest { keys_only: true, ..in_order(self.keys.line(&want.name)) }));
+            let request = all(looks.collect());
+            let answer = self.link.txn(request, self.patience(attempt.ttl)).await;
+            let answer = answer.map_err(|failure| self.failed(failure))?;
+            let seen = answer.header.map_or(0, |header| header.revision);
+            let mut free = Vec::new();
+            for (at, (want, line)) in attempt.wants.iter().zip(&answer.responses).enumerate() {
+                let modes = found(line).iter().map(|key| self.keys.read(&key.key));
+                let modes: Vec<Mode> = modes.map(|it| it.map_or(Mode::Exclusive, |it| it.mode)).collect();
+                want.agree(modes.iter().copied())?;
+                let last = modes.len();
+                if holding(modes.into_iter().chain([want.mode])) > last {
+                    free.push(at);
+                }
+            }
+            let chosen = match attempt.rule {
+                Rule::All if free.len() < attempt.wants.len() => return Ok(Reply::Busy),
+                Rule::All => 0,
+                Rule::Any => match free.first() {
+                    Some(first) => *first,
+                    None => return Ok(Reply::Busy),
+                },
+            };
+            if let Some(reply) = self.take_unless_changed(attempt, chosen, lease, seen, asked).await? {
+                return Ok(reply);
+            }
+        }
+        Ok(Reply::Busy)
+    }
+
+    async fn take_unless_changed(
+        &self,
+        attempt: &Arc<Attempt>,
+        chosen: usize,
+        lease: Lease,
+        seen: i64,
+        asked: Moment,
+    ) -> Result<Option<Reply>> {
+        let owner = attempt.owner;
+        let wants: &[Want] = crate::watching::held(attempt, chosen);
+        let card = Card::new(attempt);
+        let mut request = TxnRequest::default();
+        request.compare.push(absent(self.keys.left(owner)));
+        for want in wants {
+            let line = self.keys.line(&want.name);
+            request.compare.push(Compare {
+                result: CompareResult::Less.into(),
+                target: CompareTarget::Mod.into(),
+                key: line.from,
+                range_end: line.to,
+                target_union: Some(TargetUnion::ModRevision(seen + 1)),
+            });
+            request.success.push(put(self.keys.seat(want, owner), card.to_bytes(), lease.id));
+        }
+        let entry = Entry { lease: lease.id, revision: None, held: None, card };
+        self.state().places.insert(attempt, entry, asked);
+        let answer = match self.link.txn(request, self.patience(attempt.ttl)).await {
+            Ok(answer) => answer,
+            Err(failure) => {
+                let error = self.failed(failure);
+                if error.kind() != fencepost_core::ErrorKind::OutcomeUnknown {
+                    self.forget(owner);
+                }
+                return Err(error);
+            }
+        };
+        if !answer.succeeded {
+            self.forget(owner);
+            return Ok(None);
+        }
+        let revision = answer.header.map_or(0, |header| header.revision);
+        let mut state = self.state();
+        let state = &mut *state;
+        if let Some(place) = state.places.keep(owner, asked) {
+            place.entry.revision = Some(revision);
+            place.entry.held = Some(chosen);
+        }
+        state.watches.later(owner, asked);
+        self.granted.notify_one();
+        let award = Self::award(state.leases.get(lease.id), attempt.ttl, revision, chosen, asked);
+        Ok(Some(Reply::Granted(award)))
+    }
+}

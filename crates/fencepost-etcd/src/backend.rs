@@ -1,0 +1,381 @@
+//! One client's backend: takes flights apart and puts the answers together.
+
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fencepost_core::backend::{
+    Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply, Scope, Wakeup,
+};
+use fencepost_core::clock::{Clock, Moment};
+use fencepost_core::{Attempt, Error, ErrorKind, Grant, LockName, Mode, Options, Result, Rule, StorageId};
+use fencepost_net::{Account, Encryption};
+use futures_util::StreamExt;
+use futures_util::future::{join, join_all, join3};
+use futures_util::stream::{self, BoxStream};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use crate::config::{self, Layout};
+use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
+use crate::home::{Home, LOOKING, State};
+use crate::keys::Keys;
+use crate::link::{Link, Setup};
+use crate::proto::TxnRequest;
+use crate::request::{absent, found, get, one, put};
+use crate::rounds::rounds;
+use crate::watching;
+
+/// The version of what is written; another one is refused.
+const FORMAT: u64 = 1;
+/// How many flights may be under way at once.
+const FLIGHTS: usize = 2;
+
+pub(crate) struct EtcdBackend {
+    home: Arc<Home>,
+    /// Until the engine listens.
+    pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
+}
+
+/// Connects as one client. Must be called inside the runtime in which it will be used.
+pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
+    let config = config::parse(url)?;
+    let location = config.location();
+    let encryption = config.tls.as_ref().map(Encryption::new).transpose()?;
+    let account = config.login.as_ref().map_or_else(Account::default, |login| Account {
+        user: Some(login.user.clone()),
+        password: Some(login.password.clone()),
+    });
+    let setup = Setup {
+        members: config.members.clone(),
+        account,
+        encryption: encryption.map(|encryption| encryption.speaking("h2")),
+        location: location.clone(),
+    };
+    let (tell, events) = mpsc::unbounded_channel();
+    let link = Link::open(setup, tell).await?;
+    let is_raw = config.layout == Layout::Raw;
+    let keys = Keys::new(&config.namespace, is_raw);
+    let storage_id = introduce(&link, &keys, options.wants_existing()).await?;
+    let (push, pushes) = mpsc::unbounded_channel();
+    let home = Arc::new(Home {
+        keys,
+        is_raw,
+        location,
+        storage_id,
+        link,
+        clock: Clock::system(),
+        state: Mutex::new(State::default()),
+        push,
+        leasing: tokio::sync::Mutex::new(()),
+        granted: Arc::default(),
+    });
+    tokio::spawn(watching::listen(Arc::downgrade(&home), events));
+    tokio::spawn(watching::watch_what_lasts(Arc::downgrade(&home)));
+    Ok(Arc::new(EtcdBackend { home, pushes: Mutex::new(Some(pushes)) }))
+}
+
+/// Finds out which storage it is, and makes it one if it is none yet.
+async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> Result<StorageId> {
+    let new = StorageId::random();
+    let about = serde_json::json!({ "format": FORMAT, "storage_id": new.to_string() });
+    let mut request = TxnRequest { failure: vec![get(one(keys.about()))], ..TxnRequest::default() };
+    request.compare.push(absent(keys.about()));
+    if !only_existing {
+        request.success.push(put(keys.about(), about.to_string().into_bytes(), 0));
+    }
+    let location = link.location();
+    let answer = link.txn(request, LOOKING).await.map_err(|failure| match failure {
+        crate::error::Failure::Failed(error) => error,
+        crate::error::Failure::NoLease => crate::error::unreachable(location),
+    })?;
+    let cluster = answer.header.map_or(0, |header| header.cluster_id);
+    if answer.succeeded {
+        if only_existing {
+            return Err(Error::new(ErrorKind::Missing, format!("there are no locks in {location} yet")));
+        }
+        return Ok(life_of(new, cluster));
+    }
+    let text = answer.responses.first().and_then(|look| found(look).first()).map(|key| key.value.clone());
+    let about: serde_json::Value =
+        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
+    let id = about["storage_id"].as_str().and_then(|hex| u128::from_str_radix(hex, 16).ok());
+    match (about["format"].as_u64(), id) {
+        (Some(FORMAT), Some(id)) => Ok(life_of(StorageId::from_bytes(id.to_be_bytes()), cluster)),
+        (Some(other), _) if other != FORMAT => Err(Error::new(
+            ErrorKind::Storage,
+            format!("the locks in {location} have format {other}; this version knows {FORMAT}"),
+        )
+        .with_hint("use one version of Fencepost for all clients, or another namespace: ?namespace=NAME")),
+        _ => Err(Error::new(
+            ErrorKind::Storage,
+            format!("what {location} says about its locks makes no sense"),
+        )
+        .with_hint("does something else use these keys? another namespace may help: ?namespace=NAME")),
+    }
+}
+
+/// A cluster that was restored from a snapshot is another one, and may give tokens again that were given before: tokens are
+/// ordered within the life of one cluster.
+fn life_of(id: StorageId, cluster: u64) -> StorageId {
+    StorageId::from_bytes((u128::from_be_bytes(id.to_bytes()) ^ u128::from(cluster)).to_be_bytes())
+}
+
+/// What becomes of one operation.
+type Answered = (usize, Result<Reply>);
+
+impl EtcdBackend {
+    async fn round(&self, ops: &[Op], round: &[usize], asked: Moment) -> Vec<Answered> {
+        let (mut steps, mut checks, mut renewals, mut singles) =
+            (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        for at in round {
+            match &ops[*at] {
+                Op::Acquire { attempt, queue } => steps.push((*at, Coming::Come(attempt, *queue))),
+                Op::Release(grant) => steps.push((*at, Coming::Go(grant))),
+                Op::Check(attempt) => checks.push((*at, attempt)),
+                Op::Renew(grant) => renewals.push((*at, grant)),
+                _ => singles.push(*at),
+            }
+        }
+        let looking = join(self.check(&checks, asked), self.renew(&renewals, asked));
+        let singles = join_all(singles.into_iter().map(async |at| (at, self.single(&ops[at], asked).await)));
+        let (coming, (checked, renewed), singles) =
+            join3(self.come_and_go(steps, asked), looking, singles).await;
+        [coming, checked, renewed, singles].into_iter().flatten().collect()
+    }
+
+    async fn single(&self, op: &Op, asked: Moment) -> Result<Reply> {
+        match op {
+            Op::Leave(attempt) => self.home.leave(attempt, asked).await,
+            Op::ReadCell(name) => self.home.read_cell(name).await,
+            Op::WriteCell { grant, name, bytes, keep } => {
+                self.home.write_cell(grant, name, bytes, *keep).await
+            }
+            Op::Break { name, token } => self.home.break_lock(name, *token).await,
+            Op::Acquire { .. } | Op::Check(_) | Op::Renew(_) | Op::Release(_) => Ok(Reply::NoTicket),
+        }
+    }
+
+    async fn check(&self, checks: &[(usize, &Arc<Attempt>)], asked: Moment) -> Vec<Answered> {
+        let mut answers = Vec::with_capacity(checks.len());
+        let mut in_line = Vec::new();
+        for (at, attempt) in checks {
+            let (waits_here, may_come, is_there) = {
+                let mut state = self.home.state();
+                let waits = state.places.is_waiting(attempt.owner, asked);
+                (waits, waits && state.places.has_room(attempt), state.places.get(attempt.owner).is_some())
+            };
+            if may_come {
+                let coming = vec![(*at, Coming::Come(attempt, Queue::Join))];
+                answers.extend(self.come_and_go(coming, asked).await);
+            } else if waits_here {
+                answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
+            } else if is_there {
+                in_line.push((*at, Arc::clone(attempt)));
+            } else {
+                answers.push((*at, Ok(Reply::NoTicket)));
+            }
+        }
+        let attempts: Vec<Arc<Attempt>> = in_line.iter().map(|(_, attempt)| attempt.clone()).collect();
+        let replies = self.home.check(&attempts, asked).await;
+        answers.extend(in_line.into_iter().map(|(at, _)| at).zip(replies));
+        answers
+    }
+
+    async fn renew(&self, renewals: &[(usize, &Grant)], asked: Moment) -> Vec<Answered> {
+        let grants: Vec<&Grant> = renewals.iter().map(|(_, grant)| *grant).collect();
+        let replies = self.home.renew(&grants, asked).await;
+        renewals.iter().map(|(at, _)| *at).zip(replies).collect()
+    }
+
+    /// Those who come and go, in as few transactions as possible.
+    async fn come_and_go(&self, coming: Vec<(usize, Coming<'_>)>, asked: Moment) -> Vec<Answered> {
+        let mut answers = Vec::with_capacity(coming.len());
+        let mut known = Vec::new();
+        let mut steps: Vec<(usize, Step)> = Vec::new();
+        let mut rare = Vec::new();
+        for (at, coming) in coming {
+            let (attempt, queue) = match coming {
+                Coming::Go(grant) => {
+                    steps.push((at, Step::Go(grant.clone())));
+                    continue;
+                }
+                Coming::Come(attempt, queue) => (attempt, queue),
+            };
+            match self.at_the_door(attempt, queue, asked) {
+                Door::Answer(reply) => answers.push((at, reply)),
+                Door::Known => known.push((at, attempt)),
+                Door::Open => match self.home.lease_for(attempt.ttl).await {
+                    Err(error) => answers.push((at, Err(error))),
+                    Ok((lease, promise)) if is_rare(attempt, queue) => {
+                        rare.push((at, attempt, queue, lease, promise))
+                    }
+                    Ok((lease, promise)) => {
+                        steps.push((at, Step::Come { attempt: attempt.clone(), queue, lease, promise }));
+                    }
+                },
+            }
+        }
+        let common = join_all(chunks(steps).into_iter().map(async |chunk: Vec<(usize, Step)>| {
+            let (numbers, steps): (Vec<usize>, Vec<Step>) = chunk.into_iter().unzip();
+            let came = self.home.come_and_go(&steps, asked).await;
+            let mut answers = Vec::with_capacity(numbers.len());
+            for ((at, step), came) in numbers.into_iter().zip(&steps).zip(came) {
+                answers.push((at, self.after(step, came, asked).await));
+            }
+            answers
+        }));
+        let rare = join_all(rare.into_iter().map(async |(at, attempt, queue, lease, promise)| {
+            let reply = self.home.take_if_free(attempt, lease, asked).await;
+            let reply = match reply {
+                Ok(Reply::Busy) if queue == Queue::Join => {
+                    let step = Step::Come { attempt: attempt.clone(), queue, lease, promise };
+                    let mut came = self.home.come_and_go(std::slice::from_ref(&step), asked).await;
+                    match came.pop() {
+                        Some(came) => self.after(&step, came, asked).await,
+                        None => Ok(Reply::Busy),
+                    }
+                }
+                reply => reply,
+            };
+            (at, reply)
+        }));
+        let (common, rare, known) = join3(common, rare, self.resent(&known, asked)).await;
+        answers.extend(common.into_iter().flatten().chain(rare).chain(known));
+        answers
+    }
+
+    /// Whoever is known already is looked for; if it is gone, it may come again.
+    async fn resent(&self, known: &[(usize, &Arc<Attempt>)], asked: Moment) -> Vec<Answered> {
+        let attempts: Vec<Arc<Attempt>> = known.iter().map(|(_, attempt)| Arc::clone(attempt)).collect();
+        let replies = self.home.check(&attempts, asked).await;
+        known.iter().map(|(at, _)| *at).zip(replies).collect()
+    }
+
+    async fn after(&self, step: &Step, came: Came, asked: Moment) -> Result<Reply> {
+        let Step::Come { attempt, .. } = step else {
+            return match came {
+                Came::Answer(reply) => reply,
+                Came::Before => Ok(Reply::NotHeld),
+            };
+        };
+        match came {
+            Came::Answer(Ok(reply)) => self.home.settled(attempt, reply).await,
+            Came::Answer(Err(error)) => Err(error),
+            Came::Before => {
+                let mut replies = self.home.check(std::slice::from_ref(attempt), asked).await;
+                replies.pop().unwrap_or(Ok(Reply::NoTicket))
+            }
+        }
+    }
+
+    /// What can be said without asking the storage.
+    fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Door {
+        if self.home.is_raw && attempt.wants.iter().any(|want| want.mode != Mode::Exclusive) {
+            return Door::Answer(Err(Error::new(
+                ErrorKind::Unsupported,
+                "locks in the official recipe's form are exclusive",
+            )
+            .with_hint("leave out layout=raw for shared locks and semaphores")));
+        }
+        if attempt.wants.len() * 4 + 1 > MOST_PARTS {
+            return Door::Answer(Err(too_many_names(attempt)));
+        }
+        let mut state = self.home.state();
+        if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
+            return Door::Answer(Ok(Reply::Busy));
+        }
+        if state.places.get(attempt.owner).is_some() {
+            return Door::Known;
+        }
+        if queue == Queue::Join && !state.places.has_room(attempt) {
+            state.places.wait(attempt, asked);
+            return Door::Answer(Ok(Reply::Waiting { turn_in: attempt.ttl }));
+        }
+        Door::Open
+    }
+}
+
+enum Coming<'a> {
+    Come(&'a Arc<Attempt>, Queue),
+    Go(&'a Grant),
+}
+
+enum Door {
+    Answer(Result<Reply>),
+    Known,
+    Open,
+}
+
+/// Whether an attempt has to read the lines before it enters.
+fn is_rare(attempt: &Attempt, queue: Queue) -> bool {
+    let is_any = attempt.rule == Rule::Any && attempt.wants.len() > 1;
+    let is_slot = attempt.wants.iter().any(|want| matches!(want.mode, Mode::Slots { .. }));
+    is_any || (is_slot && queue == Queue::Never)
+}
+
+/// Those who travel in one transaction.
+fn chunks(steps: Vec<(usize, Step)>) -> Vec<Vec<(usize, Step)>> {
+    let mut chunks: Vec<Vec<(usize, Step)>> = Vec::new();
+    for step in steps {
+        // One with many names has a transaction of its own, which may have more parts than one inside another.
+        let is_large = step.1.parts() > MOST_PARTS - TOGETHER;
+        let fits = |chunk: &&mut Vec<(usize, Step)>| {
+            chunk.len() < TOGETHER && chunk.iter().all(|(_, step)| step.parts() <= MOST_PARTS - TOGETHER)
+        };
+        match chunks.last_mut().filter(fits).filter(|_| !is_large) {
+            Some(chunk) => chunk.push(step),
+            None => chunks.push(vec![step]),
+        }
+    }
+    chunks
+}
+
+#[async_trait]
+impl Backend for EtcdBackend {
+    fn info(&self) -> BackendInfo {
+        BackendInfo {
+            scheme: "etcd",
+            location: self.home.location.clone(),
+            scope: Scope::Fleet,
+            storage_id: self.home.storage_id,
+            min_ttl: Duration::from_secs(1),
+            max_ttl: Duration::from_secs(24 * 3600),
+            flights: FLIGHTS,
+            batch: TOGETHER,
+        }
+    }
+
+    async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
+        let mut replies: Vec<Option<Result<Reply>>> = ops.iter().map(|_| None).collect();
+        for round in rounds(&ops) {
+            let asked = self.home.clock.now();
+            let (answers, ()) = join(self.round(&ops, &round, asked), self.home.sweep(asked)).await;
+            for (at, reply) in answers {
+                replies[at] = Some(reply);
+            }
+        }
+        let unanswered = || Err(Error::new(ErrorKind::OutcomeUnknown, "an operation was not answered"));
+        replies.into_iter().map(|reply| reply.unwrap_or_else(unanswered)).collect()
+    }
+
+    fn wakeups(&self) -> BoxStream<'static, Wakeup> {
+        match self.pushes.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(pushes) => {
+                stream::unfold(pushes, async |mut pushes| Some((pushes.recv().await?, pushes))).boxed()
+            }
+            None => stream::empty().boxed(),
+        }
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        self.home.lock_state(name).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
+        self.home.list(prefix, &page).await
+    }
+
+    async fn close(&self) {
+        self.home.revoke_all().await;
+    }
+}

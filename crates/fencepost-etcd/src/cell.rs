@@ -1,0 +1,72 @@
+//! Cells: one that stays while the lock is held is in its holder's own key, one that stays longer has a key elsewhere.
+//! Either is written under a condition on the holder's key.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_contenders::{Card, KeptCell};
+use fencepost_core::backend::Reply;
+use fencepost_core::{Cell, Grant, Keep, LockName, Result};
+
+use crate::enter::revision_of;
+use crate::home::Home;
+use crate::leases::seconds;
+use crate::proto::TxnRequest;
+use crate::request::{created, delete, put, replace};
+
+impl Home {
+    pub(crate) async fn read_cell(&self, name: &LockName) -> Result<Reply> {
+        Ok(Reply::Cell(self.lock_state(name).await?.cell))
+    }
+
+    pub(crate) async fn write_cell(
+        &self,
+        grant: &Grant,
+        name: &LockName,
+        bytes: &Arc<[u8]>,
+        keep: Keep,
+    ) -> Result<Reply> {
+        let Some(want) = grant.held().iter().find(|want| want.name == *name) else {
+            return Ok(Reply::NotHeld);
+        };
+        let owner = grant.attempt.owner;
+        let known = self.state().places.get(owner).map(|place| place.entry.card.clone());
+        let mut card = known.unwrap_or_else(|| Card::new(&grant.attempt));
+        let (seat, cell) = (self.keys.seat(want, owner), self.keys.cell(name));
+        let patience = self.patience(grant.award.ttl);
+        let (lease, writes) = match keep {
+            Keep::WhileHeld => {
+                card.cell = Some(bytes.clone());
+                (None, delete(cell))
+            }
+            Keep::For(_) | Keep::Always => {
+                let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };
+                let lease = match lasts {
+                    Some(lasts) => Some(self.cell_lease(lasts, patience).await?),
+                    None => None,
+                };
+                let kept = KeptCell { cell: Cell { token: grant.award.token, bytes: bytes.clone() }, lasts };
+                (lease, put(cell, kept.to_bytes(), lease.unwrap_or(0)))
+            }
+        };
+        let request = TxnRequest {
+            compare: vec![created(seat.clone(), revision_of(grant))],
+            success: vec![replace(seat, card.to_bytes()), writes],
+            failure: Vec::new(),
+        };
+        let answer = self.link.txn(request, patience).await.map_err(|failure| self.failed(failure))?;
+        if answer.succeeded {
+            return Ok(Reply::Written);
+        }
+        if let Some(lease) = lease {
+            // Nothing hangs on it; if this fails it ends by itself.
+            let _ = self.link.lease_revoke(lease, patience).await;
+        }
+        Ok(Reply::NotHeld)
+    }
+
+    async fn cell_lease(&self, lasts: Duration, patience: Duration) -> Result<i64> {
+        let lease = self.link.lease_grant(seconds(lasts), 0, patience).await;
+        Ok(lease.map_err(|failure| self.failed(failure))?.id)
+    }
+}

@@ -1,0 +1,167 @@
+//! What an `etcd://` URL says: which members, who we are there, and how the locks are kept.
+
+use fencepost_core::Result;
+use fencepost_net::{Address, Login, Tls, Url, bad, checked_namespace};
+
+const PORT: u16 = 2379;
+
+/// What follows the namespace in keys. `a/lock` is no namespace, because `a/lock/cell` is a lock of the namespace `a`.
+const KINDS: [&str; 4] = ["about", "cell", "left", "lock"];
+
+/// Where the keys of a lock are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Layout {
+    /// Below the namespace, so that no two locks meet.
+    #[default]
+    Own,
+    /// Below the lock's name, as `etcdctl lock` and the official client have them.
+    Raw,
+    /// One key, which is the lock's name.
+    Single,
+}
+
+impl Layout {
+    const ALL: [Self; 3] = [Self::Own, Self::Raw, Self::Single];
+
+    /// What it is called in a URL, if it has to be said.
+    pub(crate) fn word(self) -> Option<&'static str> {
+        match self {
+            Self::Own => None,
+            Self::Raw => Some("raw"),
+            Self::Single => Some("single"),
+        }
+    }
+
+    fn named(word: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|layout| layout.word() == Some(word));
+        found.ok_or_else(|| {
+            bad("the URL names no layout of locks that is known")
+                .with_hint("layout=raw or layout=single; without it they have Fencepost's own")
+        })
+    }
+}
+
+/// Everything a URL says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Config {
+    pub(crate) members: Vec<Address>,
+    pub(crate) login: Option<Login>,
+    pub(crate) tls: Option<Tls>,
+    /// What our own keys begin with, before a slash.
+    pub(crate) namespace: String,
+    pub(crate) layout: Layout,
+}
+
+impl Config {
+    pub(crate) const DEFAULT_NAMESPACE: &str = "fencepost";
+
+    /// The URL without user and password.
+    pub(crate) fn location(&self) -> String {
+        let scheme = if self.tls.is_some() { "etcds" } else { "etcd" };
+        let namespace = Some(&self.namespace).filter(|namespace| *namespace != Self::DEFAULT_NAMESPACE);
+        let options = [
+            namespace.map(|namespace| format!("namespace={namespace}")),
+            self.layout.word().map(|word| format!("layout={word}")),
+        ];
+        let options: Vec<String> = options.into_iter().flatten().collect();
+        let query = if options.is_empty() { String::new() } else { format!("?{}", options.join("&")) };
+        format!("{scheme}://{}{query}", Address::list(&self.members))
+    }
+}
+
+/// Reads a URL. What it complains about, it names, but never the part that may hold a password.
+pub(crate) fn parse(url: &str) -> Result<Config> {
+    let url = Url::read("etcd", "etcd://HOST:2379, or etcd://USER:PASSWORD@HOST,HOST,HOST", url)?;
+    let is_tls = match url.scheme.as_str() {
+        "etcd" => false,
+        "etcds" => true,
+        _ => return Err(url.unknown_scheme("etcd://, and etcds:// for TLS")),
+    };
+    if !url.path.is_empty() {
+        let hint = "?namespace=NAME says what all keys begin with";
+        return Err(bad("the etcd URL has a path").with_hint(hint));
+    }
+    let mut config = Config {
+        members: url.hosts(PORT)?,
+        login: url.login()?,
+        tls: url.tls(is_tls, "write etcds:// for TLS")?,
+        namespace: Config::DEFAULT_NAMESPACE.into(),
+        layout: Layout::default(),
+    };
+    for (key, value) in url.options() {
+        match key {
+            "namespace" => config.namespace = checked_namespace(value, '/', &KINDS)?,
+            "layout" => config.layout = Layout::named(value)?,
+            _ => {
+                return Err(url.unknown_option(
+                    "namespace, layout, tls_ca, tls_cert, tls_key, tls_server_name and tls_insecure=true",
+                ));
+            }
+        }
+    }
+    Ok(config)
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::ErrorKind;
+
+    use super::*;
+
+    #[test]
+    fn one_member() {
+        let config = parse("etcd://ann:p%40ss@db.example:2380?namespace=team/a").unwrap();
+        assert_eq!(config.members, [Address { host: "db.example".into(), port: 2380 }]);
+        let login = config.login.as_ref().unwrap();
+        assert_eq!((login.user.as_str(), login.password.0.as_str()), ("ann", "p@ss"));
+        assert_eq!((config.namespace.as_str(), config.layout), ("team/a", Layout::Own));
+        assert_eq!(config.location(), "etcd://db.example:2380?namespace=team/a");
+        assert!(!format!("{config:?}").contains("p@ss"), "{config:?}");
+    }
+
+    #[test]
+    fn several_members() {
+        let config = parse("etcds://a,b:1,[::1]/?tls_ca=/ca.pem").unwrap();
+        assert_eq!(config.location(), "etcds://a:2379,b:1,[::1]:2379");
+        assert_eq!(config.tls.unwrap().ca, Some("/ca.pem".into()));
+        assert_eq!((config.login, config.namespace.as_str()), (None, "fencepost"));
+    }
+
+    #[test]
+    fn layouts() {
+        for (word, layout) in [("raw", Layout::Raw), ("single", Layout::Single)] {
+            let config = parse(&format!("etcd://h?namespace=x&layout={word}")).unwrap();
+            assert_eq!(config.layout, layout);
+            assert_eq!(config.location(), format!("etcd://h:2379?namespace=x&layout={word}"));
+        }
+    }
+
+    #[test]
+    fn nonsense_is_refused_without_repeating_it() {
+        let nonsense = [
+            "etcd:hunter2",
+            "etcd://",
+            "etcd://hunter2@h",
+            "etcd://:hunter2@h",
+            "etcd://u:hunter2@",
+            "etcd://u:hunter2@h:port",
+            "etcd://u:hunter2@h/path",
+            "etcd://u:hunter2@h?hunter2=1",
+            "etcd://u:hunter2@h?namespace=",
+            "etcd://u:hunter2@h?namespace={a}",
+            "etcd://u:hunter2@h?namespace=a/lock",
+            "etcd://u:hunter2@h?namespace=a/cell/b",
+            "etcd://u:hunter2@h?layout=hunter2",
+            "etcd://u:hunter2@h?layout",
+            "etcd://u:hunter2@h?tls_ca=hunter2",
+            "etcds://u:hunter2@h?tls_insecure=hunter2",
+            "etcd://%zz@h",
+            "etcd+floppy://u:hunter2@h",
+        ];
+        for url in nonsense {
+            let error = parse(url).unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::BadConfig, "{url}");
+            assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        }
+    }
+}

@@ -1,0 +1,338 @@
+//! Coming and going: the transaction by which an attempt gets its keys and learns who is before it, and the one that takes
+//! them away.
+
+use std::sync::Arc;
+
+use fencepost_contenders::{Card, holding};
+use fencepost_core::backend::{Queue, Reply};
+use fencepost_core::clock::Moment;
+use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule, Want};
+
+use crate::error::Failure;
+use crate::home::{Entry, Home};
+use crate::leases::{Lease, Promise};
+use crate::proto::{KeyValue, ResponseOp, TxnRequest, TxnResponse};
+use crate::request::{
+    absent, all, created, delete, empty, found, get, in_order, inner, latest, mere, nested, put,
+};
+use crate::watching::held;
+
+/// How many nested transactions one carries.
+pub(crate) const TOGETHER: usize = 64;
+/// How many parts a transaction has at most, as servers are by default.
+pub(crate) const MOST_PARTS: usize = 128;
+
+/// One that comes or goes.
+pub(crate) enum Step {
+    Come { attempt: Arc<Attempt>, queue: Queue, lease: Lease, promise: Option<Promise> },
+    Go(Grant),
+}
+
+/// What a transaction made of one that comes.
+pub(crate) enum Came {
+    Answer(Result<Reply>),
+    /// It had come before: look where it is.
+    Before,
+}
+
+impl Home {
+    /// Sends those who come and go together, and answers in order.
+    pub(crate) async fn come_and_go(&self, steps: &[Step], asked: Moment) -> Vec<Came> {
+        let shortest = steps.iter().map(Step::ttl).min().unwrap_or_default();
+        let patience = self.patience(shortest);
+        let requests: Vec<TxnRequest> = steps.iter().map(|step| self.transaction(step)).collect();
+        for step in steps {
+            self.expect(step, asked);
+        }
+        if let [request] = requests.as_slice() {
+            let answer = self.link.txn(request.clone(), patience).await;
+            return vec![self.take(&steps[0], answer, asked)];
+        }
+        let together = all(requests.iter().cloned().map(nested).collect());
+        match self.link.txn(together, patience).await {
+            Ok(answer) => {
+                let header = answer.header;
+                let inners = answer.responses.into_iter().map(|response| {
+                    let mut answer = inner(response).unwrap_or_default();
+                    answer.header = header;
+                    answer
+                });
+                steps.iter().zip(inners).map(|(step, answer)| self.take(step, Ok(answer), asked)).collect()
+            }
+            // One lease that is gone fails them all, and nothing was done: one by one.
+            Err(Failure::NoLease) => {
+                let mut answers = Vec::with_capacity(steps.len());
+                for (step, request) in steps.iter().zip(requests) {
+                    let answer = self.link.txn(request, patience).await;
+                    answers.push(self.take(step, answer, asked));
+                }
+                answers
+            }
+            Err(Failure::Failed(error)) => {
+                let failed = |step| self.take(step, Err(Failure::Failed(error.duplicate())), asked);
+                steps.iter().map(failed).collect()
+            }
+        }
+    }
+
+    fn transaction(&self, step: &Step) -> TxnRequest {
+        match step {
+            Step::Come { attempt, queue, lease, .. } => self.coming(attempt, *queue, lease.id),
+            Step::Go(grant) => self.going(grant),
+        }
+    }
+
+    /// Whoever comes is remembered before it is sent: its keys may be there although nobody answers.
+    fn expect(&self, step: &Step, asked: Moment) {
+        if let Step::Come { attempt, lease, .. } = step {
+            let entry = Entry { lease: lease.id, revision: None, held: None, card: Card::new(attempt) };
+            self.state().places.insert(attempt, entry, asked);
+        }
+    }
+
+    fn coming(&self, attempt: &Attempt, queue: Queue, lease: i64) -> TxnRequest {
+        let keys = &self.keys;
+        let card = Card::new(attempt).to_bytes();
+        let mut request = TxnRequest::default();
+        request.compare.push(absent(keys.left(attempt.owner)));
+        request.failure.push(get(mere(keys.left(attempt.owner))));
+        for want in &attempt.wants {
+            let seat = keys.seat(want, attempt.owner);
+            request.compare.push(absent(seat.clone()));
+            request.failure.push(get(mere(seat.clone())));
+            request.success.push(put(seat, card.clone(), lease));
+        }
+        for want in &attempt.wants {
+            for stretch in keys.contradicting(want) {
+                request.compare.push(empty(stretch.clone()));
+                request.failure.push(get(latest(stretch, 1)));
+            }
+            match keys.in_the_way(want).filter(|_| queue == Queue::Never) {
+                Some(stretch) => request.compare.push(empty(stretch)),
+                None => request.success.push(get(self.ahead_of_the_last(want))),
+            }
+        }
+        request
+    }
+
+    /// What tells somebody who has just come whether it holds.
+    fn ahead_of_the_last(&self, want: &Want) -> crate::proto::RangeRequest {
+        let line = self.keys.line(&want.name);
+        match want.mode {
+            Mode::Exclusive => latest(line, 2),
+            Mode::Shared | Mode::Slots { .. } => {
+                crate::proto::RangeRequest { keys_only: true, ..in_order(line) }
+            }
+        }
+    }
+
+    fn going(&self, grant: &Grant) -> TxnRequest {
+        let revision = revision_of(grant);
+        let gone = |want: &Want| {
+            let seat = self.keys.seat(want, grant.attempt.owner);
+            TxnRequest {
+                compare: vec![created(seat.clone(), revision)],
+                success: vec![delete(seat)],
+                failure: Vec::new(),
+            }
+        };
+        match grant.held() {
+            [one] => gone(one),
+            // Some may have been taken away behind our back; the others go all the same.
+            several => all(several.iter().map(|want| nested(gone(want))).collect()),
+        }
+    }
+
+    fn take(&self, step: &Step, answer: Result<TxnResponse, Failure>, asked: Moment) -> Came {
+        match step {
+            Step::Come { attempt, queue, lease, promise } => match answer {
+                Ok(answer) => {
+                    if let Some(promise) = *promise {
+                        self.state().leases.confirm(promise, term(&answer));
+                    }
+                    self.came(attempt, *queue, &answer, asked)
+                }
+                Err(Failure::NoLease) => {
+                    self.forget(attempt.owner);
+                    self.lease_is_gone(lease.id);
+                    Came::Answer(Err(self.failed(Failure::NoLease)))
+                }
+                Err(Failure::Failed(error)) => {
+                    if error.kind() != ErrorKind::OutcomeUnknown {
+                        self.forget(attempt.owner);
+                    }
+                    Came::Answer(Err(error))
+                }
+            },
+            Step::Go(grant) => Came::Answer(match answer {
+                Ok(answer) => Ok(self.went(grant, answer)),
+                Err(failure) => Err(self.failed(failure)),
+            }),
+        }
+    }
+
+    fn went(&self, grant: &Grant, answer: TxnResponse) -> Reply {
+        self.forget_grant(grant);
+        let held = match grant.held().len() {
+            1 => answer.succeeded,
+            _ => answer.responses.into_iter().filter_map(inner).any(|part| part.succeeded),
+        };
+        if held { Reply::Released } else { Reply::NotHeld }
+    }
+
+    fn came(&self, attempt: &Arc<Attempt>, queue: Queue, answer: &TxnResponse, asked: Moment) -> Came {
+        if !answer.succeeded {
+            return self.did_not_come(attempt, &answer.responses);
+        }
+        let revision = answer.header.map_or(0, |header| header.revision);
+        let mut looks = answer.responses[attempt.wants.len()..].iter();
+        let lines = attempt.wants.iter().map(|want| {
+            let is_told = queue == Queue::Join || self.keys.in_the_way(want).is_none();
+            let line = if is_told { looks.next().map_or(&[][..], found) } else { &[] };
+            self.before(want, line, revision)
+        });
+        let lines: Vec<Before> = lines.collect();
+        Came::Answer(Ok(self.stands(attempt, &lines, revision, revision, asked)))
+    }
+
+    fn did_not_come(&self, attempt: &Arc<Attempt>, looks: &[ResponseOp]) -> Came {
+        let wants = &attempt.wants;
+        let is_there = |at: usize| looks.get(at).is_some_and(|look| !found(look).is_empty());
+        if is_there(0) {
+            self.forget(attempt.owner);
+            return Came::Answer(Ok(Reply::Busy));
+        }
+        if (1..=wants.len()).any(is_there) {
+            return Came::Before;
+        }
+        self.forget(attempt.owner);
+        let others = looks.iter().skip(1 + wants.len()).flat_map(found);
+        let modes: Vec<_> = others.filter_map(|key| self.keys.read(&key.key)).collect();
+        for want in wants {
+            let modes = modes.iter().filter(|seat| seat.name == want.name).map(|seat| seat.mode);
+            if let Err(conflict) = want.agree(modes) {
+                return Came::Answer(Err(conflict));
+            }
+        }
+        Came::Answer(Ok(Reply::Busy))
+    }
+
+    /// Who is before the key of this revision, given what was found of its line.
+    pub(crate) fn before(&self, want: &Want, line: &[KeyValue], revision: i64) -> Before {
+        let ahead = line.iter().filter(|key| key.create_revision < revision);
+        if want.mode == Mode::Exclusive {
+            return ahead
+                .max_by_key(|key| key.create_revision)
+                .map_or(Before::Nobody, |key| Before::This(key.key.clone()));
+        }
+        let modes = ahead.map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
+        let modes: Vec<Mode> = modes.collect();
+        let mine = modes.len();
+        let holds = holding(modes.into_iter().chain([want.mode])) > mine;
+        if holds { Before::Nobody } else { Before::Somebody }
+    }
+
+    /// An attempt stands in its lines, made by `revision`: it holds, or it waits for something to happen after `seen`.
+    pub(crate) fn stands(
+        &self,
+        attempt: &Arc<Attempt>,
+        lines: &[Before],
+        revision: i64,
+        seen: i64,
+        asked: Moment,
+    ) -> Reply {
+        let is_free = |line: &Before| *line == Before::Nobody;
+        let chosen = match attempt.rule {
+            Rule::All => lines.iter().all(is_free).then_some(0),
+            Rule::Any => lines.iter().position(is_free),
+        };
+        let mut state = self.state();
+        let state = &mut *state;
+        let Some(place) = state.places.keep(attempt.owner, asked) else {
+            return Reply::NoTicket;
+        };
+        place.entry.revision = Some(revision);
+        // Whoever has chosen already stands in no other line.
+        let chosen = place.entry.held.or(chosen);
+        match chosen {
+            Some(chosen) => {
+                place.entry.held = Some(chosen);
+                let lease = state.leases.get(place.entry.lease);
+                let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
+                let held = held(attempt, chosen).iter().map(|want| self.keys.seat(want, attempt.owner));
+                state.watches.arrived(&self.link, attempt.owner, &held.collect::<Vec<_>>());
+                state.watches.later(attempt.owner, asked);
+                self.granted.notify_one();
+                Reply::Granted(award)
+            }
+            None => {
+                for (want, line) in attempt.wants.iter().zip(lines) {
+                    let owner = attempt.owner;
+                    // What was found may have ended by the very transaction that found it.
+                    match line {
+                        Before::Nobody => {}
+                        Before::This(key) => state.watches.ahead(&self.link, owner, key.clone(), seen),
+                        Before::Somebody => {
+                            let line = self.keys.line(&want.name);
+                            state.watches.line(&self.link, owner, &want.name, line, seen);
+                        }
+                    }
+                    state.watches.own(&self.link, owner, self.keys.seat(want, owner), seen);
+                }
+                Reply::Waiting { turn_in: attempt.ttl }
+            }
+        }
+    }
+
+    /// Takes the keys of an attempt away, whatever they are.
+    pub(crate) async fn clear(&self, attempt: &Attempt) -> Result<()> {
+        let keys = attempt.wants.iter().map(|want| delete(self.keys.seat(want, attempt.owner)));
+        let request = all(keys.collect());
+        let cleared = self.link.txn(request, self.patience(attempt.ttl)).await;
+        cleared.map(drop).map_err(|failure| self.failed(failure))
+    }
+}
+
+/// Who stands before somebody in a line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) enum Before {
+    /// Nobody who would keep it from holding.
+    Nobody,
+    /// This key is the last before it.
+    This(Vec<u8>),
+    /// Enough of them.
+    Somebody,
+}
+
+impl Step {
+    fn ttl(&self) -> std::time::Duration {
+        match self {
+            Self::Come { attempt, .. } => attempt.ttl,
+            Self::Go(grant) => grant.award.ttl,
+        }
+    }
+
+    /// How many parts its transaction has.
+    pub(crate) fn parts(&self) -> usize {
+        match self {
+            Self::Come { attempt, .. } => attempt.wants.len() * 4 + 1,
+            Self::Go(grant) => grant.held().len(),
+        }
+    }
+}
+
+/// A transaction that is too large for any server, and what to do about it.
+pub(crate) fn too_many_names(attempt: &Attempt) -> Error {
+    let message =
+        format!("{} names at once are more than etcd takes in one transaction", attempt.wants.len());
+    Error::new(ErrorKind::Unsupported, message).with_hint("take fewer locks together: at most 30")
+}
+
+pub(crate) fn term(answer: &TxnResponse) -> u64 {
+    answer.header.map_or(0, |header| header.raft_term)
+}
+
+/// The revision that made the keys of a grant.
+pub(crate) fn revision_of(grant: &Grant) -> i64 {
+    i64::try_from(grant.award.token.get()).unwrap_or(0)
+}

@@ -1,0 +1,140 @@
+//! What all parts of one client's backend share: where the keys are, the way to the cluster, and what is known of this
+//! client's own entries.
+
+use std::collections::HashMap;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use fencepost_contenders::{Card, Place, Places};
+use fencepost_core::backend::Wakeup;
+use fencepost_core::clock::{Clock, Moment};
+use fencepost_core::{Attempt, Award, FencingToken, Grant, LostReason, Owner, StorageId};
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedSender;
+
+use crate::enter::revision_of;
+use crate::keys::Keys;
+use crate::leases::{Lease, Leases};
+use crate::link::Link;
+use crate::watching::Watches;
+
+/// A call that is not answered by then is not waited for any longer.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// For how long a call without a lease waits.
+pub(crate) const LOOKING: Duration = PATIENCE.1;
+
+/// What an attempt of this client is known by in the storage.
+#[derive(Debug)]
+pub(crate) struct Entry {
+    pub(crate) lease: i64,
+    /// The revision that made its keys, once that is known.
+    pub(crate) revision: Option<i64>,
+    /// Which of its wants it holds, once it does: all, or the one.
+    pub(crate) held: Option<usize>,
+    pub(crate) card: Card,
+}
+
+/// Everything that changes.
+#[derive(Default)]
+pub(crate) struct State {
+    pub(crate) places: Places<Entry>,
+    pub(crate) leases: Leases,
+    pub(crate) watches: Watches,
+    /// Owners that have left before they came, and until when that is remembered.
+    pub(crate) departed: HashMap<Owner, Moment>,
+    /// When somebody last looked for places that nobody cares for.
+    pub(crate) swept: Option<Moment>,
+}
+
+/// What all parts of one client's backend share.
+pub(crate) struct Home {
+    pub(crate) keys: Keys,
+    pub(crate) is_raw: bool,
+    pub(crate) location: String,
+    pub(crate) storage_id: StorageId,
+    pub(crate) link: Arc<Link>,
+    pub(crate) clock: Clock,
+    pub(crate) state: Mutex<State>,
+    pub(crate) push: UnboundedSender<Wakeup>,
+    /// Held by whoever makes a lease.
+    pub(crate) leasing: tokio::sync::Mutex<()>,
+    /// Rung when something was granted that is to be watched if it lasts.
+    pub(crate) granted: Arc<Notify>,
+}
+
+impl Home {
+    pub(crate) fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// How long a call about a lease of this length is waited for.
+    pub(crate) fn patience(&self, ttl: Duration) -> Duration {
+        if ttl.is_zero() { LOOKING } else { (ttl / 6).clamp(PATIENCE.0, PATIENCE.1) }
+    }
+
+    pub(crate) fn push(&self, wakeup: Wakeup) {
+        // Nobody listens if the client is closing.
+        let _ = self.push.send(wakeup);
+    }
+
+    /// What an attempt is awarded whose keys were made by this revision: what is left of its lease.
+    pub(crate) fn award(
+        lease: Option<Lease>,
+        ttl: Duration,
+        revision: i64,
+        chosen: usize,
+        asked: Moment,
+    ) -> Award {
+        let (ttl, confirmed) = lease.map_or((ttl, Moment::START), |it| (it.ttl, it.confirmed));
+        let token = FencingToken::new(revision.unsigned_abs());
+        Award { token, ttl, chosen, spent: asked.since(confirmed) }
+    }
+
+    /// An attempt has no entries any more: whoever waited in this process for its place is told.
+    pub(crate) fn forget(&self, owner: Owner) -> Option<Place<Entry>> {
+        let mut state = self.state();
+        let state = &mut *state;
+        state.watches.end(&self.link, owner);
+        let place = state.places.remove(owner)?;
+        self.wake_next(state, &place.attempt);
+        Some(place)
+    }
+
+    /// A grant is over; the attempt may have come again since.
+    pub(crate) fn forget_grant(&self, grant: &Grant) {
+        let owner = grant.attempt.owner;
+        let revision = self.state().places.get(owner).and_then(|place| place.entry.revision);
+        if revision.is_none_or(|revision| revision == revision_of(grant)) {
+            self.forget(owner);
+        }
+    }
+
+    /// Tells those who waited in this process for somebody to leave.
+    pub(crate) fn wake_next(&self, state: &State, left: &Attempt) {
+        for owner in state.places.next_after(left) {
+            self.push(Wakeup::Turn { owner });
+        }
+    }
+
+    /// A lease has ended, and with it everything that hung on it.
+    pub(crate) fn lease_is_gone(&self, id: i64) {
+        self.lose_lease(id, LostReason::NotHeld);
+    }
+
+    /// Nothing on this lease counts any more.
+    pub(crate) fn lose_lease(&self, id: i64, why: LostReason) {
+        let lost: Vec<Owner> = {
+            let mut state = self.state();
+            state.leases.forget(id);
+            let on_it = state.places.iter().filter(|(_, place)| place.entry.lease == id);
+            on_it.map(|(owner, _)| owner).collect()
+        };
+        for owner in lost {
+            let Some(place) = self.forget(owner) else { continue };
+            self.push(match place.entry.held {
+                Some(_) => Wakeup::Gone { owner, why },
+                None => Wakeup::Turn { owner },
+            });
+        }
+    }
+}

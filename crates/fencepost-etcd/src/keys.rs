@@ -1,0 +1,223 @@
+//! Which key is what: every attempt has a key of its own under the name of the lock, and whatever is not a contender lives
+//! elsewhere.
+
+use fencepost_contenders::{mode_of, word_of};
+use fencepost_core::{LockName, Mode, Owner, Want};
+
+/// Where everything is.
+#[derive(Clone, Debug)]
+pub(crate) struct Keys {
+    namespace: String,
+    /// Locks are where the official recipe looks for them: `NAME/…`.
+    is_raw: bool,
+}
+
+/// A stretch of keys: from the first to before the second.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Stretch {
+    pub(crate) from: Vec<u8>,
+    pub(crate) to: Vec<u8>,
+}
+
+/// What a key of a contender says.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Seat {
+    pub(crate) name: LockName,
+    pub(crate) mode: Mode,
+}
+
+impl Keys {
+    pub(crate) fn new(namespace: &str, is_raw: bool) -> Self {
+        Self { namespace: namespace.to_owned(), is_raw }
+    }
+
+    /// What the storage says about itself.
+    pub(crate) fn about(&self) -> Vec<u8> {
+        format!("{}/about", self.namespace).into_bytes()
+    }
+
+    /// The cell of a lock.
+    pub(crate) fn cell(&self, name: &LockName) -> Vec<u8> {
+        format!("{}/cell/{}", self.namespace, encoded(name)).into_bytes()
+    }
+
+    /// All cells of locks whose names begin with this.
+    pub(crate) fn cells(&self, prefix: &str) -> Stretch {
+        Stretch::of(format!("{}/cell/{}", self.namespace, escaped(prefix)))
+    }
+
+    /// Where it is remembered that an owner has left, although it may still arrive.
+    pub(crate) fn left(&self, owner: Owner) -> Vec<u8> {
+        format!("{}/left/{}", self.namespace, owner.to_hex()).into_bytes()
+    }
+
+    fn line_of(&self, name: &LockName) -> String {
+        if self.is_raw { format!("{name}/") } else { format!("{}/lock/{}/", self.namespace, encoded(name)) }
+    }
+
+    /// All who contend for a lock.
+    pub(crate) fn line(&self, name: &LockName) -> Stretch {
+        Stretch::of(self.line_of(name))
+    }
+
+    /// All who contend for locks whose names begin with this.
+    pub(crate) fn lines(&self, prefix: &str) -> Stretch {
+        match self.is_raw {
+            true => Stretch::of(prefix.to_owned()),
+            false => Stretch::of(format!("{}/lock/{}", self.namespace, escaped(prefix))),
+        }
+    }
+
+    /// The key of one contender.
+    pub(crate) fn seat(&self, want: &Want, owner: Owner) -> Vec<u8> {
+        let line = self.line_of(&want.name);
+        let owner = owner.to_hex();
+        let key = if self.is_raw { line + &owner } else { format!("{line}{}/{owner}", word_of(want.mode)) };
+        key.into_bytes()
+    }
+
+    /// The contenders for a lock that keep a try in this mode from succeeding, if that can be said by where they are.
+    pub(crate) fn in_the_way(&self, want: &Want) -> Option<Stretch> {
+        let line = self.line_of(&want.name);
+        match want.mode {
+            Mode::Exclusive => Some(Stretch::of(line)),
+            Mode::Shared => Some(Stretch::of(line + "x/")),
+            Mode::Slots { .. } => None,
+        }
+    }
+
+    /// The contenders for a lock who use it as something else.
+    pub(crate) fn contradicting(&self, want: &Want) -> Vec<Stretch> {
+        if self.is_raw {
+            return Vec::new();
+        }
+        let line = self.line_of(&want.name);
+        match want.mode {
+            Mode::Exclusive | Mode::Shared => vec![Stretch::of(line + "n")],
+            Mode::Slots { .. } => {
+                let all = Stretch::of(line.clone());
+                let same = Stretch::of(format!("{line}{}/", word_of(want.mode)));
+                vec![Stretch { from: all.from, to: same.from }, Stretch { from: same.to, to: all.to }]
+            }
+        }
+    }
+
+    /// What a contender's key says. Of a lock in the official recipe's form every key is one that wants it alone.
+    pub(crate) fn read(&self, key: &[u8]) -> Option<Seat> {
+        let key = std::str::from_utf8(key).ok()?;
+        if self.is_raw {
+            let (name, _) = key.rsplit_once('/')?;
+            return Some(Seat { name: LockName::new(name).ok()?, mode: Mode::Exclusive });
+        }
+        let rest = key.strip_prefix(&self.namespace)?.strip_prefix("/lock/")?;
+        let mut parts = rest.split('/');
+        let name = LockName::new(decoded(parts.next()?)?).ok()?;
+        Some(Seat { name, mode: parts.next().and_then(mode_of).unwrap_or(Mode::Exclusive) })
+    }
+
+    /// The lock whose cell this is.
+    pub(crate) fn read_cell(&self, key: &[u8]) -> Option<LockName> {
+        let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.namespace)?.strip_prefix("/cell/")?;
+        LockName::new(decoded(rest)?).ok()
+    }
+}
+
+impl Stretch {
+    fn of(prefix: impl Into<Vec<u8>>) -> Self {
+        let from = prefix.into();
+        let mut to = from.clone();
+        while let Some(last) = to.pop() {
+            if last < u8::MAX {
+                to.push(last + 1);
+                return Self { from, to };
+            }
+        }
+        // Everything: etcd's way to say it.
+        Self { from: if from.is_empty() { vec![0] } else { from }, to: vec![0] }
+    }
+}
+
+/// A name without the two characters that mean something in a key, so that no lock is inside another.
+fn encoded(name: &LockName) -> String {
+    escaped(name.as_str())
+}
+
+fn escaped(text: &str) -> String {
+    text.replace('%', "%25").replace('/', "%2F")
+}
+
+fn decoded(text: &str) -> Option<String> {
+    let mut parts = text.split('%');
+    let mut name = parts.next()?.to_owned();
+    for part in parts {
+        let (code, rest) = part.split_at_checked(2)?;
+        name.push(match code {
+            "25" => '%',
+            "2F" => '/',
+            _ => return None,
+        });
+        name.push_str(rest);
+    }
+    Some(name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn want(name: &str, mode: Mode) -> Want {
+        Want { name: LockName::new(name).unwrap(), mode }
+    }
+
+    fn contains(stretch: &Stretch, key: &[u8]) -> bool {
+        stretch.from.as_slice() <= key && key < stretch.to.as_slice()
+    }
+
+    /// Scenario 40, and names that look like parts of a key.
+    #[test]
+    fn no_lock_is_inside_another() {
+        let keys = Keys::new("fencepost", false);
+        let names = ["a", "a/b", "a%2Fb", "a/x/0", "about", "%", "/", "\u{10ffff}", "a0", "a%25"];
+        for name in names {
+            let mine = want(name, Mode::Exclusive);
+            let seat = keys.seat(&mine, Owner::random());
+            assert_eq!(keys.read(&seat), Some(Seat { name: mine.name.clone(), mode: mine.mode }));
+            for other in names {
+                let line = keys.line(&want(other, Mode::Exclusive).name);
+                assert_eq!(contains(&line, &seat), name == other, "{name:?} in {other:?}");
+            }
+            assert_eq!(keys.read_cell(&keys.cell(&mine.name)), Some(mine.name));
+        }
+    }
+
+    #[test]
+    fn who_contradicts_whom() {
+        let keys = Keys::new("n", false);
+        let modes = [
+            Mode::Exclusive,
+            Mode::Shared,
+            Mode::Slots { of: 1 },
+            Mode::Slots { of: 2 },
+            Mode::Slots { of: 10 },
+            Mode::Slots { of: 11 },
+        ];
+        for mine in modes {
+            for there in modes {
+                let seat = keys.seat(&want("a", there), Owner::random());
+                let stretches = keys.contradicting(&want("a", mine));
+                let found = stretches.iter().any(|stretch| contains(stretch, &seat));
+                assert_eq!(found, !mine.agrees_with(there), "{mine} and {there}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_official_recipe_finds_our_keys() {
+        let keys = Keys::new("n", true);
+        let mine = want("jobs/a", Mode::Exclusive);
+        let seat = keys.seat(&mine, Owner::from_bytes([1; 16]));
+        assert!(seat.starts_with(b"jobs/a/0101"));
+        assert_eq!(keys.read(b"jobs/a/694d7c1f"), Some(Seat { name: mine.name.clone(), mode: mine.mode }));
+        assert!(contains(&keys.line(&mine.name), &seat));
+    }
+}

@@ -1,0 +1,194 @@
+//! One client's way to the cluster: pinned to one member, and to the next when that one fails.
+
+mod calls;
+mod member;
+mod stream;
+#[cfg(test)]
+mod tests;
+mod watchers;
+
+use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::time::Duration;
+
+use fencepost_core::clock::{Clock, Moment};
+use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_net::{Account, Address, Encryption};
+use tokio::sync::Mutex;
+use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
+
+use crate::error::unreachable;
+use crate::proto::ResponseHeader;
+use member::{Live, Tokens};
+use stream::Command;
+
+pub(crate) use watchers::{Change, WatchEvent, WatchId, Watched};
+
+/// Connecting to one member, with everything that belongs to it, takes no longer.
+const CONNECT: Duration = Duration::from_secs(2);
+/// The pauses between attempts to get a lost stream back.
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// Where the cluster is, and who we are there.
+pub(crate) struct Setup {
+    pub(crate) members: Vec<Address>,
+    pub(crate) account: Account,
+    /// One that speaks `h2`.
+    pub(crate) encryption: Option<Encryption>,
+    /// The URL without secrets.
+    pub(crate) location: String,
+}
+
+/// What a link and its stream share.
+struct Common {
+    setup: Setup,
+    clock: Clock,
+    /// The cluster that answered first: no other will do.
+    cluster: OnceLock<u64>,
+    tokens: Tokens,
+}
+
+impl Common {
+    /// Makes sure that it is still the same cluster that answers. Some answers do not say (etcd 3.4's of alarms); but nobody
+    /// is asked anything who has not said it once.
+    fn recognise(&self, header: Option<&ResponseHeader>) -> Result<()> {
+        if header.is_none_or(|header| *self.cluster.get_or_init(|| header.cluster_id) == header.cluster_id) {
+            return Ok(());
+        }
+        let message = format!("another cluster answers at {}", self.setup.location);
+        Err(Error::new(ErrorKind::Storage, message).with_hint(
+            "tokens of different clusters have no order; connect again once you are sure it is right",
+        ))
+    }
+}
+
+/// One client's way to the cluster. It ends when it is dropped, and keeps no lease alive by itself.
+pub(crate) struct Link {
+    common: Arc<Common>,
+    state: Mutex<State>,
+    commands: UnboundedSender<Command>,
+    last_watch: AtomicI64,
+}
+
+#[derive(Default)]
+struct State {
+    live: Option<Arc<Live>>,
+    /// The member to try next.
+    next: usize,
+    /// When the last round of attempts to connect began, and why it failed.
+    failed: Option<(Moment, Error)>,
+}
+
+impl Link {
+    /// Connects to the first member that answers. What happens to the keys that are watched goes to `events`. The link lives
+    /// on the runtime in which it is made.
+    ///
+    /// # Errors
+    /// If no member answers, or lets us in.
+    pub(crate) async fn open(setup: Setup, events: UnboundedSender<WatchEvent>) -> Result<Arc<Self>> {
+        let (commands, orders) = unbounded_channel();
+        let link = Arc::new(Self {
+            common: Arc::new(Common {
+                setup,
+                clock: Clock::system(),
+                cluster: OnceLock::new(),
+                tokens: Tokens::default(),
+            }),
+            state: Mutex::default(),
+            commands,
+            last_watch: AtomicI64::new(0),
+        });
+        link.live().await?;
+        tokio::spawn(stream::tend(Arc::downgrade(&link), link.common.clone(), orders, events));
+        Ok(link)
+    }
+
+    /// The URL without secrets.
+    pub(crate) fn location(&self) -> &str {
+        &self.common.setup.location
+    }
+
+    /// Watches a key, or all from it to before `range_end`. Returns at once; if the stream is lost, it is made again and goes on
+    /// where it was.
+    pub(crate) fn watch(&self, watched: Watched) -> WatchId {
+        let id = WatchId(self.last_watch.fetch_add(1, Ordering::Relaxed) + 1);
+        // If nobody listens any more, the runtime is going away.
+        let _ = self.commands.send(Command::Watch(id, watched));
+        id
+    }
+
+    /// Ends a watch. Returns at once; what is on its way still arrives.
+    pub(crate) fn unwatch(&self, id: WatchId) {
+        let _ = self.commands.send(Command::Unwatch(id));
+    }
+
+    /// The connection, which is made if there is none: to the first member that answers, those that failed last being tried
+    /// last.
+    async fn live(&self) -> Result<Arc<Live>> {
+        let arrived = self.common.clock.now();
+        let mut state = self.state.lock().await;
+        if let Some(live) = &state.live {
+            if !live.is_over() {
+                return Ok(live.clone());
+            }
+            state.live = None;
+        }
+        if let Some((tried, error)) = &state.failed
+            && *tried > arrived
+        {
+            // Somebody has tried for all who were waiting.
+            return Err(error.duplicate());
+        }
+        let began = self.common.clock.now();
+        match self.connect(&mut state.next).await {
+            Ok(live) => {
+                let live = Arc::new(live);
+                state.live = Some(live.clone());
+                state.failed = None;
+                Ok(live)
+            }
+            Err(error) => {
+                state.failed = Some((began, error.duplicate()));
+                Err(error)
+            }
+        }
+    }
+
+    async fn connect(&self, next: &mut usize) -> Result<Live> {
+        let members = &self.common.setup.members;
+        let mut worst = None;
+        for _ in members {
+            let at = *next % members.len();
+            // Beforehand: if the caller has no patience for this member, the next caller is not to wait for it, too.
+            *next = (at + 1) % members.len();
+            match tokio::time::timeout(CONNECT, Live::connect(&self.common, &members[at])).await {
+                Ok(Ok(live)) => return Ok(live),
+                Ok(Err(error)) => note(&mut worst, error),
+                Err(_) => note(&mut worst, self.silent(&members[at])),
+            }
+        }
+        Err(worst.unwrap_or_else(|| unreachable(self.location())))
+    }
+
+    fn silent(&self, member: &Address) -> Error {
+        let late =
+            unreachable(self.location()).with_source(format!("no answer from {member} within {CONNECT:?}"));
+        // A server that does not expect TLS waits for more.
+        if self.common.setup.encryption.is_some() { late.with_hint("is it a TLS port?") } else { late }
+    }
+
+    /// A member did not do what it should: another may do better, if there is one. If there is none, only a connection that is
+    /// dead is worth another.
+    fn move_on(&self, live: &Live, sent: Moment) {
+        if self.common.setup.members.len() > 1 || live.is_silent_since(sent) {
+            live.give_up();
+        }
+    }
+}
+
+/// Of several errors the one that says more than that nobody is there.
+fn note(worst: &mut Option<Error>, error: Error) {
+    if worst.as_ref().is_none_or(|known| known.kind() == ErrorKind::Unreachable) {
+        *worst = Some(error);
+    }
+}

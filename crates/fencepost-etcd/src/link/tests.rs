@@ -1,0 +1,126 @@
+//! The link and real servers.
+
+mod access;
+mod calls;
+mod failing;
+mod watching;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fencepost_core::{ErrorKind, Result};
+use fencepost_net::{Account, Address, Secret};
+use fencepost_testkit::wait;
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
+
+use super::{Change, Link, Setup, WatchEvent, WatchId, Watched};
+use crate::error::Failure;
+use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
+use crate::proto::request_op::Request;
+use crate::proto::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
+
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// A link and what it says about what it watches.
+struct Opened {
+    link: Arc<Link>,
+    events: UnboundedReceiver<WatchEvent>,
+}
+
+impl Opened {
+    async fn event(&mut self) -> (WatchId, Change) {
+        let event = wait::within_patience("an event", self.events.recv()).await;
+        let event = event.expect("the link is there");
+        (event.id, event.what)
+    }
+
+    /// Waits until there is no connection.
+    async fn is_noticed(&self) {
+        // Whoever is just connecting has the state.
+        let live = || self.link.state.try_lock().ok().and_then(|state| state.live.clone());
+        wait::until("the end of the connection is noticed", async || {
+            live().is_none_or(|live| live.is_over())
+        })
+        .await;
+    }
+
+    async fn put(&self, key: &str, value: &str) -> Result<i64, Failure> {
+        let put = txn(vec![], vec![Request::RequestPut(put(key, value, 0))]);
+        Ok(self.link.txn(put, PATIENCE).await?.header.expect("it has one").revision)
+    }
+
+    async fn delete(&self, key: &str) -> Result<i64, Failure> {
+        let delete = txn(vec![], vec![Request::RequestDeleteRange(delete(key))]);
+        Ok(self.link.txn(delete, PATIENCE).await?.header.expect("it has one").revision)
+    }
+
+    async fn value(&self, key: &str) -> Result<Option<String>, Failure> {
+        let answer = self.link.range(range(key), PATIENCE).await?;
+        Ok(answer.kvs.first().map(|kv| String::from_utf8(kv.value.clone()).expect("it is text")))
+    }
+
+    fn watch(&self, key: &str, start_revision: i64) -> WatchId {
+        let key = key.as_bytes().to_vec();
+        self.link.watch(Watched { key, range_end: Vec::new(), start_revision, only_deletes: false })
+    }
+}
+
+fn setup(ports: &[u16], account: Account) -> Setup {
+    let members = ports.iter().map(|port| Address { host: "127.0.0.1".into(), port: *port }).collect();
+    Setup { members, account, encryption: None, location: "etcd://test".into() }
+}
+
+async fn open_with(setup: Setup) -> Result<Opened> {
+    let (sender, events) = unbounded_channel();
+    Ok(Opened { link: Link::open(setup, sender).await?, events })
+}
+
+async fn open(ports: &[u16]) -> Opened {
+    open_with(setup(ports, Account::default())).await.expect("there is a server")
+}
+
+fn account(user: &str, password: &str) -> Account {
+    Account { user: Some(user.into()), password: Some(Secret(password.into())) }
+}
+
+/// A key of its own for every test.
+fn new_key() -> String {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    format!("test/{}", LAST.fetch_add(1, Ordering::Relaxed))
+}
+
+fn put(key: &str, value: &str, lease: i64) -> PutRequest {
+    PutRequest { key: key.into(), value: value.into(), lease, ..PutRequest::default() }
+}
+
+fn delete(key: &str) -> DeleteRangeRequest {
+    DeleteRangeRequest { key: key.into(), ..DeleteRangeRequest::default() }
+}
+
+fn range(key: &str) -> RangeRequest {
+    RangeRequest { key: key.into(), ..RangeRequest::default() }
+}
+
+fn absent(key: &str) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Create.into(),
+        key: key.into(),
+        target_union: Some(TargetUnion::CreateRevision(0)),
+        range_end: Vec::new(),
+    }
+}
+
+fn txn(compare: Vec<Compare>, success: Vec<Request>) -> TxnRequest {
+    let success = success.into_iter().map(|request| RequestOp { request: Some(request) }).collect();
+    TxnRequest { compare, success, failure: Vec::new() }
+}
+
+#[track_caller]
+fn kind<T: std::fmt::Debug>(failed: Result<T, Failure>) -> ErrorKind {
+    match failed {
+        Err(Failure::Failed(error)) => error.kind(),
+        other => panic!("not the failure that was expected: {other:?}"),
+    }
+}

@@ -1,0 +1,229 @@
+//! Locks as people see them, and the sending away of a holder.
+
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+use std::time::Duration;
+
+use fencepost_contenders::{Card, Contender, Elsewhere, KeptCell, holding, state};
+use fencepost_core::backend::{ListPage, LockState, Page, Reply, WaiterState};
+use fencepost_core::clock::wall_time;
+use fencepost_core::{FencingToken, LockName, Mode, Result};
+use futures_util::future::join_all;
+
+use crate::enter::MOST_PARTS;
+use crate::home::{Home, LOOKING};
+use crate::keys::Stretch;
+use crate::proto::{KeyValue, RangeRequest, TxnRequest};
+use crate::request::{all, created, delete, found, get, in_order, one, replace};
+use crate::watching::BROKEN;
+
+/// How many keys are asked for at once when all names are wanted.
+const SCAN: i64 = 5_000;
+
+/// What was found of a lock.
+#[derive(Default)]
+struct Found {
+    line: Vec<KeyValue>,
+    cell: Option<KeyValue>,
+}
+
+impl Home {
+    pub(crate) async fn lock_state(&self, name: &LockName) -> Result<LockState> {
+        let mut states = self.lock_states(std::slice::from_ref(name)).await?;
+        Ok(states.remove(0))
+    }
+
+    /// These locks as they are.
+    async fn lock_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
+        let mut known: HashMap<LockName, Found> = HashMap::new();
+        self.read(names, &mut known).await?;
+        // How somebody stands who wants several names, the lines of all of them tell.
+        let elsewhere: BTreeSet<LockName> = known
+            .values()
+            .flat_map(|found| &found.line)
+            .filter_map(|key| Card::from_bytes(&key.value))
+            .flat_map(|card| card.names)
+            .filter(|name| !known.contains_key(name))
+            .collect();
+        let elsewhere: Vec<LockName> = elsewhere.into_iter().collect();
+        self.read(&elsewhere, &mut known).await?;
+        let left = self.time_left(names, &known).await;
+        let now = wall_time();
+        Ok(names
+            .iter()
+            .map(|name| {
+                let line: Vec<Contender> =
+                    known[name].line.iter().map(|key| self.contender(name, key, &left, &known)).collect();
+                let cell = known[name].cell.as_ref().and_then(|key| KeptCell::from_bytes(&key.value));
+                let mut seen = state(name, &line, cell.map(|kept| kept.cell), now);
+                self.add_those_who_wait_here(&mut seen);
+                seen
+            })
+            .collect())
+    }
+
+    async fn read(&self, names: &[LockName], known: &mut HashMap<LockName, Found>) -> Result<()> {
+        for names in names.chunks(MOST_PARTS / 2) {
+            let lines = names.iter().map(|name| get(in_order(self.keys.line(name))));
+            let cells = names.iter().map(|name| get(one(self.keys.cell(name))));
+            let answer = self.link.txn(all(lines.chain(cells).collect()), LOOKING).await;
+            let answer = answer.map_err(|failure| self.looking_failed(failure))?;
+            let (lines, cells) = answer.responses.split_at(names.len().min(answer.responses.len()));
+            for ((name, line), cell) in names.iter().zip(lines).zip(cells) {
+                let line = found(line).to_vec();
+                known.insert(name.clone(), Found { line, cell: found(cell).first().cloned() });
+            }
+        }
+        Ok(())
+    }
+
+    /// What is left of the leases in these lines, as far as it can be found out.
+    async fn time_left(
+        &self,
+        names: &[LockName],
+        known: &HashMap<LockName, Found>,
+    ) -> HashMap<i64, Duration> {
+        let holders = names.iter().flat_map(|name| {
+            let line = &known[name].line;
+            let modes =
+                line.iter().map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
+            line.iter().take(holding(modes).max(1))
+        });
+        let leases: BTreeSet<i64> = holders.map(|key| key.lease).filter(|lease| *lease != 0).collect();
+        let asked = leases.into_iter().map(async |lease| {
+            let answer = self.link.lease_time_to_live(lease, LOOKING).await.ok()?;
+            Some((lease, Duration::from_secs(answer.ttl.unsigned_abs())))
+        });
+        join_all(asked).await.into_iter().flatten().collect()
+    }
+
+    fn contender(
+        &self,
+        here: &LockName,
+        key: &KeyValue,
+        left: &HashMap<i64, Duration>,
+        known: &HashMap<LockName, Found>,
+    ) -> Contender {
+        let card = Card::from_bytes(&key.value);
+        let elsewhere = card.as_ref().map_or(Elsewhere::Nothing, |card| {
+            Elsewhere::of(card, here, |name| known.get(name).is_some_and(|it| self.holds(card, &it.line)))
+        });
+        Contender {
+            token: FencingToken::new(key.create_revision.unsigned_abs()),
+            mode: self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode),
+            card,
+            called: format!("key {}", String::from_utf8_lossy(&key.key)),
+            expires_in: left.get(&key.lease).copied(),
+            elsewhere,
+        }
+    }
+
+    /// Whether the owner of this card is among the first of a line.
+    fn holds(&self, card: &Card, line: &[KeyValue]) -> bool {
+        let modes = line.iter().map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
+        let first = holding(modes);
+        let owner = card.owner.to_hex();
+        line.iter().take(first).any(|key| key.key.ends_with(owner.as_bytes()))
+    }
+
+    /// Those of this client that wait in this process, because it has enough keys in that line.
+    fn add_those_who_wait_here(&self, seen: &mut LockState) {
+        let state = self.state();
+        for attempt in state.places.waiting_for(&seen.name) {
+            seen.waiters += 1;
+            if seen.line.len() < LockState::MAX_LINE {
+                let want = attempt.wants.iter().find(|want| want.name == seen.name);
+                seen.line.push(WaiterState {
+                    mode: want.map_or(Mode::Exclusive, |want| want.mode),
+                    label: attempt.label.clone(),
+                    waiting_for: Duration::ZERO,
+                });
+            }
+        }
+    }
+
+    fn looking_failed(&self, failure: crate::error::Failure) -> fencepost_core::Error {
+        let error = self.failed(failure);
+        if error.kind() != fencepost_core::ErrorKind::OutcomeUnknown {
+            return error;
+        }
+        crate::error::unreachable(&self.location).with_source(error)
+    }
+
+    pub(crate) async fn list(&self, prefix: &str, page: &Page) -> Result<ListPage> {
+        let mut names: BTreeSet<LockName> = BTreeSet::new();
+        for key in self.scan(self.keys.lines(prefix)).await? {
+            let is_contender = key.lease != 0 || !self.is_raw;
+            names.extend(self.keys.read(&key.key).filter(|_| is_contender).map(|seat| seat.name));
+        }
+        let cells = self.scan(self.keys.cells(prefix)).await?;
+        names.extend(cells.iter().filter_map(|key| self.keys.read_cell(&key.key)));
+        names.retain(|name| name.as_str().starts_with(prefix));
+        let after = page.after.as_ref();
+        let mut names = names.into_iter().filter(|name| after.is_none_or(|after| name > after));
+        let wanted: Vec<LockName> = names.by_ref().take(page.limit).collect();
+        let next = names.next().and(wanted.last().cloned());
+        let mut locks = self.lock_states(&wanted).await?;
+        locks.retain(|lock| !lock.is_idle());
+        Ok(ListPage { locks, next })
+    }
+
+    /// All keys of a stretch, without their values.
+    async fn scan(&self, stretch: Stretch) -> Result<Vec<KeyValue>> {
+        let Stretch { mut from, to } = stretch;
+        let mut keys: Vec<KeyValue> = Vec::new();
+        loop {
+            let request = RangeRequest {
+                key: from,
+                range_end: to.clone(),
+                limit: SCAN,
+                keys_only: true,
+                ..RangeRequest::default()
+            };
+            let answer =
+                self.link.range(request, LOOKING).await.map_err(|failure| self.looking_failed(failure))?;
+            keys.extend(answer.kvs);
+            match keys.last().filter(|_| answer.more) {
+                // The next key after this one.
+                Some(last) => from = [last.key.as_slice(), &[0]].concat(),
+                None => return Ok(keys),
+            }
+        }
+    }
+
+    /// Takes the lock from the holder with this token: its key is marked, so that it learns why, and then removed.
+    pub(crate) async fn break_lock(&self, name: &LockName, token: FencingToken) -> Result<Reply> {
+        let seen = self.lock_state(name).await?;
+        if !seen.holders.iter().any(|holder| holder.token == token) {
+            return Ok(Reply::NotHeld);
+        }
+        let revision = i64::try_from(token.get()).unwrap_or(0);
+        let mut known = HashMap::new();
+        self.read(std::slice::from_ref(name), &mut known).await?;
+        let mine = |found: &Found| found.line.iter().find(|key| key.create_revision == revision).cloned();
+        let Some(first) = known.get(name).and_then(mine) else {
+            return Ok(Reply::NotHeld);
+        };
+        let card = Card::from_bytes(&first.value);
+        let mut keys: BTreeMap<Vec<u8>, ()> = BTreeMap::from([(first.key.clone(), ())]);
+        if let Some(card) = card.filter(|card| !card.any && !card.names.is_empty()) {
+            self.read(&card.names, &mut known).await?;
+            let owner = card.owner.to_hex();
+            let lines = card.names.iter().filter_map(|name| known.get(name)).flat_map(|found| &found.line);
+            let others =
+                lines.filter(|key| key.create_revision == revision && key.key.ends_with(owner.as_bytes()));
+            keys.extend(others.map(|key| (key.key.clone(), ())));
+        }
+        let is_there = || vec![created(first.key.clone(), revision)];
+        let keys: Vec<Vec<u8>> = keys.into_keys().collect();
+        let marks = keys.iter().map(|key| replace(key.clone(), BROKEN.to_vec()));
+        let mark = TxnRequest { compare: is_there(), success: marks.collect(), failure: Vec::new() };
+        let answer = self.link.txn(mark, LOOKING).await.map_err(|failure| self.failed(failure))?;
+        if !answer.succeeded {
+            return Ok(Reply::NotHeld);
+        }
+        // The holder may have heard of it already, and have removed them itself.
+        let ends = keys.iter().map(|key| delete(key.clone()));
+        self.link.txn(all(ends.collect()), LOOKING).await.map_err(|failure| self.failed(failure))?;
+        Ok(Reply::Released)
+    }
+}

@@ -1,0 +1,252 @@
+//! Who is woken by what: a waiter by the end of whoever stands before it, everybody by the end of its own key. A grant that
+//! is held for but a moment is not watched at all.
+
+use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fencepost_core::backend::Wakeup;
+use fencepost_core::clock::Moment;
+use fencepost_core::{LockName, LostReason, Owner};
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::home::Home;
+use crate::keys::Stretch;
+use crate::link::{Change, Link, WatchEvent, WatchId, Watched};
+
+/// What is held longer than this is watched.
+const LASTING: Duration = Duration::from_millis(50);
+/// What is written over a key whose holder is being sent away.
+pub(crate) const BROKEN: &[u8] = b"broken";
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Purpose {
+    /// The owner's own key.
+    Own(Owner),
+    /// The key before this owner's.
+    Ahead(Owner),
+    /// A whole line.
+    Line(LockName),
+}
+
+/// The watchers of one client.
+#[derive(Debug, Default)]
+pub(crate) struct Watches {
+    watched: HashMap<WatchId, Purpose>,
+    by_owner: HashMap<Owner, Vec<(WatchId, Vec<u8>)>>,
+    lines: HashMap<LockName, (WatchId, Vec<Owner>)>,
+    /// Grants to be watched if they last, and when.
+    later: VecDeque<(Moment, Owner)>,
+}
+
+impl Watches {
+    /// Watches a key for this owner from this revision on, unless it does so already.
+    fn key(&mut self, link: &Link, what: Purpose, owner: Owner, key: Vec<u8>, from: i64) {
+        let there = self.by_owner.entry(owner).or_default();
+        if there.iter().any(|(_, known)| *known == key) {
+            return;
+        }
+        let only_deletes = matches!(what, Purpose::Ahead(_));
+        let id = link.watch(Watched {
+            key: key.clone(),
+            range_end: Vec::new(),
+            start_revision: from,
+            only_deletes,
+        });
+        there.push((id, key));
+        self.watched.insert(id, what);
+    }
+
+    pub(crate) fn own(&mut self, link: &Link, owner: Owner, key: Vec<u8>, from: i64) {
+        self.key(link, Purpose::Own(owner), owner, key, from);
+    }
+
+    pub(crate) fn ahead(&mut self, link: &Link, owner: Owner, key: Vec<u8>, from: i64) {
+        self.key(link, Purpose::Ahead(owner), owner, key, from);
+    }
+
+    /// Watches a whole line, once for all who wait in it.
+    pub(crate) fn line(&mut self, link: &Link, owner: Owner, name: &LockName, stretch: Stretch, from: i64) {
+        if let Some((_, owners)) = self.lines.get_mut(name) {
+            if !owners.contains(&owner) {
+                owners.push(owner);
+            }
+            return;
+        }
+        let Stretch { from: key, to: range_end } = stretch;
+        let id = link.watch(Watched { key, range_end, start_revision: from, only_deletes: true });
+        self.watched.insert(id, Purpose::Line(name.clone()));
+        self.lines.insert(name.clone(), (id, vec![owner]));
+    }
+
+    /// The owner waits no more: of interest are only the keys that it holds.
+    pub(crate) fn arrived(&mut self, link: &Link, owner: Owner, held: &[Vec<u8>]) {
+        let Self { watched, by_owner, .. } = self;
+        if let Some(there) = by_owner.get_mut(&owner) {
+            there.retain(|(id, key)| {
+                let stays = held.contains(key);
+                if !stays {
+                    watched.remove(id);
+                    link.unwatch(*id);
+                }
+                stays
+            });
+        }
+        self.leave_lines(link, owner);
+    }
+
+    /// Nothing about this owner is of interest any more.
+    pub(crate) fn end(&mut self, link: &Link, owner: Owner) {
+        for (id, _) in self.by_owner.remove(&owner).into_iter().flatten() {
+            self.watched.remove(&id);
+            link.unwatch(id);
+        }
+        self.leave_lines(link, owner);
+    }
+
+    fn leave_lines(&mut self, link: &Link, owner: Owner) {
+        let watched = &mut self.watched;
+        self.lines.retain(|_, (id, owners)| {
+            owners.retain(|there| *there != owner);
+            if owners.is_empty() {
+                watched.remove(id);
+                link.unwatch(*id);
+            }
+            !owners.is_empty()
+        });
+    }
+
+    /// Watches a grant if it lasts.
+    pub(crate) fn later(&mut self, owner: Owner, now: Moment) {
+        self.later.push_back((now + LASTING, owner));
+    }
+
+    /// The key before an owner's is gone: it is not watched any more.
+    fn spent(&mut self, link: &Link, id: WatchId) {
+        self.watched.remove(&id);
+        for there in self.by_owner.values_mut() {
+            there.retain(|(known, _)| *known != id);
+        }
+        link.unwatch(id);
+    }
+}
+
+/// Hears what happens to the keys that are watched, for as long as there is a client.
+pub(crate) async fn listen(home: Weak<Home>, mut events: UnboundedReceiver<WatchEvent>) {
+    while let Some(event) = events.recv().await {
+        let Some(home) = home.upgrade() else { return };
+        home.hear(event).await;
+    }
+}
+
+/// Watches grants that last, for as long as there is a client.
+pub(crate) async fn watch_what_lasts(home: Weak<Home>) {
+    loop {
+        let Some(strong) = home.upgrade() else { return };
+        let next = strong.watch_due();
+        let clock = strong.clock.clone();
+        match next {
+            Some(at) => {
+                drop(strong);
+                if clock.sleep_until(at).await.is_err() {
+                    return;
+                }
+            }
+            None => wait_for_grants(strong).await,
+        }
+    }
+}
+
+/// Waits until something is granted, without keeping the client.
+async fn wait_for_grants(home: Arc<Home>) {
+    let granted = home.granted.clone();
+    drop(home);
+    granted.notified().await;
+}
+
+impl Home {
+    /// Watches what has lasted; when to look again, if there is anything.
+    fn watch_due(&self) -> Option<Moment> {
+        let now = self.clock.now();
+        let mut state = self.state();
+        let state = &mut *state;
+        while let Some((at, owner)) = state.watches.later.front().copied() {
+            let Some(place) = state.places.get(owner).filter(|place| place.entry.held.is_some()) else {
+                state.watches.later.pop_front();
+                continue;
+            };
+            if at > now {
+                return Some(at);
+            }
+            state.watches.later.pop_front();
+            let (Some(revision), Some(chosen)) = (place.entry.revision, place.entry.held) else { continue };
+            for want in held(&place.attempt, chosen) {
+                state.watches.own(&self.link, owner, self.keys.seat(want, owner), revision + 1);
+            }
+        }
+        None
+    }
+
+    async fn hear(&self, event: WatchEvent) {
+        match event.what {
+            Change::Missed | Change::Refused(_) => self.push(Wakeup::Recheck),
+            Change::Deleted { .. } => self.heard_of_an_end(event.id).await,
+            Change::Put { value, .. } => {
+                let watched = self.state().watches.watched.get(&event.id).cloned();
+                if let Some(Purpose::Own(owner)) = watched.filter(|_| value == BROKEN) {
+                    self.is_gone(owner, LostReason::Broken).await;
+                }
+            }
+        }
+    }
+
+    async fn heard_of_an_end(&self, id: WatchId) {
+        let watched = self.state().watches.watched.get(&id).cloned();
+        match watched {
+            None => {}
+            Some(Purpose::Own(owner)) => self.is_gone(owner, LostReason::NotHeld).await,
+            Some(Purpose::Ahead(owner)) => {
+                self.state().watches.spent(&self.link, id);
+                self.push(Wakeup::Turn { owner });
+            }
+            Some(Purpose::Line(name)) => self.wake_line(&name),
+        }
+    }
+
+    /// Wakes the first of ours that waits in this line; whoever then enters wakes the next.
+    pub(crate) fn wake_line(&self, name: &LockName) {
+        let state = self.state();
+        let Some((_, owners)) = state.watches.lines.get(name) else { return };
+        let place = |owner: &Owner| state.places.get(*owner)?.entry.revision;
+        if let Some(owner) = owners.iter().copied().min_by_key(place) {
+            self.push(Wakeup::Turn { owner });
+        }
+    }
+
+    /// The key of an owner of ours is gone.
+    async fn is_gone(&self, owner: Owner, why: LostReason) {
+        let held = self.state().places.get(owner).map(|place| place.entry.held.is_some());
+        match held {
+            None => {}
+            Some(false) => self.push(Wakeup::Turn { owner }),
+            Some(true) => {
+                let place = self.forget(owner);
+                self.push(Wakeup::Gone { owner, why });
+                // Of several names the others go too.
+                if let Some(place) = place.filter(|place| place.attempt.wants.len() > 1) {
+                    let _ = self.clear(&place.attempt).await;
+                }
+            }
+        }
+    }
+}
+
+/// The wants that an attempt holds.
+pub(crate) fn held(attempt: &fencepost_core::Attempt, chosen: usize) -> &[fencepost_core::Want] {
+    match attempt.rule {
+        fencepost_core::Rule::All => &attempt.wants,
+        fencepost_core::Rule::Any => {
+            std::slice::from_ref(&attempt.wants[chosen.min(attempt.wants.len() - 1)])
+        }
+    }
+}

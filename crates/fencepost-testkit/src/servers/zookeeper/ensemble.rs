@@ -1,0 +1,153 @@
+//! An ensemble of three servers, which serves as long as two of them run and reach each other.
+
+use std::fmt::Write;
+
+use super::setup::Place;
+use super::{Setup, ZooKeeperServer, free_port, java, start_together, start_together_again};
+use crate::wait;
+use crate::wire::Wire;
+
+/// How many ticks a server has to find its leader, and how many it may not hear from it: seconds, on a busy machine.
+const LIMITS: &str = "initLimit=50\nsyncLimit=20\n";
+
+/// Three servers. Each of them is a [`ZooKeeperServer`] that can be killed, paused and started again by itself.
+///
+/// What followers and leader say to each other goes along wires; the election of a leader does not.
+#[derive(Debug)]
+pub struct Ensemble {
+    servers: [ZooKeeperServer; 3],
+}
+
+/// The wires of one server to the others, by their index; it has none to itself.
+pub(super) type Wires = [Option<Wire>; 3];
+
+impl Ensemble {
+    /// Starts the servers and waits until they have a leader.
+    ///
+    /// # Panics
+    /// If something does not start.
+    pub fn start() -> Self {
+        Self::start_with(&Setup::plain())
+    }
+
+    /// Like [`Ensemble::start`], with servers that are set up like this.
+    ///
+    /// # Panics
+    /// If something does not start.
+    pub fn start_with(setup: &Setup) -> Self {
+        java::require_all();
+        Self { servers: start_together(|| Self::prepare(setup)) }
+    }
+
+    fn prepare(setup: &Setup) -> [ZooKeeperServer; 3] {
+        let ports = [(); 3].map(|()| (free_port(), free_port()));
+        [0, 1, 2].map(|own| {
+            // Followers find a leader before it listens. They look again if nobody is there, but hold an election if
+            // somebody was and went away.
+            let wires = [0, 1, 2].map(|other| (other != own).then(|| Wire::to_late(ports[other].0)));
+            let mut lines = LIMITS.to_owned();
+            for (other, (port, election)) in ports.iter().enumerate() {
+                let port = wires[other].as_ref().map_or(*port, Wire::port);
+                let _ = writeln!(lines, "server.{}=127.0.0.1:{port}:{election}", other + 1);
+            }
+            let place = Place { port: free_port(), ensemble: Some((own + 1, lines)) };
+            ZooKeeperServer::prepare(setup, &place, wires)
+        })
+    }
+
+    /// One of the servers, to be hurt or asked.
+    ///
+    /// # Panics
+    /// If there is no such: there are three.
+    pub fn server(&self, index: usize) -> &ZooKeeperServer {
+        &self.servers[index]
+    }
+
+    /// All servers.
+    pub fn servers(&self) -> &[ZooKeeperServer; 3] {
+        &self.servers
+    }
+
+    /// The ports of the servers.
+    pub fn ports(&self) -> [u16; 3] {
+        self.servers.each_ref().map(ZooKeeperServer::port)
+    }
+
+    /// Where all the servers are.
+    pub fn url(&self) -> String {
+        format!("zk://{}", self.ports().map(|port| format!("127.0.0.1:{port}")).join(","))
+    }
+
+    /// The server that leads, in its own opinion; waits while there is none.
+    ///
+    /// # Panics
+    /// If none leads for long.
+    pub fn leader(&self) -> usize {
+        self.leader_among(&[0, 1, 2])
+    }
+
+    /// Like [`Ensemble::leader`], but only these are asked, and one of them must lead: one that was paused may believe for
+    /// a moment that it still does, and does not answer while it is.
+    ///
+    /// # Panics
+    /// If none of them leads for long.
+    pub fn leader_among(&self, asked: &[usize]) -> usize {
+        let mut leader = None;
+        wait::block_until("a server leads", || {
+            leader = asked.iter().copied().find(|index| self.servers[*index].mode() == Some("leader"));
+            leader.is_some()
+        });
+        leader.expect("it was waited for")
+    }
+
+    /// The first server that does not lead.
+    ///
+    /// # Panics
+    /// If none leads for long.
+    pub fn follower(&self) -> usize {
+        usize::from(self.leader() == 0)
+    }
+
+    /// Waits until all servers serve: one leads, two follow.
+    ///
+    /// # Panics
+    /// If they do not for long.
+    pub fn wait_until_whole(&self) {
+        wait::block_until("all servers serve", || {
+            let modes = self.servers.each_ref().map(ZooKeeperServer::mode);
+            let count = |mode: &str| modes.iter().filter(|found| **found == Some(mode)).count();
+            count("leader") == 1 && count("follower") == 2
+        });
+    }
+
+    /// Nothing arrives any more between this follower and whoever leads, in either direction, and neither hears that the
+    /// connection has ended. Its clients still reach it. It takes a second or two until both give up on each other.
+    ///
+    /// A leader that is cut off might be elected again: pause it instead.
+    ///
+    /// # Panics
+    /// If it leads.
+    pub fn cut_off(&self, follower: usize) {
+        assert_ne!(self.servers[follower].mode(), Some("leader"), "only a follower can be cut off");
+        for wire in self.servers[follower].wires() {
+            wire.half_open();
+        }
+    }
+
+    /// The follower that was cut off reaches the others again.
+    pub fn heal(&self, follower: usize) {
+        for wire in self.servers[follower].wires() {
+            // What was sent meanwhile would arrive now, from long ago.
+            wire.reset();
+            wire.heal();
+        }
+    }
+
+    /// Kills all servers and starts them again, each with what it has stored.
+    ///
+    /// # Panics
+    /// If one does not start.
+    pub fn restart(&self) {
+        start_together_again(&self.servers);
+    }
+}
