@@ -101,11 +101,7 @@ fn begin(shared: &Shared, session: &Arc<Session>, attempt: &Arc<Attempt>) {
 }
 
 /// Makes the nodes and reads the lines, in one flight; if parents are missing, they and all of that in another one.
-async fn make(
-    shared: &Shared,
-    session: &Session,
-    attempt: &Attempt,
-) -> Result<Vec<queue::Queue>, zk::Error> {
+async fn make(shared: &Shared, session: &Session, attempt: &Attempt) -> Result<Vec<queue::Queue>, zk::Error> {
     match make_once(shared, session, attempt, false).await {
         Err(zk::Error::NoNode) => {}
         other => return other,

@@ -65,7 +65,10 @@ pub(crate) async fn write(
                 return Ok(Reply::NotHeld);
             }
             // Somebody has made or removed the kept cell meanwhile.
-            Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode | zk::Error::NodeExists, .. }) => {}
+            Err(MultiWriteError::OperationFailed {
+                source: zk::Error::NoNode | zk::Error::NodeExists,
+                ..
+            }) => {}
             Err(error) => return Err(shared.setup.failed(&error.into())),
         }
     }
@@ -80,7 +83,8 @@ fn own_node(shared: &Shared, grant: &Grant, name: &LockName) -> Option<(Arc<Sess
     let at = grant.attempt.wants.iter().position(|want| want.name == *name)?;
     let book = shared.book();
     let entry = &book.places.get(grant.attempt.owner)?.entry;
-    let is_held = entry.award.is_some_and(|award| award.token == grant.award.token) && entry.unwanted.is_none();
+    let is_held =
+        entry.award.is_some_and(|award| award.token == grant.award.token) && entry.unwanted.is_none();
     let node = entry.nodes.get(at).filter(|node| is_held && !node.is_empty())?;
     Some((entry.session.clone(), node.clone()))
 }

@@ -25,7 +25,9 @@ pub(crate) fn options(tls: &Tls) -> Result<TlsOptions> {
         Some(ca) => read(ca)?,
         None => trusted_here()?,
     };
-    let options = TlsOptions::new().with_pem_ca(&ca).map_err(|error| bad("no certificate to trust").with_source(error))?;
+    let options = TlsOptions::new()
+        .with_pem_ca(&ca)
+        .map_err(|error| bad("no certificate to trust").with_source(error))?;
     match &tls.identity {
         None => Ok(options),
         Some((certificate, key)) => options
@@ -37,11 +39,13 @@ pub(crate) fn options(tls: &Tls) -> Result<TlsOptions> {
 /// Whom this system trusts.
 fn trusted_here() -> Result<String> {
     let named = std::env::var_os("SSL_CERT_FILE").map(std::path::PathBuf::from);
-    let found = named.or_else(|| TRUSTED.iter().map(Path::new).find(|path| path.exists()).map(Path::to_owned));
+    let found =
+        named.or_else(|| TRUSTED.iter().map(Path::new).find(|path| path.exists()).map(Path::to_owned));
     let hint = "say whom to trust: ?tls=true&tls_ca=FILE";
     read(&found.ok_or_else(|| bad("this system does not say whom it trusts").with_hint(hint))?)
 }
 
 fn read(file: &Path) -> Result<String> {
-    std::fs::read_to_string(file).map_err(|error| bad(format!("could not read {}", file.display())).with_source(error))
+    std::fs::read_to_string(file)
+        .map_err(|error| bad(format!("could not read {}", file.display())).with_source(error))
 }

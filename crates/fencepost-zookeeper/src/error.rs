@@ -69,7 +69,12 @@ mod tests {
 
     #[test]
     fn only_what_certainly_did_nothing_is_unreachable() {
-        for error in [zk::Error::ConnectionLoss, zk::Error::SessionExpired, zk::Error::ClientClosed, zk::Error::Timeout] {
+        for error in [
+            zk::Error::ConnectionLoss,
+            zk::Error::SessionExpired,
+            zk::Error::ClientClosed,
+            zk::Error::Timeout,
+        ] {
             assert_eq!(failed("zk://a", &error).kind(), ErrorKind::OutcomeUnknown, "{error}");
             assert_eq!(connect_failed("zk://a", &error).kind(), ErrorKind::Unreachable, "{error}");
         }

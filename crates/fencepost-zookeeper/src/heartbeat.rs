@@ -96,7 +96,9 @@ fn plan(shared: &Shared, beat: Beat<'_>) -> Plan {
     if let Some(entry) = book.keep(owner, now) {
         let (session, nodes) = (entry.session.clone(), entry.nodes.clone());
         return match beat {
-            Beat::Renew(grant) if entry.token != Some(grant.award.token.get()) => Plan::Answer(Reply::NotHeld),
+            Beat::Renew(grant) if entry.token != Some(grant.award.token.get()) => {
+                Plan::Answer(Reply::NotHeld)
+            }
             Beat::Check(_) if nodes.is_empty() => Plan::Acquire,
             Beat::Renew(_) | Beat::Check(_) => Plan::Prove(session, nodes),
         };

@@ -40,7 +40,9 @@ impl Look {
     fn holders(&self) -> impl Iterator<Item = &Seen> {
         let holding = self.line.holding();
         let held: Vec<&str> = self.line.nodes()[..holding].iter().map(|node| node.called.as_str()).collect();
-        let holds = move |seen: &&Seen| seen.elsewhere == Elsewhere::Nothing && held.contains(&seen.node.called.as_str());
+        let holds = move |seen: &&Seen| {
+            seen.elsewhere == Elsewhere::Nothing && held.contains(&seen.node.called.as_str())
+        };
         self.first.iter().filter(holds)
     }
 }
@@ -48,8 +50,11 @@ impl Look {
 async fn look(shared: &Shared, session: &Session, name: &LockName, waiters: usize) -> Result<Look> {
     let failed = |error: zk::Error| shared.setup.failed(&error);
     let (parent, place) = (shared.line(name), shared.setup.paths.cell(name));
-    let (sync, children, cell) =
-        (session.client.sync(&parent), session.client.list_children(&parent), session.client.get_data(&place));
+    let (sync, children, cell) = (
+        session.client.sync(&parent),
+        session.client.list_children(&parent),
+        session.client.get_data(&place),
+    );
     let (synced, children, cell) = futures_util::join!(sync, children, cell);
     synced.map_err(failed)?;
     let line = match children {
@@ -59,7 +64,8 @@ async fn look(shared: &Shared, session: &Session, name: &LockName, waiters: usiz
     };
     let kept = kept(session, &place, cell).await.map_err(failed)?;
     let nodes = line.nodes().iter().take(line.holding() + waiters);
-    let cards: Vec<_> = nodes.clone().map(|node| session.client.get_data(&format!("{parent}/{}", node.called))).collect();
+    let cards: Vec<_> =
+        nodes.clone().map(|node| session.client.get_data(&format!("{parent}/{}", node.called))).collect();
     let mut first = Vec::new();
     for (node, read) in nodes.zip(join_all(cards).await) {
         match read {
@@ -144,10 +150,16 @@ async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Resu
     let beyond: Vec<_> = book.places.waiting_for(name).collect();
     state.waiters += unread + beyond.len();
     let room = LockState::MAX_LINE.saturating_sub(state.line.len());
-    state.line.extend(beyond.into_iter().take(room).map(|attempt| WaiterState {
-        mode: attempt.wants.iter().find(|want| want.name == *name).map_or(fencepost_core::Mode::Exclusive, |want| want.mode),
-        label: attempt.label.clone(),
-        waiting_for: Duration::ZERO,
+    state.line.extend(beyond.into_iter().take(room).map(|attempt| {
+        WaiterState {
+            mode: attempt
+                .wants
+                .iter()
+                .find(|want| want.name == *name)
+                .map_or(fencepost_core::Mode::Exclusive, |want| want.mode),
+            label: attempt.label.clone(),
+            waiting_for: Duration::ZERO,
+        }
     }));
     Ok(state)
 }
@@ -181,8 +193,11 @@ pub(crate) async fn read_cell(shared: &Arc<Shared>, name: &LockName) -> Result<R
 pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Result<ListPage> {
     let session = shared.looking().await?;
     let (locks, cells) = (shared.setup.paths.locks(), shared.setup.paths.cells());
-    let (sync, locks, cells) =
-        (session.client.sync(locks), session.client.list_children(locks), session.client.list_children(&cells));
+    let (sync, locks, cells) = (
+        session.client.sync(locks),
+        session.client.list_children(locks),
+        session.client.list_children(&cells),
+    );
     let (synced, locks, cells) = futures_util::join!(sync, locks, cells);
     synced.map_err(|error| shared.setup.failed(&error))?;
     let mut names = BTreeSet::new();
@@ -194,7 +209,8 @@ pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Res
         }
     }
     let after = page.after.as_ref();
-    let wanted = |name: &LockName| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after);
+    let wanted =
+        |name: &LockName| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after);
     let names: Vec<LockName> = names.into_iter().filter(wanted).collect();
     let mut found = Vec::new();
     for names in names.chunks(AT_ONCE) {

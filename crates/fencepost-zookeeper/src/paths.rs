@@ -151,7 +151,8 @@ impl Node {
     /// The contender of this node, in whatever dialect; nothing if it is none.
     pub(crate) fn parse(called: &str) -> Option<Self> {
         let markers = ["lock-", "__lock__"].into_iter();
-        let (kind, number) = markers.filter_map(|marker| split_last(called, marker)).max_by_key(|(kind, _)| kind.len())?;
+        let (kind, number) =
+            markers.filter_map(|marker| split_last(called, marker)).max_by_key(|(kind, _)| kind.len())?;
         // Ten digits; a number that has wrapped around begins with a minus, which is one of the ten if there is room.
         let digits = number.strip_prefix('-').unwrap_or(number);
         let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -218,7 +219,10 @@ mod tests {
     #[test]
     fn places_below_a_chroot_and_without_one() {
         let paths = Paths::new("/apps/locks");
-        assert_eq!((paths.locks(), paths.lock(&name("a/b"))), ("/apps/locks", "/apps/locks/a%2Fb".to_owned()));
+        assert_eq!(
+            (paths.locks(), paths.lock(&name("a/b"))),
+            ("/apps/locks", "/apps/locks/a%2Fb".to_owned())
+        );
         assert_eq!(paths.foundations()[..3], ["/apps", "/apps/locks", "/apps/locks/_fencepost"]);
         let root = Paths::new("/");
         assert_eq!((root.locks(), root.lock(&name("a"))), ("/", "/a".to_owned()));
@@ -253,7 +257,9 @@ mod tests {
             let node = Node::parse(called).unwrap();
             assert_eq!((node.sequence, node.mode), (3, Mode::Exclusive), "{called}");
         }
-        for called in ["", "lock-", "lock-3", "lease-0000000003", "clock_0000000003", "lock-9999999999", "ä-000000000"] {
+        for called in
+            ["", "lock-", "lock-3", "lease-0000000003", "clock_0000000003", "lock-9999999999", "ä-000000000"]
+        {
             assert_eq!(Node::parse(called), None, "{called}");
         }
     }

@@ -85,7 +85,8 @@ pub(crate) enum Verdict {
 /// How the attempt stands whose nodes these are, one for each want and its line; a node without a name was given up.
 pub(crate) fn verdict(attempt: &Attempt, nodes: &[String], lines: &[Queue]) -> Verdict {
     let all = nodes.iter().zip(lines).enumerate().filter(|(_, (node, _))| !node.is_empty());
-    let standings: Vec<(usize, Standing)> = all.map(|(at, (node, line))| (at, line.standing(last_of(node)))).collect();
+    let standings: Vec<(usize, Standing)> =
+        all.map(|(at, (node, line))| (at, line.standing(last_of(node)))).collect();
     if standings.is_empty() || standings.iter().any(|(_, standing)| *standing == Standing::Gone) {
         return Verdict::Gone;
     }

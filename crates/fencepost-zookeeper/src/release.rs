@@ -26,7 +26,8 @@ pub(crate) async fn release(shared: &Arc<Shared>, grants: &[&Grant]) -> Vec<Resu
         }
         match find(shared, grant) {
             None => replies.push((at, Ok(Reply::NotHeld))),
-            Some((session, nodes)) => match groups.iter_mut().find(|(there, _)| Arc::ptr_eq(there, &session)) {
+            Some((session, nodes)) => match groups.iter_mut().find(|(there, _)| Arc::ptr_eq(there, &session))
+            {
                 Some((_, members)) => members.push((at, nodes)),
                 None => groups.push((session, vec![(at, nodes)])),
             },
@@ -55,7 +56,8 @@ pub(crate) async fn release(shared: &Arc<Shared>, grants: &[&Grant]) -> Vec<Resu
 
 /// Makes sure that we know of a grant that came to its turn before anybody told it.
 pub(crate) async fn learn(shared: &Arc<Shared>, grant: &Grant) -> Result<()> {
-    let is_doubtful = shared.book().places.get(grant.attempt.owner).is_some_and(|place| place.entry.award.is_none());
+    let is_doubtful =
+        shared.book().places.get(grant.attempt.owner).is_some_and(|place| place.entry.award.is_none());
     if is_doubtful {
         heartbeat::check(shared, &grant.attempt).await?;
     }
@@ -88,17 +90,20 @@ async fn give_back(shared: &Shared, session: &Session, nodes: &[&[String]]) -> V
     let failed = |error: &zk::Error| -> Error { shared.setup.failed(error) };
     match delete_together(session, nodes).await {
         Ok(()) => nodes.iter().map(|_| Ok(true)).collect(),
-        Err(MultiWriteError::RequestFailed { source }) => nodes.iter().map(|_| Err(failed(&source))).collect(),
+        Err(MultiWriteError::RequestFailed { source }) => {
+            nodes.iter().map(|_| Err(failed(&source))).collect()
+        }
         // One of them is not there: each goes alone.
         Err(MultiWriteError::OperationFailed { .. }) => {
             let alone: Vec<_> = nodes.iter().map(|nodes| delete_together(session, &[*nodes])).collect();
-            let alone = join_all(alone).await.into_iter().zip(nodes).map(async |(deleted, nodes)| match deleted {
-                Ok(()) => Ok(true),
-                Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => {
-                    delete_all(session, nodes).await.map(|()| false).map_err(|error| failed(&error))
-                }
-                Err(error) => Err(failed(&error.into())),
-            });
+            let alone =
+                join_all(alone).await.into_iter().zip(nodes).map(async |(deleted, nodes)| match deleted {
+                    Ok(()) => Ok(true),
+                    Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => {
+                        delete_all(session, nodes).await.map(|()| false).map_err(|error| failed(&error))
+                    }
+                    Err(error) => Err(failed(&error.into())),
+                });
             join_all(alone).await
         }
     }

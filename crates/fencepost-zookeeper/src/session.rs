@@ -94,7 +94,8 @@ impl Session {
         if self.is_connected() {
             return Ok(());
         }
-        let patience = if self.ttl.is_zero() { PATIENCE.1 } else { (self.ttl / 6).clamp(PATIENCE.0, PATIENCE.1) };
+        let patience =
+            if self.ttl.is_zero() { PATIENCE.1 } else { (self.ttl / 6).clamp(PATIENCE.0, PATIENCE.1) };
         let mut states = self.client.state_watcher();
         let come_back = async {
             while !self.is_connected() && !self.is_over() {

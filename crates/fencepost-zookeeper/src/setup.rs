@@ -4,8 +4,8 @@ use std::time::Duration;
 
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Error, ErrorKind, Result, StorageId};
-use serde_json::{Value as Json, json};
 use fencepost_net::Address;
+use serde_json::{Value as Json, json};
 use zookeeper_client::{self as zk, Acls, CreateMode, CreateOptions, SaslOptions, TlsOptions};
 
 use crate::config::{Auth, Config};

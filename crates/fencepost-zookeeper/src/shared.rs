@@ -180,13 +180,18 @@ impl Shared {
     /// The session is over, and everything in it.
     pub(crate) fn session_is_over(&self, session: &Arc<Session>) {
         let mut sessions = lock(&self.sessions);
-        if sessions.get(&session.ttl).and_then(|slot| slot.get()).is_some_and(|there| Arc::ptr_eq(there, session)) {
+        if sessions
+            .get(&session.ttl)
+            .and_then(|slot| slot.get())
+            .is_some_and(|there| Arc::ptr_eq(there, session))
+        {
             sessions.remove(&session.ttl);
         }
         drop(sessions);
         let mut book = self.book();
         let places = book.places.iter().filter(|(_, place)| Arc::ptr_eq(&place.entry.session, session));
-        let lost: Vec<(Owner, bool)> = places.map(|(owner, place)| (owner, place.entry.award.is_some())).collect();
+        let lost: Vec<(Owner, bool)> =
+            places.map(|(owner, place)| (owner, place.entry.award.is_some())).collect();
         for (owner, was_granted) in lost {
             self.forget(&mut book, owner);
             self.push(if was_granted {

@@ -140,7 +140,8 @@ pub(crate) async fn remove(shared: &Arc<Shared>, owner: Owner) -> Result<()> {
         return Ok(());
     };
     if is_known || find_again(shared, &session, &attempt).await? {
-        let nodes = shared.book().places.get(owner).map(|place| place.entry.nodes.clone()).unwrap_or_default();
+        let nodes =
+            shared.book().places.get(owner).map(|place| place.entry.nodes.clone()).unwrap_or_default();
         if let Err(error) = delete_all(&session, &nodes).await {
             shared.unwant(owner);
             return Err(shared.setup.failed(&error));

@@ -105,8 +105,7 @@ async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner,
     let news = until_gone(&session, &node).await;
     let (Some(shared), Some(session)) = (shared.upgrade(), session.upgrade()) else { return };
     end_watching(&shared, owner, &node);
-    let is_wanted =
-        shared.book().places.get(owner).is_some_and(|place| place.entry.unwanted.is_none());
+    let is_wanted = shared.book().places.get(owner).is_some_and(|place| place.entry.unwanted.is_none());
     if !is_wanted || matches!(news, News::Nothing) {
         return;
     }
@@ -166,9 +165,10 @@ async fn tell_those_admitted(shared: &Weak<Shared>, session: &Weak<Session>, nam
     let (Some(shared), Some(session)) = (shared.upgrade(), session.upgrade()) else { return false };
     let waiting: Vec<(Owner, String)> = {
         let book = shared.book();
-        let places = book.places.iter().filter(|(_, place)| {
-            place.entry.award.is_none() && Arc::ptr_eq(&place.entry.session, &session)
-        });
+        let places = book
+            .places
+            .iter()
+            .filter(|(_, place)| place.entry.award.is_none() && Arc::ptr_eq(&place.entry.session, &session));
         let wanted = places.filter_map(|(owner, place)| {
             let is_slot = |mode| matches!(mode, Mode::Slots { .. });
             let at = place.attempt.wants.iter().position(|want| want.name == *name && is_slot(want.mode))?;
