@@ -7,7 +7,8 @@ use fencepost_core::{Attempt, Error, Grant, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
-use crate::acquire::{acquire, lines, settle};
+use crate::acquire::{acquire, settle};
+use crate::nodes::lines;
 use crate::session::Session;
 use crate::shared::Shared;
 

@@ -10,6 +10,7 @@ mod error;
 mod flight;
 mod heartbeat;
 mod listing;
+mod nodes;
 mod paths;
 mod queue;
 mod release;

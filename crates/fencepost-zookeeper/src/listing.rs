@@ -247,7 +247,9 @@ pub(crate) async fn break_lock(shared: &Arc<Shared>, name: &LockName, token: Fen
     }
     match break_nodes(shared, &session, &nodes, told.as_deref()).await {
         Ok(()) => {
-            told.iter().for_each(|told| shared.tell(told));
+            if let Some(told) = &told {
+                shared.tell(told);
+            }
             Ok(Reply::Released)
         }
         Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => Ok(Reply::NotHeld),

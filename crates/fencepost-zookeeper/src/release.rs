@@ -7,17 +7,20 @@ use fencepost_core::{Error, Grant, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
-use crate::acquire::delete_all;
 use crate::heartbeat;
+use crate::nodes::delete_all;
 use crate::session::Session;
 use crate::shared::Shared;
 
 /// How many nodes are deleted in one request: few enough to fit into the servers' buffers, however long their names are.
 const AT_ONCE: usize = 256;
 
+/// Which grants, and the nodes of each.
+type Members = Vec<(usize, Vec<String>)>;
+
 /// Gives all of these back; answers come in their order.
 pub(crate) async fn release(shared: &Arc<Shared>, grants: &[&Grant]) -> Vec<Result<Reply>> {
-    let mut groups: Vec<(Arc<Session>, Vec<(usize, Vec<String>)>)> = Vec::new();
+    let mut groups: Vec<(Arc<Session>, Members)> = Vec::new();
     let mut replies: Vec<(usize, Result<Reply>)> = Vec::new();
     for (at, grant) in grants.iter().enumerate() {
         if let Err(error) = learn(shared, grant).await {

@@ -22,7 +22,7 @@ const LOOKING: Duration = Duration::from_secs(10);
 const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
 /// What is asked for to find the shortest session.
 const SHORTEST: [Duration; 3] =
-    [Duration::from_millis(1000), Duration::from_millis(500), Duration::from_millis(200)];
+    [Duration::from_secs(1), Duration::from_millis(500), Duration::from_millis(200)];
 /// How long a server may take to answer the first time.
 const CONNECT: Duration = Duration::from_secs(5);
 

@@ -10,7 +10,7 @@ use fencepost_core::clock::Moment;
 use fencepost_core::{Owner, Result};
 use zookeeper_client::{SessionState, StateWatcher};
 
-use crate::acquire::{delete_all, find_again};
+use crate::nodes::{delete_all, find_again};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::watching::watch_own;
@@ -49,20 +49,15 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
             return;
         }
         timer.arm(next_chore(&shared, &session));
-        let chores = wait_for_chores(session);
-        drop(shared);
+        let chores = session.chores.clone();
+        // Nobody holds on to the session while nothing happens, so that dropping it ends it.
+        drop((shared, session));
         tokio::select! {
             state = states.changed() => was_away |= state == SessionState::Disconnected,
             () = timer.fired() => {}
-            () = chores => {}
+            () = chores.notified() => {}
         }
     }
-}
-
-/// Waits to be told of something to do, without holding on to the session.
-fn wait_for_chores(session: Arc<Session>) -> impl Future<Output = ()> {
-    let chores = session.chores.clone();
-    async move { chores.notified().await }
 }
 
 fn next_chore(shared: &Shared, session: &Arc<Session>) -> Moment {

@@ -77,9 +77,9 @@ async fn until_gone(session: &Weak<Session>, node: &str) -> News {
         let Some(strong) = session.upgrade() else {
             return News::Nothing;
         };
-        let watched = strong.client.get_and_watch_data(node).await;
+        let data = strong.client.get_and_watch_data(node).await;
         drop(strong);
-        let watcher = match watched {
+        let watcher = match data {
             Ok((_, _, watcher)) => watcher,
             Err(zk::Error::NoNode) => return News::Gone,
             Err(_) => return News::Nothing,
