@@ -133,8 +133,13 @@ impl Shared {
     /// The session for leases of this length, connected. It is opened if there is none.
     pub(crate) async fn session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         if let Some(session) = self.open_session(ttl) {
-            session.connected(&self.setup, &self.clock).await?;
-            return Ok(session);
+            match session.connected(&self.setup, &self.clock).await {
+                Ok(()) => return Ok(session),
+                // It came back only to hear that it has ended: the next one is not to blame.
+                Err(_) if session.is_over() => {}
+                Err(away) => return Err(away),
+            }
+            drop(self.open_session(ttl));
         }
         let slot = lock(&self.sessions).entry(ttl).or_default().clone();
         let session = slot.get_or_try_init(|| self.begin(ttl)).await?.clone();

@@ -105,16 +105,23 @@ async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner,
     let news = until_gone(&session, &node).await;
     let (Some(shared), Some(session)) = (shared.upgrade(), session.upgrade()) else { return };
     end_watching(&shared, owner, &node);
-    let is_wanted = shared.book().places.get(owner).is_some_and(|place| place.entry.unwanted.is_none());
-    if !is_wanted || matches!(news, News::Nothing) {
+    // The same owner may have other nodes by now.
+    let is_its_own = || {
+        let book = shared.book();
+        let place = book.places.get(owner).filter(|place| place.entry.unwanted.is_none());
+        place.is_some_and(|place| place.entry.nodes.contains(&node))
+    };
+    if !is_its_own() || matches!(news, News::Nothing) {
         return;
     }
     let broken = shared.setup.paths.broken_grant(owner);
     let is_broken = matches!(session.client.check_stat(&broken).await, Ok(Some(_)));
     let why = if is_broken { LostReason::Broken } else { LostReason::NotHeld };
-    shared.push(Wakeup::Gone { owner, why });
-    // If there are others of its nodes, they go too.
-    shared.unwant(owner);
+    if is_its_own() {
+        shared.push(Wakeup::Gone { owner, why });
+        // If there are others of its nodes, they go too.
+        shared.unwant(owner);
+    }
     if is_broken {
         // If it stays, it goes with whoever broke it.
         let _ = session.client.delete(&broken, None).await;

@@ -34,6 +34,15 @@ impl ZooKeeperBench {
         Self { wire, url, server: format!("127.0.0.1:{}", server.port()), chroot }
     }
 
+    /// Where clients connect that are never cut off.
+    pub(crate) fn direct(&self) -> String {
+        format!("zk://{}{}", self.server, self.chroot)
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
     /// The bare driver.
     pub(crate) async fn driver(&self) -> zk::Client {
         zk::Client::connect(&self.server).await.expect("the server is there")

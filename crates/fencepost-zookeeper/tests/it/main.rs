@@ -1,6 +1,10 @@
 //! ZooKeeper on the test bench, and what only servers can get wrong.
 
+mod actors;
 mod bench;
+mod connection;
+mod ensemble;
+mod setups;
 
 use bench::ZooKeeperBench;
 
