@@ -15,11 +15,12 @@ use futures_util::future::{join, join_all, join3};
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-use crate::config::{self, Layout};
+use crate::config;
 use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
 use crate::error::Failure;
 use crate::home::{Home, LOOKING, State};
 use crate::keys::Keys;
+use crate::leases::{Lease, Promise};
 use crate::link::{Link, Setup};
 use crate::proto::TxnRequest;
 use crate::request::{absent, found, get, one, put};
@@ -54,13 +55,11 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     };
     let (tell, events) = mpsc::unbounded_channel();
     let link = Link::open(setup, tell).await?;
-    let is_raw = config.layout == Layout::Raw;
-    let keys = Keys::new(&config.namespace, is_raw);
+    let keys = Keys::new(&config.namespace, config.layout);
     let storage_id = introduce(&link, &keys, options.wants_existing()).await?;
     let (push, pushes) = mpsc::unbounded_channel();
     let home = Arc::new(Home {
         keys,
-        is_raw,
         location,
         storage_id,
         link,
@@ -165,6 +164,8 @@ impl EtcdBackend {
             if may_come {
                 let coming = vec![(*at, Coming::Come(attempt, Queue::Join))];
                 answers.extend(self.come_and_go(coming, asked).await);
+                // If it could not come after all, it is still the next.
+                self.home.state().places.to_front(attempt.owner);
             } else if waits_here {
                 answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
             } else if is_there {
@@ -188,7 +189,6 @@ impl EtcdBackend {
     /// Those who come and go, in as few transactions as possible.
     async fn come_and_go(&self, coming: Vec<(usize, Coming<'_>)>, asked: Moment) -> Vec<Answered> {
         let mut answers = Vec::with_capacity(coming.len());
-        let mut known = Vec::new();
         let mut steps: Vec<(usize, Step)> = Vec::new();
         let mut rare = Vec::new();
         for (at, coming) in coming {
@@ -199,18 +199,13 @@ impl EtcdBackend {
                 }
                 Coming::Come(attempt, queue) => (attempt, queue),
             };
-            match self.at_the_door(attempt, queue, asked) {
-                Door::Answer(reply) => answers.push((at, reply)),
-                Door::Known => known.push((at, attempt)),
-                Door::Open => match self.home.lease_for(attempt.ttl).await {
-                    Err(error) => answers.push((at, Err(error))),
-                    Ok((lease, promise)) if is_rare(attempt, queue) => {
-                        rare.push((at, attempt, queue, lease, promise));
-                    }
-                    Ok((lease, promise)) => {
-                        steps.push((at, Step::Come { attempt: attempt.clone(), queue, lease, promise }));
-                    }
-                },
+            match self.at_the_door(attempt, queue, asked).await {
+                Err(error) => answers.push((at, Err(error))),
+                Ok(Door::Answer(reply)) => answers.push((at, Ok(reply))),
+                Ok(Door::Open(lease, promise)) => {
+                    let step = Step::Come { attempt: attempt.clone(), queue, lease, promise };
+                    if is_rare(attempt, queue) { rare.push((at, step)) } else { steps.push((at, step)) }
+                }
             }
         }
         let common = join_all(chunks(steps).into_iter().map(async |chunk: Vec<(usize, Step)>| {
@@ -222,83 +217,85 @@ impl EtcdBackend {
             }
             answers
         }));
-        let rare = join_all(rare.into_iter().map(async |(at, attempt, queue, lease, promise)| {
-            let reply = self.home.take_if_free(attempt, lease, asked).await;
-            let reply = match reply {
-                Ok(Reply::Busy) if queue == Queue::Join => {
-                    let step = Step::Come { attempt: attempt.clone(), queue, lease, promise };
-                    let mut came = self.home.come_and_go(std::slice::from_ref(&step), asked).await;
-                    match came.pop() {
-                        Some(came) => self.after(&step, came, asked).await,
-                        None => Ok(Reply::Busy),
-                    }
-                }
-                reply => reply,
-            };
-            (at, reply)
-        }));
-        let (common, rare, known) = join3(common, rare, self.resent(&known, asked)).await;
-        answers.extend(common.into_iter().flatten().chain(rare).chain(known));
+        let rare =
+            join_all(rare.into_iter().map(async |(at, step)| (at, self.come_rarely(&step, asked).await)));
+        let (common, rare) = join(common, rare).await;
+        answers.extend(common.into_iter().flatten().chain(rare));
         answers
     }
 
-    /// Whoever is known already is looked for; if it is gone, it may come again.
-    async fn resent(&self, known: &[(usize, &Arc<Attempt>)], asked: Moment) -> Vec<Answered> {
-        let attempts: Vec<Arc<Attempt>> = known.iter().map(|(_, attempt)| Arc::clone(attempt)).collect();
-        let replies = self.home.check(&attempts, asked).await;
-        known.iter().map(|(at, _)| *at).zip(replies).collect()
+    /// One who has to read the lines before it comes.
+    async fn come_rarely(&self, step: &Step, asked: Moment) -> Result<Reply> {
+        let Step::Come { attempt, queue, lease, .. } = step else { return Ok(Reply::NotHeld) };
+        match self.home.take_if_free(attempt, *lease, asked).await? {
+            Reply::Busy if *queue == Queue::Join => self.come_alone(step, asked).await,
+            reply => Ok(reply),
+        }
+    }
+
+    async fn come_alone(&self, step: &Step, asked: Moment) -> Result<Reply> {
+        let mut came = self.home.come_and_go(std::slice::from_ref(step), asked).await;
+        match came.pop() {
+            Some(came) => self.after(step, came, asked).await,
+            None => Ok(Reply::Busy),
+        }
     }
 
     async fn after(&self, step: &Step, came: Came, asked: Moment) -> Result<Reply> {
-        let Step::Come { attempt, queue, .. } = step else {
-            return match came {
-                Came::Answer(reply) => reply,
-                Came::Before | Came::WithoutLease => Ok(Reply::NotHeld),
-            };
-        };
-        match came {
-            Came::Answer(Ok(reply)) => self.home.settled(attempt, reply).await,
-            Came::Answer(Err(error)) => Err(error),
-            Came::Before => {
-                let mut replies = self.home.check(std::slice::from_ref(attempt), asked).await;
+        let home = &self.home;
+        match (came, step) {
+            (Came::Answer(Ok(reply)), Step::Come { attempt, .. }) => home.settled(attempt, reply).await,
+            (Came::Answer(reply), _) => reply,
+            (Came::Before, Step::Come { attempt, .. }) => {
+                let mut replies = home.check(std::slice::from_ref(attempt), asked).await;
                 replies.pop().unwrap_or(Ok(Reply::NoTicket))
             }
-            Came::WithoutLease => {
-                let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
+            (Came::Taken(seen), Step::Come { attempt, queue: Queue::Join, .. }) => {
+                Ok(home.wait_for_the_key(attempt, seen, asked))
+            }
+            (Came::Taken(_), _) => Ok(Reply::Busy),
+            (Came::WithoutLease, Step::Come { attempt, queue, .. }) => {
+                let (lease, promise) = home.lease_for(attempt.ttl).await?;
                 let again = Step::Come { attempt: attempt.clone(), queue: *queue, lease, promise };
-                let mut came = self.home.come_and_go(std::slice::from_ref(&again), asked).await;
-                match came.pop() {
-                    Some(Came::Answer(reply)) => self.home.settled(attempt, reply?).await,
-                    _ => Err(self.home.failed(Failure::NoLease)),
+                match home.come_and_go(std::slice::from_ref(&again), asked).await.pop() {
+                    Some(Came::Answer(reply)) => home.settled(attempt, reply?).await,
+                    Some(Came::Taken(_)) => Ok(Reply::Busy),
+                    _ => Err(home.failed(Failure::NoLease)),
                 }
             }
+            (Came::Before | Came::WithoutLease, Step::Go(_)) => Ok(Reply::NotHeld),
         }
     }
 
-    /// What can be said without asking the storage.
-    fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Door {
-        if self.home.is_raw && attempt.wants.iter().any(|want| want.mode != Mode::Exclusive) {
-            return Door::Answer(Err(Error::new(
-                ErrorKind::Unsupported,
-                "locks in the official recipe's form are exclusive",
-            )
-            .with_hint("leave out layout=raw for shared locks and semaphores")));
-        }
+    /// What can be said before anybody comes: it may have come before, or wait in this process.
+    async fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Result<Door> {
+        let home = &self.home;
+        home.can_be_taken(attempt)?;
         if attempt.wants.len() * 4 + 1 > MOST_PARTS {
-            return Door::Answer(Err(too_many_names(attempt)));
+            return Err(too_many_names(attempt));
         }
-        let mut state = self.home.state();
-        if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
-            return Door::Answer(Ok(Reply::Busy));
+        let is_known = {
+            let mut state = home.state();
+            if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
+                return Ok(Door::Answer(Reply::Busy));
+            }
+            let is_known = state.places.get(attempt.owner).is_some();
+            if !is_known && queue == Queue::Join && !state.places.has_room(attempt) {
+                state.places.wait(attempt, asked);
+                return Ok(Door::Answer(Reply::Waiting { turn_in: attempt.ttl }));
+            }
+            is_known
+        };
+        if is_known {
+            let mut replies = home.check(std::slice::from_ref(attempt), asked).await;
+            match replies.pop() {
+                // What was sent before has not arrived, or its lease has ended: it comes anew.
+                Some(Ok(Reply::NoTicket)) | None => {}
+                Some(reply) => return reply.map(Door::Answer),
+            }
         }
-        if state.places.get(attempt.owner).is_some() {
-            return Door::Known;
-        }
-        if queue == Queue::Join && !state.places.has_room(attempt) {
-            state.places.wait(attempt, asked);
-            return Door::Answer(Ok(Reply::Waiting { turn_in: attempt.ttl }));
-        }
-        Door::Open
+        let (lease, promise) = home.lease_for(attempt.ttl).await?;
+        Ok(Door::Open(lease, promise))
     }
 }
 
@@ -308,9 +305,8 @@ enum Coming<'a> {
 }
 
 enum Door {
-    Answer(Result<Reply>),
-    Known,
-    Open,
+    Answer(Reply),
+    Open(Lease, Option<Promise>),
 }
 
 /// Whether an attempt has to read the lines before it enters.

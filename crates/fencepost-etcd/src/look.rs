@@ -10,7 +10,7 @@ use fencepost_core::{Attempt, Mode, Result, Rule, Want};
 use crate::enter::{Before, MOST_PARTS, term};
 use crate::home::Home;
 use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp};
-use crate::request::{all, delete, found, get, in_order, latest, mere};
+use crate::request::{all, delete, found, get, in_order, latest};
 use crate::watching::held;
 
 /// Where an attempt stands.
@@ -75,7 +75,8 @@ impl Home {
             let wants = self.in_line(attempt);
             let keys: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
             let lines: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
-            let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
+            let own = |key: &&KeyValue| self.is_own(key, attempt.owner);
+            let first = keys.first().and_then(|keys| keys.first()).filter(own).map(|key| key.create_revision);
             let is_whole = |keys: &[KeyValue]| keys.first().map(|key| key.create_revision) == first;
             standings.push(match first {
                 Some(made)
@@ -98,7 +99,7 @@ impl Home {
 
     fn parts(&self, attempt: &Attempt, revision: Option<i64>) -> Vec<RequestOp> {
         let wants = self.in_line(attempt);
-        let own = wants.iter().map(|want| get(mere(self.keys.seat(want, attempt.owner))));
+        let own = wants.iter().map(|want| get(self.seat(want, attempt.owner)));
         let lines = wants.iter().map(|want| {
             let line = self.keys.line(&want.name);
             get(match (want.mode, revision) {
