@@ -14,7 +14,7 @@ pub(crate) const HELP: &str = "other libraries and ours around one lock, and the
 /// The sources of the peers.
 const PEERS: &str = "crates/fencepost-interop/peers";
 /// What Python's peers need.
-const PYTHON: [&str; 2] = ["redis==8.1.0", "python-redis-lock==4.0.1"];
+const PYTHON: [&str; 3] = ["redis==8.1.0", "python-redis-lock==4.0.1", "kazoo==2.11.0"];
 
 /// Prepares every peer whose language is there, and lets it run.
 pub(crate) fn run(args: &[String]) -> Outcome {
@@ -23,24 +23,38 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     }
     let mut stages = Stages::default();
     stages.add("rslock", || turns_with("rslock"));
+    stages.add("etcdctl", || turns_with("etcdctl"));
     if on_path("python3") {
         stages.add("python", prepare_python);
-        stages.add("redis-py", || turns_with("redis-py"));
-        stages.add("py-redis-lock", || turns_with("python-redis-lock"));
+        add_turns(&mut stages, &["redis-py", "python-redis-lock", "kazoo", "kazoo-also"]);
     } else {
         stages.skip("python", "python3 is not installed (Debian: python3 python3-venv)");
     }
     if on_path("node") && on_path("npm") {
-        stages.add("node-redlock", || prepare_node().and_then(|()| turns_with("node-redlock")));
+        stages.add("node", prepare_node);
+        add_turns(&mut stages, &["node-redlock"]);
     } else {
-        stages.skip("node-redlock", "node and npm are not installed (Debian: nodejs npm)");
+        stages.skip("node", "node and npm are not installed (Debian: nodejs npm)");
     }
     if on_path("go") {
-        stages.add("redsync", || prepare_redsync().and_then(|()| turns_with("redsync")));
+        stages.add("go", prepare_go);
+        add_turns(&mut stages, &["redsync", "go-mutex", "go-election"]);
     } else {
-        stages.skip("redsync", "go is not installed (Debian: golang-go)");
+        stages.skip("go", "go is not installed (Debian: golang-go)");
+    }
+    if on_path("javac") && on_path("mvn") {
+        stages.add("java", prepare_java);
+        add_turns(&mut stages, &["curator"]);
+    } else {
+        stages.skip("java", "javac and mvn are not installed (Debian: default-jdk-headless maven)");
     }
     stages.run()
+}
+
+fn add_turns(stages: &mut Stages<'_>, peers: &[&'static str]) {
+    for &peer in peers {
+        stages.add(peer, move || turns_with(peer));
+    }
 }
 
 fn turns_with(peer: &str) -> Outcome {
@@ -74,12 +88,22 @@ fn prepare_node() -> Outcome {
     shell::run(npm.args(["install", "--no-audit", "--no-fund", "--silent"]).current_dir(&folder))
 }
 
-fn prepare_redsync() -> Outcome {
-    let program = folder("")?.join("redsync");
+fn prepare_go() -> Outcome {
     let mut go = Command::new("go");
-    shell::run(
-        go.args(["build", "-o"]).arg(program).arg(".").current_dir(shell::root().join(PEERS).join("redsync")),
-    )
+    go.args(["build", "-o"]).arg(folder("go")?).args(["./redsync", "./etcd"]);
+    shell::run(go.current_dir(shell::root().join(PEERS).join("go")))
+}
+
+/// Curator and what it needs, as Maven finds it, with our class beside them.
+fn prepare_java() -> Outcome {
+    let (folder, sources) = (folder("curator")?, shell::root().join(PEERS).join("curator"));
+    let mut mvn = Command::new("mvn");
+    mvn.args(["--quiet", "--batch-mode", "--file"]).arg(sources.join("pom.xml"));
+    mvn.arg("dependency:copy-dependencies").arg(format!("-DoutputDirectory={}", folder.display()));
+    shell::run(&mut mvn)?;
+    let mut javac = Command::new("javac");
+    javac.arg("-cp").arg(folder.join("*")).arg("-d").arg(&folder).arg(sources.join("Turns.java"));
+    shell::run(&mut javac)
 }
 
 fn folder(name: &str) -> Result<PathBuf, Failure> {

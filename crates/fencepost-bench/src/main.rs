@@ -2,7 +2,9 @@
 //! one machine, never for passing or failing.
 
 mod command;
+mod compare;
 mod contended;
+mod etcd;
 mod held;
 mod locking;
 mod plot;
@@ -12,18 +14,24 @@ mod rounds;
 mod statistics;
 mod uncontended;
 mod workers;
+mod zookeeper;
 
 use std::iter::Peekable;
 use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
+use compare::{Storage, us};
+use etcd::Etcd;
+use fencepost::Options;
+use redis::Redis;
 use report::Report;
+use zookeeper::ZooKeeper;
 
 const HELP: &str = "\
 usage: cargo xtask bench [BENCH…] [--json] [--seconds N] [--backend memory|sqlite]
-       cargo xtask bench redis [BENCH…] [--json] [--seconds N] [--rounds N] [--subjects A,B]
-                               [--plot FILE.svg] [--write-docs]
+       cargo xtask bench redis|etcd|zookeeper… [BENCH…] [--json] [--seconds N] [--rounds N] [--subjects A,B]
+                         [--plot FILE.svg] [--write-docs]
 
 benches on this machine alone (all if none is named):
   uncontended   acquire + release per second at 1, 64 and 256 tasks, and from 4 processes at once
@@ -31,13 +39,16 @@ benches on this machine alone (all if none is named):
   held          10,000 held locks: cost of renewal, memory
   command       `fencepost run x -- true` beside `flock f true` and `true`
 
-benches on Redis (all if none is named): a private redis-server; us beside rslock, redsync, node-redlock,
-redis-py, python-redis-lock, two bare round trips through our client library, and redis-benchmark.
-Whose toolchain (go, node and npm, python3) is not there is left out, and the report says so.
+benches beside others (all if none is named), each storage with a private server:
+  redis         us, rslock, redsync, node-redlock, redis-py, python-redis-lock, two bare round trips through our
+                client library, and redis-benchmark
+  etcd          us, concurrency.Mutex of the official client for Go, and its bare put + delete
+  zookeeper     us, Curator and kazoo, and Curator's bare create + delete
+Whose toolchain (go, node and npm, python3, javac and mvn) is not there is left out, and the report says so.
   uncontended   acquire + release per second and its latency at 1, 64 and 256 tasks
   contended     16 waiters, hold 5 ms, think 20 ms: in one process and over 4; hand-over, waits, fairness
-  held          10,000 held locks: a renewal of all at once, its longest call on the server, memory
-  line          commands and bytes per turn with 1, 16 and 256 waiters
+  held          only redis: 10,000 held locks: a renewal of all at once, its longest call on the server, memory
+  line          only redis: commands and bytes per turn with 1, 16 and 256 waiters
 
 --json        one object per line: {bench, backend, subject, tasks, metric, value, unit, samples}, and spread
               where the value is the median of several rounds
@@ -46,7 +57,7 @@ Whose toolchain (go, node and npm, python3) is not there is left out, and the re
 --rounds      how often every subject has its turn (3); the median is told
 --subjects    only these, such as fencepost,rslock
 --plot        draw the figures into this file
---write-docs  write docs/benchmarks/redis.md and redis.svg";
+--write-docs  write docs/benchmarks/STORAGE.md and STORAGE.svg";
 
 /// What to measure, and for how long.
 #[derive(Clone, Debug)]
@@ -54,7 +65,8 @@ struct Plan {
     benches: Vec<String>,
     backends: Vec<String>,
     length: Duration,
-    redis: bool,
+    /// The storages where we are measured beside others.
+    storages: Vec<&'static Beside>,
     rounds: usize,
     subjects: Vec<String>,
     plot: Option<PathBuf>,
@@ -69,7 +81,7 @@ impl Plan {
             benches: Vec::new(),
             backends: vec!["sqlite".into(), "memory".into()],
             length: Duration::from_secs(3),
-            redis: false,
+            storages: Vec::new(),
             rounds: 3,
             subjects: Vec::new(),
             plot: None,
@@ -89,7 +101,6 @@ impl Plan {
             "uncontended" | "contended" | "held" | "command" | "line" => {
                 self.benches.push(argument.to_owned());
             }
-            "redis" => self.redis = true,
             "--write-docs" => self.write_docs = true,
             "--seconds" => match rest.next_if(is_count).and_then(|word| word.parse().ok()) {
                 Some(seconds) => self.length = Duration::from_secs(seconds),
@@ -111,26 +122,61 @@ impl Plan {
                 Some(file) => self.plot = Some(file.into()),
                 None => return false,
             },
-            _ => return false,
+            name => match BESIDE.iter().find(|storage| storage.name == name) {
+                Some(storage) => self.storages.push(storage),
+                None => return false,
+            },
         }
         true
     }
 
     /// Why it cannot be followed.
     fn complaint(&self) -> Option<String> {
-        if self.redis {
-            let other = self.benches.iter().find(|bench| !redis::BENCHES.contains(&bench.as_str()))?;
-            return Some(format!("`{other}` is no bench of redis"));
+        for storage in &self.storages {
+            let known = (storage.benches)();
+            if let Some(other) = self.benches.iter().find(|bench| !known.contains(&bench.as_str())) {
+                return Some(format!("`{other}` is no bench of {}", storage.name));
+            }
         }
-        let only_redis = self.write_docs || self.plot.is_some() || !self.subjects.is_empty();
-        let only_redis = only_redis || self.benches.iter().any(|bench| bench == "line");
-        only_redis.then(|| "this is for `redis` only".to_owned())
+        if self.plot.is_some() && self.storages.len() > 1 {
+            return Some("a plot is of one storage".to_owned());
+        }
+        let beside = self.write_docs || self.plot.is_some() || !self.subjects.is_empty();
+        let beside = beside || self.benches.iter().any(|bench| bench == "line");
+        (beside && self.storages.is_empty())
+            .then(|| "this is only for storages where there are others".to_owned())
+    }
+}
+
+/// A storage where we are measured beside others.
+#[derive(Debug)]
+struct Beside {
+    name: &'static str,
+    benches: fn() -> Vec<&'static str>,
+    measure: fn(&Plan, &mut Report) -> Result<(), String>,
+}
+
+impl Beside {
+    const fn of<S: Storage>() -> Self {
+        let benches = || S::BENCHES.iter().map(|(name, _)| *name).collect();
+        Self { name: S::NAME, benches, measure: compare::measure::<S> }
+    }
+}
+
+const BESIDE: &[Beside] = &[Beside::of::<Redis>(), Beside::of::<Etcd>(), Beside::of::<ZooKeeper>()];
+
+/// The worker of this sort, if it is one of ours.
+fn serve(sort: &str, words: &[String]) -> Option<ExitCode> {
+    match sort {
+        "worker" => Some(us::serve(words, &Options::new())),
+        us::LOW_LATENCY_WORKER => Some(us::serve(words, &Options::new().low_latency())),
+        _ => redis::serve(sort, words),
     }
 }
 
 fn main() -> ExitCode {
     let arguments: Vec<String> = std::env::args().skip(1).collect();
-    if let Some(code) = arguments.split_first().and_then(|(sort, words)| redis::serve(sort, words)) {
+    if let Some(code) = arguments.split_first().and_then(|(sort, words)| serve(sort, words)) {
         return code;
     }
     let mut plan = Plan::new(&arguments);
@@ -150,14 +196,13 @@ fn main() -> ExitCode {
     if let Some(complaint) = plan.complaint() {
         return misread(&complaint);
     }
-    let outcome = if plan.redis {
-        redis::measure(&plan, &mut report)
-    } else {
-        {
-            measure(&plan, &mut report);
-            Ok(())
-        }
-    };
+    if plan.storages.is_empty() {
+        measure(&plan, &mut report);
+    }
+    // What goes wrong on one storage says nothing about the next.
+    let outcomes: Vec<Result<(), String>> =
+        plan.storages.iter().map(|storage| (storage.measure)(&plan, &mut report)).collect();
+    let outcome: Result<(), String> = outcomes.into_iter().collect();
     report.print();
     outcome.map_or_else(|why| workers::failed(&format!("cargo xtask bench: {why}")), |()| ExitCode::SUCCESS)
 }

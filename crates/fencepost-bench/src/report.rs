@@ -22,7 +22,8 @@ pub(crate) struct Figure {
 pub(crate) struct Report {
     pub(crate) json: bool,
     figures: Vec<Figure>,
-    notes: Vec<String>,
+    /// Each with the storage that it is about.
+    notes: Vec<(&'static str, String)>,
 }
 
 impl Report {
@@ -40,19 +41,23 @@ impl Report {
     }
 
     /// Says something that is no figure: who was left out, and why.
-    pub(crate) fn note(&mut self, note: String) {
-        eprintln!("  {note}");
+    pub(crate) fn note(&mut self, backend: &'static str, note: &str) {
+        eprintln!("  {backend}: {note}");
+        let note = (backend, note.to_owned());
         if !self.notes.contains(&note) {
             self.notes.push(note);
         }
     }
 
-    pub(crate) fn figures(&self) -> &[Figure] {
-        &self.figures
+    /// The figures of a storage.
+    pub(crate) fn figures(&self, backend: &str) -> Vec<Figure> {
+        self.figures.iter().filter(|figure| figure.backend == backend).cloned().collect()
     }
 
-    pub(crate) fn notes(&self) -> &[String] {
-        &self.notes
+    /// What else was said about it.
+    pub(crate) fn notes(&self, backend: &str) -> Vec<&str> {
+        let found = self.notes.iter().filter(|(about, _)| *about == backend);
+        found.map(|(_, note)| note.as_str()).collect()
     }
 
     pub(crate) fn print(&self) {
@@ -63,12 +68,12 @@ impl Report {
             return;
         }
         println!(
-            "{:<16} {:<8} {:<36} {:>6}  {:<40} {:>20}",
+            "{:<16} {:<9} {:<36} {:>6}  {:<40} {:>20}",
             "bench", "backend", "subject", "tasks", "metric", "value"
         );
         for figure in &self.figures {
             println!(
-                "{:<16} {:<8} {:<36} {:>6}  {:<40} {:>20}",
+                "{:<16} {:<9} {:<36} {:>6}  {:<40} {:>20}",
                 figure.bench,
                 figure.backend,
                 figure.subject,
@@ -77,8 +82,8 @@ impl Report {
                 shown(figure)
             );
         }
-        for note in &self.notes {
-            println!("{note}");
+        for (backend, note) in &self.notes {
+            println!("{backend}: {note}");
         }
     }
 }

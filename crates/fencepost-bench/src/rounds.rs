@@ -99,8 +99,8 @@ mod tests {
         rounds.add("them", 1, 10, &rate(7.0));
         let mut report = Report::default();
         tell(&rounds, &mut report);
-        let told = report.figures().iter();
-        told.map(|figure| (figure.subject.clone(), figure.tasks, format!("{:.2}", figure.value))).collect()
+        let told = report.figures("redis").into_iter();
+        told.map(|figure| (figure.subject, figure.tasks, format!("{:.2}", figure.value))).collect()
     }
 
     #[test]
@@ -124,7 +124,7 @@ mod tests {
         rounds.tell(&mut report);
         rounds.add("us", 1, 10, &rate(110.0));
         rounds.tell(&mut report);
-        let [first, second] = report.figures() else { panic!("two figures") };
+        let [first, second] = &report.figures("redis")[..] else { panic!("two figures") };
         assert_eq!((first.spread, first.samples, second.samples), (None, 10, 20));
         assert!(second.spread.is_some_and(|spread| (spread - 0.2).abs() < 1e-9));
     }

@@ -61,6 +61,17 @@ impl<E> Places<E> {
         }
     }
 
+    /// Lets an attempt that waits in this process be the first of those who do.
+    pub fn to_front(&mut self, owner: Owner) {
+        let Some((attempt, _)) = self.waiting.get(&owner) else { return };
+        for want in &attempt.wants {
+            if let Some(line) = self.beyond.get_mut(&want.name) {
+                line.retain(|there| *there != owner);
+                line.push_front(owner);
+            }
+        }
+    }
+
     /// Whether this owner waits in this process; it is kept, if so.
     pub fn is_waiting(&mut self, owner: Owner, now: Moment) -> bool {
         self.waiting.get_mut(&owner).map(|(_, kept)| *kept = now).is_some()
@@ -207,6 +218,9 @@ mod tests {
         }
         assert!(places.has_room(&attempt(&["b"])));
         assert!(!places.has_room(&attempt(&["c"])), "somebody here was before");
+        places.to_front(two.owner);
+        assert_eq!(places.waiting_for(&two.wants[0].name).next().map(|first| first.owner), Some(two.owner));
+        places.to_front(one.owner);
         assert!(places.next_after(&first).is_empty());
         assert!(places.remove(first.owner).is_some());
         assert_eq!(places.next_after(&first), [one.owner]);

@@ -1,5 +1,6 @@
 //! One client's backend: takes flights apart and puts the answers together.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -16,12 +17,12 @@ use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::about::introduce;
-use crate::config::{self, Layout};
+use crate::config;
 use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
 use crate::error::Failure;
 use crate::home::{Home, State};
 use crate::keys::Keys;
-use crate::leases::{Lease, Promise};
+use crate::leases::{Lease, Promise, seconds};
 use crate::link::{Link, Setup};
 use crate::rounds::rounds;
 use crate::watching;
@@ -52,13 +53,11 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     };
     let (tell, events) = mpsc::unbounded_channel();
     let link = Link::open(setup, tell).await?;
-    let is_raw = config.layout == Layout::Raw;
-    let keys = Keys::new(&config.namespace, is_raw);
+    let keys = Keys::new(&config.namespace, config.layout);
     let storage_id = introduce(&link, &keys, options.wants_existing()).await?;
     let (push, pushes) = mpsc::unbounded_channel();
     let home = Arc::new(Home {
         keys,
-        is_raw,
         location,
         storage_id,
         link,
@@ -122,6 +121,8 @@ impl EtcdBackend {
             if may_come {
                 let coming = vec![(*at, Coming::Come(attempt, Queue::Join))];
                 answers.extend(self.come_and_go(coming, asked).await);
+                // If it could not come after all, it is still the next.
+                self.home.state().places.to_front(attempt.owner);
                 // Several may have left at once, and only the first was told.
                 self.home.wake_next(&self.home.state(), attempt);
             } else if waits_here {
@@ -147,31 +148,42 @@ impl EtcdBackend {
     /// Those who come and go, in as few transactions as possible.
     async fn come_and_go(&self, coming: Vec<(usize, Coming<'_>)>, asked: Moment) -> Vec<Answered> {
         let mut answers = Vec::with_capacity(coming.len());
-        let mut known = Vec::new();
         let mut steps: Vec<(usize, Step)> = Vec::new();
-        let mut rare = Vec::new();
+        let (mut known, mut open) = (Vec::new(), Vec::new());
         for (at, coming) in coming {
-            let (attempt, queue) = match coming {
-                Coming::Go(grant) => {
-                    steps.push((at, Step::Go(grant.clone())));
-                    continue;
-                }
-                Coming::Come(attempt, queue) => (attempt, queue),
-            };
-            match self.at_the_door(attempt, queue, asked) {
-                Door::Answer(reply) => answers.push((at, reply)),
-                Door::Known => known.push((at, attempt, queue)),
-                Door::Open => match self.home.lease_for(attempt.ttl).await {
+            match coming {
+                Coming::Go(grant) => steps.push((at, Step::Go(grant.clone()))),
+                Coming::Come(attempt, queue) => match self.at_the_door(attempt, queue, asked) {
                     Err(error) => answers.push((at, Err(error))),
-                    Ok((lease, promise)) if is_rare(attempt, queue) => {
-                        rare.push((at, attempt, queue, lease, promise));
-                    }
-                    Ok((lease, promise)) => {
-                        steps.push((at, Step::Come { attempt: attempt.clone(), queue, lease, promise }));
-                    }
+                    Ok(Door::Answer(reply)) => answers.push((at, Ok(reply))),
+                    Ok(Door::Known) => known.push((at, attempt, queue)),
+                    Ok(Door::Open) => open.push((at, attempt, queue)),
                 },
             }
         }
+        let attempts: Vec<Arc<Attempt>> = known.iter().map(|(_, attempt, _)| Arc::clone(attempt)).collect();
+        for (again, reply) in known.into_iter().zip(self.home.check(&attempts, asked).await) {
+            match reply {
+                // What was sent before has not arrived, or its lease has ended: it comes anew.
+                Ok(Reply::NoTicket) => open.push(again),
+                reply => answers.push((again.0, reply)),
+            }
+        }
+        let leases = self.leases_for(&open).await;
+        let mut rare = Vec::new();
+        for (at, attempt, queue) in open {
+            match &leases[&seconds(attempt.ttl)] {
+                Err(error) => answers.push((at, Err(error.duplicate()))),
+                Ok((lease, promise)) => {
+                    let (attempt, lease, promise) = (attempt.clone(), *lease, *promise);
+                    let is_rare = is_rare(&attempt, queue);
+                    let step = Step::Come { attempt, queue, lease, promise };
+                    if is_rare { rare.push((at, step)) } else { steps.push((at, step)) }
+                }
+            }
+        }
+        // In the order in which they were sent: whoever goes makes room for whoever comes after it.
+        steps.sort_unstable_by_key(|(at, _)| *at);
         let common = join_all(chunks(steps).into_iter().map(async |chunk: Vec<(usize, Step)>| {
             let (numbers, steps): (Vec<usize>, Vec<Step>) = chunk.into_iter().unzip();
             let came = self.home.come_and_go(&steps, asked).await;
@@ -181,50 +193,25 @@ impl EtcdBackend {
             }
             answers
         }));
-        let rare = join_all(rare.into_iter().map(async |(at, attempt, queue, lease, promise)| {
-            let reply = match self.take_if_free(attempt, lease, promise, asked).await {
-                Ok(Reply::Busy) if queue == Queue::Join => self.join_the_line(attempt, asked).await,
-                reply => reply,
-            };
-            (at, reply)
-        }));
-        let (common, rare, known) = join3(common, rare, self.resent(&known, asked)).await;
-        answers.extend(common.into_iter().flatten().chain(rare).chain(known));
+        let rare =
+            join_all(rare.into_iter().map(async |(at, step)| (at, self.come_rarely(&step, asked).await)));
+        let (common, rare) = join(common, rare).await;
+        answers.extend(common.into_iter().flatten().chain(rare));
         answers
     }
 
-    /// Whoever is known already is looked for. If it is not there, what was sent has not arrived, and it comes again.
-    async fn resent(&self, known: &[(usize, &Arc<Attempt>, Queue)], asked: Moment) -> Vec<Answered> {
-        let attempts: Vec<Arc<Attempt>> = known.iter().map(|(_, attempt, _)| Arc::clone(attempt)).collect();
-        let replies = self.home.check(&attempts, asked).await;
-        let mut answers = Vec::with_capacity(known.len());
-        let mut again = Vec::new();
-        for ((at, attempt, queue), reply) in known.iter().zip(replies) {
-            match reply {
-                Ok(Reply::NoTicket) => again.push((*at, Coming::Come(attempt, *queue))),
-                reply => answers.push((*at, reply)),
-            }
+    /// One who has to read the lines before it comes, with another lease if the first is gone.
+    async fn come_rarely(&self, step: &Step, asked: Moment) -> Result<Reply> {
+        let Step::Come { attempt, queue, lease, promise } = step else { return Ok(Reply::NotHeld) };
+        let mut reply = self.home.take_if_free(attempt, *lease, *promise, asked).await?;
+        if reply.is_none() {
+            let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
+            reply = self.home.take_if_free(attempt, lease, promise, asked).await?;
         }
-        if !again.is_empty() {
-            answers.extend(Box::pin(self.come_and_go(again, asked)).await);
+        match reply.ok_or_else(|| self.home.failed(Failure::NoLease))? {
+            Reply::Busy if *queue == Queue::Join => self.join_the_line(attempt, asked).await,
+            reply => Ok(reply),
         }
-        answers
-    }
-
-    /// Takes what is free now, with another lease if the first is gone.
-    async fn take_if_free(
-        &self,
-        attempt: &Arc<Attempt>,
-        lease: Lease,
-        promise: Option<Promise>,
-        asked: Moment,
-    ) -> Result<Reply> {
-        if let Some(reply) = self.home.take_if_free(attempt, lease, promise, asked).await? {
-            return Ok(reply);
-        }
-        let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
-        let reply = self.home.take_if_free(attempt, lease, promise, asked).await?;
-        reply.ok_or_else(|| self.home.failed(Failure::NoLease))
     }
 
     async fn join_the_line(&self, attempt: &Arc<Attempt>, asked: Moment) -> Result<Reply> {
@@ -238,57 +225,62 @@ impl EtcdBackend {
     }
 
     async fn after(&self, step: &Step, came: Came, asked: Moment) -> Result<Reply> {
-        let Step::Come { attempt, queue, .. } = step else {
-            return match came {
-                Came::Answer(reply) => reply,
-                Came::Before | Came::WithoutLease => Ok(Reply::NotHeld),
-            };
-        };
-        match came {
-            Came::Answer(Ok(reply)) => self.home.settled(attempt, reply).await,
-            Came::Answer(Err(error)) => Err(error),
-            Came::Before => {
-                let mut replies = self.home.check(std::slice::from_ref(attempt), asked).await;
+        let home = &self.home;
+        match (came, step) {
+            (Came::Answer(Ok(reply)), Step::Come { attempt, .. }) => home.settled(attempt, reply).await,
+            (Came::Answer(reply), _) => reply,
+            (Came::Before, Step::Come { attempt, .. }) => {
+                let mut replies = home.check(std::slice::from_ref(attempt), asked).await;
                 replies.pop().unwrap_or(Ok(Reply::NoTicket))
             }
-            Came::WithoutLease => {
-                let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
+            (Came::Taken(seen), Step::Come { attempt, queue: Queue::Join, .. }) => {
+                Ok(home.wait_for_the_key(attempt, seen, asked))
+            }
+            (Came::Taken(_), _) => Ok(Reply::Busy),
+            (Came::WithoutLease, Step::Come { attempt, queue, .. }) => {
+                let (lease, promise) = home.lease_for(attempt.ttl).await?;
                 let again = Step::Come { attempt: attempt.clone(), queue: *queue, lease, promise };
-                let mut came = self.home.come_and_go(std::slice::from_ref(&again), asked).await;
-                match came.pop() {
-                    Some(Came::Answer(reply)) => self.home.settled(attempt, reply?).await,
-                    _ => Err(self.home.failed(Failure::NoLease)),
+                match home.come_and_go(std::slice::from_ref(&again), asked).await.pop() {
+                    Some(Came::Answer(reply)) => home.settled(attempt, reply?).await,
+                    Some(Came::Taken(_)) => Ok(Reply::Busy),
+                    _ => Err(home.failed(Failure::NoLease)),
                 }
             }
+            (Came::Before | Came::WithoutLease, Step::Go(_)) => Ok(Reply::NotHeld),
         }
     }
 
-    /// What can be said without asking the storage.
-    fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Door {
-        if self.home.is_raw && attempt.wants.iter().any(|want| want.mode != Mode::Exclusive) {
-            return Door::Answer(Err(Error::new(
-                ErrorKind::Unsupported,
-                "locks in the official recipe's form are exclusive",
-            )
-            .with_hint("leave out layout=raw for shared locks and semaphores")));
-        }
+    /// A lease for each ttl among these.
+    async fn leases_for(&self, open: &[(usize, &Arc<Attempt>, Queue)]) -> HashMap<i64, Result<Leased>> {
+        let ttls: HashMap<i64, Duration> =
+            open.iter().map(|(_, attempt, _)| (seconds(attempt.ttl), attempt.ttl)).collect();
+        let leases = ttls.into_iter().map(async |(seconds, ttl)| (seconds, self.home.lease_for(ttl).await));
+        join_all(leases).await.into_iter().collect()
+    }
+
+    /// What can be said before anybody comes: it may have come before, or wait in this process.
+    fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Result<Door> {
+        self.home.can_be_taken(attempt)?;
         if attempt.wants.len() * 4 + 1 > MOST_PARTS {
-            return Door::Answer(Err(too_many_names(attempt)));
+            return Err(too_many_names(attempt));
         }
         let mut state = self.home.state();
         if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
-            return Door::Answer(Ok(Reply::Busy));
+            return Ok(Door::Answer(Reply::Busy));
         }
         if state.places.get(attempt.owner).is_some() {
-            return Door::Known;
+            return Ok(Door::Known);
         }
         if queue == Queue::Join && !state.places.has_room(attempt) {
             state.places.wait(attempt, asked);
-            return Door::Answer(Ok(Reply::Waiting { turn_in: attempt.ttl }));
+            return Ok(Door::Answer(Reply::Waiting { turn_in: attempt.ttl }));
         }
-        Door::Open
+        Ok(Door::Open)
     }
 }
+
+/// A lease, and what is promised of it.
+type Leased = (Lease, Option<Promise>);
 
 enum Coming<'a> {
     Come(&'a Arc<Attempt>, Queue),
@@ -296,7 +288,7 @@ enum Coming<'a> {
 }
 
 enum Door {
-    Answer(Result<Reply>),
+    Answer(Reply),
     Known,
     Open,
 }

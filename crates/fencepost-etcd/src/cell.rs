@@ -6,8 +6,9 @@ use std::time::Duration;
 
 use fencepost_contenders::{Card, KeptCell};
 use fencepost_core::backend::Reply;
-use fencepost_core::{Cell, Grant, Keep, LockName, Result};
+use fencepost_core::{Cell, Error, ErrorKind, Grant, Keep, LockName, Result};
 
+use crate::config::Layout;
 use crate::enter::revision_of;
 use crate::home::Home;
 use crate::leases::seconds;
@@ -26,6 +27,10 @@ impl Home {
         bytes: &Arc<[u8]>,
         keep: Keep,
     ) -> Result<Reply> {
+        if self.keys.layout == Layout::Single {
+            return Err(Error::new(ErrorKind::Unsupported, "locks with layout=single have no cell")
+                .with_hint("leave out layout=, and Fencepost keeps locks in its own form, which has"));
+        }
         let Some(want) = grant.held().iter().find(|want| want.name == *name) else {
             return Ok(Reply::NotHeld);
         };

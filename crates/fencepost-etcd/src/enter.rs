@@ -8,10 +8,11 @@ use fencepost_core::backend::{Queue, Reply};
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule, Want};
 
+use crate::config::Layout;
 use crate::error::Failure;
 use crate::home::{Entry, Home};
 use crate::leases::{Lease, Promise};
-use crate::proto::{KeyValue, ResponseOp, TxnRequest, TxnResponse};
+use crate::proto::{KeyValue, TxnRequest, TxnResponse};
 use crate::request::{
     absent, all, created, delete, empty, found, get, in_order, inner, latest, mere, nested, put,
 };
@@ -35,6 +36,8 @@ pub(crate) enum Came {
     Before,
     /// Its lease was gone, and so nothing was done: another one will do.
     WithoutLease,
+    /// Somebody has what it wants, as of this revision, and it has not come.
+    Taken(i64),
 }
 
 impl Home {
@@ -42,15 +45,14 @@ impl Home {
     pub(crate) async fn come_and_go(&self, steps: &[Step], asked: Moment) -> Vec<Came> {
         let shortest = steps.iter().map(Step::ttl).min().unwrap_or_default();
         let patience = Self::patience(shortest);
-        let requests: Vec<TxnRequest> = steps.iter().map(|step| self.transaction(step)).collect();
         for step in steps {
             self.expect(step, asked);
         }
-        if let [request] = requests.as_slice() {
-            let answer = self.link.txn(request.clone(), patience).await;
-            return vec![self.take(&steps[0], answer, asked)];
+        if let [step] = steps {
+            let answer = self.link.txn(self.transaction(step), patience).await;
+            return vec![self.take(step, answer, asked)];
         }
-        let together = all(requests.iter().cloned().map(nested).collect());
+        let together = all(steps.iter().map(|step| nested(self.transaction(step))).collect());
         match self.link.txn(together, patience).await {
             Ok(answer) => {
                 let header = answer.header;
@@ -65,8 +67,8 @@ impl Home {
             // was done: one by one.
             Err(failure) if failure.is_definite() => {
                 let mut answers = Vec::with_capacity(steps.len());
-                for (step, request) in steps.iter().zip(requests) {
-                    let answer = self.link.txn(request, patience).await;
+                for step in steps {
+                    let answer = self.link.txn(self.transaction(step), patience).await;
                     answers.push(self.take(step, answer, asked));
                 }
                 answers
@@ -103,7 +105,7 @@ impl Home {
         for want in &attempt.wants {
             let seat = keys.seat(want, attempt.owner);
             request.compare.push(absent(seat.clone()));
-            request.failure.push(get(mere(seat.clone())));
+            request.failure.push(get(self.seat(want, attempt.owner)));
             request.success.push(put(seat, card.clone(), lease));
         }
         for want in &attempt.wants {
@@ -111,7 +113,7 @@ impl Home {
                 request.compare.push(empty(stretch.clone()));
                 request.failure.push(get(latest(stretch, 1)));
             }
-            match keys.in_the_way(want).filter(|_| queue == Queue::Never) {
+            match keys.in_the_way(want).filter(|_| self.is_try(queue)) {
                 Some(stretch) => request.compare.push(empty(stretch)),
                 None => request.success.push(get(self.ahead_of_the_last(want))),
             }
@@ -134,11 +136,9 @@ impl Home {
         let revision = revision_of(grant);
         let gone = |want: &Want| {
             let seat = self.keys.seat(want, grant.attempt.owner);
-            TxnRequest {
-                compare: vec![created(seat.clone(), revision)],
-                success: vec![delete(seat)],
-                failure: Vec::new(),
-            }
+            let mut success = vec![delete(seat.clone())];
+            success.extend(self.heir(grant).into_iter().flat_map(|heir| self.succession(&heir)));
+            TxnRequest { compare: vec![created(seat, revision)], success, failure: Vec::new() }
         };
         match grant.held() {
             [one] => gone(one),
@@ -169,7 +169,10 @@ impl Home {
                 }
             },
             Step::Go(grant) => Came::Answer(match answer {
-                Ok(answer) => Ok(self.went(grant, answer)),
+                Ok(answer) => {
+                    self.hand_over(grant, &answer);
+                    Ok(self.went(grant, answer))
+                }
                 Err(failure) => Err(self.failed(failure)),
             }),
         }
@@ -186,12 +189,12 @@ impl Home {
 
     fn came(&self, attempt: &Arc<Attempt>, queue: Queue, answer: &TxnResponse, asked: Moment) -> Came {
         if !answer.succeeded {
-            return self.did_not_come(attempt, &answer.responses);
+            return self.did_not_come(attempt, answer);
         }
         let revision = answer.header.map_or(0, |header| header.revision);
         let mut looks = answer.responses[attempt.wants.len()..].iter();
         let lines = attempt.wants.iter().map(|want| {
-            let is_told = queue == Queue::Join || self.keys.in_the_way(want).is_none();
+            let is_told = !self.is_try(queue) || self.keys.in_the_way(want).is_none();
             let line = if is_told { looks.next().map_or(&[][..], found) } else { &[] };
             self.before(want, line, revision)
         });
@@ -199,14 +202,15 @@ impl Home {
         Came::Answer(Ok(self.stands(attempt, &lines, revision, revision, asked)))
     }
 
-    fn did_not_come(&self, attempt: &Arc<Attempt>, looks: &[ResponseOp]) -> Came {
-        let wants = &attempt.wants;
+    fn did_not_come(&self, attempt: &Arc<Attempt>, answer: &TxnResponse) -> Came {
+        let (wants, looks) = (&attempt.wants, &answer.responses);
         let is_there = |at: usize| looks.get(at).is_some_and(|look| !found(look).is_empty());
         if is_there(0) {
             self.forget(attempt.owner);
             return Came::Answer(Ok(Reply::Busy));
         }
-        if (1..=wants.len()).any(is_there) {
+        let seats = looks.iter().skip(1).take(wants.len()).flat_map(found);
+        if seats.into_iter().any(|key| self.is_own(key, attempt.owner)) {
             return Came::Before;
         }
         self.forget(attempt.owner);
@@ -218,7 +222,51 @@ impl Home {
                 return Came::Answer(Err(conflict));
             }
         }
-        Came::Answer(Ok(Reply::Busy))
+        Came::Taken(answer.header.map_or(0, |header| header.revision))
+    }
+
+    /// Whether whoever comes does so only if the lock is free. Where one key is the whole line, nobody waits in it.
+    fn is_try(&self, queue: Queue) -> bool {
+        queue == Queue::Never || self.keys.layout == Layout::Single
+    }
+
+    /// Lets an attempt wait in this process until the key of its lock is gone.
+    pub(crate) fn wait_for_the_key(&self, attempt: &Arc<Attempt>, seen: i64, asked: Moment) -> Reply {
+        let mut state = self.state();
+        let state = &mut *state;
+        state.places.wait(attempt, asked);
+        for want in &attempt.wants {
+            let line = self.keys.line(&want.name);
+            state.watches.line(&self.link, attempt.owner, &want.name, line, seen + 1);
+        }
+        Reply::Waiting { turn_in: attempt.ttl }
+    }
+
+    /// Whether locks in this layout can be taken like this.
+    pub(crate) fn can_be_taken(&self, attempt: &Attempt) -> Result<()> {
+        let layout = self.keys.layout;
+        let Some(word) = layout.word() else { return Ok(()) };
+        let unsupported = |what: &str| {
+            let hint = "leave out layout=, and Fencepost keeps locks in its own form, which can";
+            Err(Error::new(ErrorKind::Unsupported, format!("locks with layout={word} {what}"))
+                .with_hint(hint))
+        };
+        if attempt.wants.iter().any(|want| want.mode != Mode::Exclusive) {
+            return unsupported("are exclusive");
+        }
+        if layout == Layout::Single && attempt.wants.len() > 1 {
+            return unsupported("are taken one by one");
+        }
+        match attempt.wants.iter().find(|want| self.keys.is_ours(&want.name)) {
+            None => Ok(()),
+            Some(want) => {
+                let name = &want.name;
+                let message =
+                    format!("a lock {name:?} with layout={word} would be among Fencepost's own keys");
+                let hint = "?namespace= says where Fencepost's own keys are";
+                Err(Error::new(ErrorKind::BadName, message).with_hint(hint))
+            }
+        }
     }
 
     /// Who is before the key of this revision, given what was found of its line.
@@ -286,8 +334,19 @@ impl Home {
 
     /// Takes the keys of an attempt away, whatever they are.
     pub(crate) async fn clear(&self, attempt: &Attempt) -> Result<()> {
-        let keys = attempt.wants.iter().map(|want| delete(self.keys.seat(want, attempt.owner)));
-        let request = all(keys.collect());
+        let owner = attempt.owner;
+        let mut request = all(attempt.wants.iter().map(|want| delete(self.keys.seat(want, owner))).collect());
+        if self.keys.layout == Layout::Single {
+            // What is there may be another's.
+            let look = all(attempt.wants.iter().map(|want| get(self.seat(want, owner))).collect());
+            let answer = self.link.txn(look, Self::patience(attempt.ttl)).await;
+            let answer = answer.map_err(|failure| self.failed(failure))?;
+            let keys = answer.responses.iter().flat_map(found);
+            let Some(own) = keys.into_iter().find(|key| self.is_own(key, owner)) else {
+                return Ok(());
+            };
+            request.compare.push(created(own.key.clone(), own.create_revision));
+        }
         let cleared = self.link.txn(request, Self::patience(attempt.ttl)).await;
         cleared.map(drop).map_err(|failure| self.failed(failure))
     }

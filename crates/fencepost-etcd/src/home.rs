@@ -8,14 +8,17 @@ use std::time::Duration;
 use fencepost_contenders::{Card, Place, Places};
 use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Attempt, Award, FencingToken, Grant, LostReason, Owner, StorageId};
+use fencepost_core::{Attempt, Award, FencingToken, Grant, LostReason, Owner, StorageId, Want};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::config::Layout;
 use crate::enter::revision_of;
 use crate::keys::Keys;
 use crate::leases::{Lease, Leases};
 use crate::link::Link;
+use crate::proto::{KeyValue, RangeRequest};
+use crate::request::{mere, one};
 use crate::watching::Watches;
 
 /// A call that is not answered by then is not waited for any longer.
@@ -49,7 +52,6 @@ pub(crate) struct State {
 /// What all parts of one client's backend share.
 pub(crate) struct Home {
     pub(crate) keys: Keys,
-    pub(crate) is_raw: bool,
     pub(crate) location: String,
     pub(crate) storage_id: StorageId,
     pub(crate) link: Arc<Link>,
@@ -70,6 +72,19 @@ impl Home {
     /// How long a call about a lease of this length is waited for.
     pub(crate) fn patience(ttl: Duration) -> Duration {
         if ttl.is_zero() { LOOKING } else { (ttl / 6).clamp(PATIENCE.0, PATIENCE.1) }
+    }
+
+    /// Whether a key that was found where an attempt's own would be is its own. Where one key is the whole line, what is written
+    /// there tells.
+    pub(crate) fn is_own(&self, key: &KeyValue, owner: Owner) -> bool {
+        self.keys.layout != Layout::Single
+            || Card::from_bytes(&key.value).is_some_and(|card| card.owner == owner)
+    }
+
+    /// Looks at the key of an attempt; at its value too, if that is what tells whose it is.
+    pub(crate) fn seat(&self, want: &Want, owner: Owner) -> RangeRequest {
+        let key = self.keys.seat(want, owner);
+        if self.keys.layout == Layout::Single { one(key) } else { mere(key) }
     }
 
     pub(crate) fn push(&self, wakeup: Wakeup) {

@@ -4,12 +4,13 @@
 use fencepost_contenders::{mode_of, word_of};
 use fencepost_core::{LockName, Mode, Owner, Want};
 
+use crate::config::Layout;
+
 /// Where everything is.
 #[derive(Clone, Debug)]
 pub(crate) struct Keys {
     namespace: String,
-    /// Locks are where the official recipe looks for them: `NAME/…`.
-    is_raw: bool,
+    pub(crate) layout: Layout,
 }
 
 /// A stretch of keys: from the first to before the second.
@@ -27,8 +28,14 @@ pub(crate) struct Seat {
 }
 
 impl Keys {
-    pub(crate) fn new(namespace: &str, is_raw: bool) -> Self {
-        Self { namespace: namespace.to_owned(), is_raw }
+    pub(crate) fn new(namespace: &str, layout: Layout) -> Self {
+        Self { namespace: namespace.to_owned(), layout }
+    }
+
+    /// Whether a name would be among our own keys, in layouts where locks are not below the namespace.
+    pub(crate) fn is_ours(&self, name: &LockName) -> bool {
+        let rest = name.as_str().strip_prefix(&self.namespace);
+        self.layout != Layout::Own && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
     }
 
     /// What the storage says about itself.
@@ -52,17 +59,24 @@ impl Keys {
     }
 
     fn line_of(&self, name: &LockName) -> String {
-        if self.is_raw { format!("{name}/") } else { format!("{}/lock/{}/", self.namespace, encoded(name)) }
+        match self.layout {
+            Layout::Own => format!("{}/lock/{}/", self.namespace, encoded(name)),
+            Layout::Raw => format!("{name}/"),
+            Layout::Single => name.to_string(),
+        }
     }
 
     /// All who contend for a lock.
     pub(crate) fn line(&self, name: &LockName) -> Stretch {
-        Stretch::of(self.line_of(name))
+        match self.layout {
+            Layout::Own | Layout::Raw => Stretch::of(self.line_of(name)),
+            Layout::Single => Stretch::alone(name.as_str()),
+        }
     }
 
     /// All who contend for locks whose names begin with this.
     pub(crate) fn lines(&self, prefix: &str) -> Stretch {
-        if self.is_raw {
+        if self.layout != Layout::Own {
             return Stretch::of(prefix);
         }
         Stretch::of(format!("{}/lock/{}", self.namespace, escaped(prefix)))
@@ -71,24 +85,26 @@ impl Keys {
     /// The key of one contender.
     pub(crate) fn seat(&self, want: &Want, owner: Owner) -> Vec<u8> {
         let line = self.line_of(&want.name);
-        let owner = owner.to_hex();
-        let key = if self.is_raw { line + &owner } else { format!("{line}{}/{owner}", word_of(want.mode)) };
+        let key = match self.layout {
+            Layout::Own => format!("{line}{}/{}", word_of(want.mode), owner.to_hex()),
+            Layout::Raw => line + &owner.to_hex(),
+            Layout::Single => line,
+        };
         key.into_bytes()
     }
 
     /// The contenders for a lock that keep a try in this mode from succeeding, if that can be said by where they are.
     pub(crate) fn in_the_way(&self, want: &Want) -> Option<Stretch> {
-        let line = self.line_of(&want.name);
         match want.mode {
-            Mode::Exclusive => Some(Stretch::of(line)),
-            Mode::Shared => Some(Stretch::of(line + "x/")),
+            Mode::Exclusive => Some(self.line(&want.name)),
+            Mode::Shared => Some(Stretch::of(self.line_of(&want.name) + "x/")),
             Mode::Slots { .. } => None,
         }
     }
 
     /// The contenders for a lock who use it as something else.
     pub(crate) fn contradicting(&self, want: &Want) -> Vec<Stretch> {
-        if self.is_raw {
+        if self.layout != Layout::Own {
             return Vec::new();
         }
         let line = self.line_of(&want.name);
@@ -102,11 +118,15 @@ impl Keys {
         }
     }
 
-    /// What a contender's key says. Of a lock in the official recipe's form every key is one that wants it alone.
+    /// What a contender's key says. In the layouts of others every key is one that wants the lock alone.
     pub(crate) fn read(&self, key: &[u8]) -> Option<Seat> {
         let key = std::str::from_utf8(key).ok()?;
-        if self.is_raw {
-            let (name, _) = key.rsplit_once('/')?;
+        let foreign = match self.layout {
+            Layout::Own => None,
+            Layout::Raw => Some(key.rsplit_once('/')?.0),
+            Layout::Single => Some(key),
+        };
+        if let Some(name) = foreign {
             return Some(Seat { name: LockName::new(name).ok()?, mode: Mode::Exclusive });
         }
         let rest = key.strip_prefix(&self.namespace)?.strip_prefix("/lock/")?;
@@ -123,6 +143,11 @@ impl Keys {
 }
 
 impl Stretch {
+    /// Nothing but this key.
+    fn alone(key: &str) -> Self {
+        Self { from: key.into(), to: [key.as_bytes(), &[0]].concat() }
+    }
+
     fn of(prefix: impl Into<Vec<u8>>) -> Self {
         let from = prefix.into();
         let mut to = from.clone();
@@ -176,7 +201,7 @@ mod tests {
     /// Scenario 40, and names that look like parts of a key.
     #[test]
     fn no_lock_is_inside_another() {
-        let keys = Keys::new("fencepost", false);
+        let keys = Keys::new("fencepost", Layout::Own);
         let names = ["a", "a/b", "a%2Fb", "a/x/0", "about", "%", "/", "\u{10ffff}", "a0", "a%25"];
         for name in names {
             let mine = want(name, Mode::Exclusive);
@@ -192,7 +217,7 @@ mod tests {
 
     #[test]
     fn who_contradicts_whom() {
-        let keys = Keys::new("n", false);
+        let keys = Keys::new("n", Layout::Own);
         let modes = [
             Mode::Exclusive,
             Mode::Shared,
@@ -213,11 +238,21 @@ mod tests {
 
     #[test]
     fn the_official_recipe_finds_our_keys() {
-        let keys = Keys::new("n", true);
+        let keys = Keys::new("n", Layout::Raw);
         let mine = want("jobs/a", Mode::Exclusive);
         let seat = keys.seat(&mine, Owner::from_bytes([1; 16]));
         assert!(seat.starts_with(b"jobs/a/0101"));
         assert_eq!(keys.read(b"jobs/a/694d7c1f"), Some(Seat { name: mine.name.clone(), mode: mine.mode }));
         assert!(contains(&keys.line(&mine.name), &seat));
+    }
+
+    #[test]
+    fn one_key_is_the_whole_line() {
+        let keys = Keys::new("n", Layout::Single);
+        let mine = want("jobs/a", Mode::Exclusive);
+        assert_eq!(keys.seat(&mine, Owner::random()), b"jobs/a");
+        assert!(contains(&keys.line(&mine.name), b"jobs/a"));
+        assert!(!contains(&keys.line(&mine.name), b"jobs/ab"));
+        assert!(keys.is_ours(&LockName::new("n/about").unwrap()) && !keys.is_ours(&mine.name));
     }
 }

@@ -8,6 +8,7 @@ use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Error, ErrorKind, LostReason, Owner, Result};
 use futures_util::future::join_all;
 
+use crate::config::Layout;
 use crate::error::Failure;
 use crate::home::{Home, State};
 use crate::leases::seconds;
@@ -45,11 +46,16 @@ impl Home {
         let is_known = {
             let mut state = self.state();
             if state.places.stop_waiting(owner) {
+                state.watches.end(&self.link, owner);
                 self.wake_next(&state, attempt);
                 return Ok(Reply::Left);
             }
-            state.departed.insert(owner, asked + attempt.ttl);
-            state.places.get(owner).map(|place| place.entry.revision.is_some())
+            let is_known = state.places.get(owner).map(|place| place.entry.revision.is_some());
+            if is_known != Some(true) {
+                // It may still arrive.
+                state.departed.insert(owner, asked + attempt.ttl);
+            }
+            is_known
         };
         let Some(is_sure) = is_known else {
             return Ok(Reply::Left);
@@ -98,9 +104,14 @@ impl Home {
             self.link.lease_grant(lasting, 0, patience).await.map_err(|failure| self.failed(failure))?;
         let left = self.keys.left(attempt.owner);
         let mut request = all(vec![put(left, Vec::new(), lease.id)]);
-        let seats = attempt.wants.iter().map(|want| absent(self.keys.seat(want, attempt.owner)));
-        request.compare = seats.collect();
+        if self.keys.layout != Layout::Single {
+            let seats = attempt.wants.iter().map(|want| absent(self.keys.seat(want, attempt.owner)));
+            request.compare = seats.collect();
+        }
         let answer = self.link.txn(request, patience).await.map_err(|failure| self.failed(failure))?;
+        if self.keys.layout == Layout::Single {
+            self.clear(attempt).await?;
+        }
         Ok(answer.succeeded)
     }
 

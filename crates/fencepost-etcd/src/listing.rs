@@ -9,6 +9,7 @@ use fencepost_core::clock::wall_time;
 use fencepost_core::{FencingToken, LockName, Mode, Result};
 use futures_util::future::join_all;
 
+use crate::config::Layout;
 use crate::enter::MOST_PARTS;
 use crate::home::{Home, LOOKING};
 use crate::keys::Stretch;
@@ -122,7 +123,7 @@ impl Home {
         let modes = line.iter().map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
         let first = holding(modes);
         let owner = card.owner.to_hex();
-        line.iter().take(first).any(|key| key.key.ends_with(owner.as_bytes()))
+        line.iter().take(first).any(|key| key.key.ends_with(owner.as_bytes()) || key.value == card.to_bytes())
     }
 
     /// Those of this client that wait in this process, because it has enough keys in that line.
@@ -152,7 +153,7 @@ impl Home {
     pub(crate) async fn list(&self, prefix: &str, page: &Page) -> Result<ListPage> {
         let mut names: BTreeSet<LockName> = BTreeSet::new();
         for key in self.scan(self.keys.lines(prefix)).await? {
-            let is_contender = key.lease != 0 || !self.is_raw;
+            let is_contender = key.lease != 0 || self.keys.layout == Layout::Own;
             names.extend(self.keys.read(&key.key).filter(|_| is_contender).map(|seat| seat.name));
         }
         let cells = self.scan(self.keys.cells(prefix)).await?;

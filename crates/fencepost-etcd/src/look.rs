@@ -11,7 +11,7 @@ use crate::enter::{Before, MOST_PARTS, term};
 use crate::error::Failure;
 use crate::home::Home;
 use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp};
-use crate::request::{all, delete, found, get, in_order, latest, mere};
+use crate::request::{all, delete, found, get, in_order, latest};
 use crate::watching::held;
 
 /// Where an attempt stands.
@@ -84,7 +84,9 @@ impl Home {
             let lines: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
             let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
             // On a lease that was given up nothing is ours any more, although it may still be there.
-            let is_ours = |key: &KeyValue| lease.is_none_or(|lease| key.lease == lease);
+            let is_ours = |key: &KeyValue| {
+                lease.is_none_or(|lease| key.lease == lease) && self.is_own(key, attempt.owner)
+            };
             let is_whole = |keys: &&[KeyValue]| {
                 keys.first().is_some_and(|key| Some(key.create_revision) == first && is_ours(key))
             };
@@ -107,7 +109,7 @@ impl Home {
 
     fn parts(&self, attempt: &Attempt, revision: Option<i64>) -> Vec<RequestOp> {
         let wants = self.in_line(attempt);
-        let own = wants.iter().map(|want| get(mere(self.keys.seat(want, attempt.owner))));
+        let own = wants.iter().map(|want| get(self.seat(want, attempt.owner)));
         let lines = wants.iter().map(|want| {
             let line = self.keys.line(&want.name);
             get(match (want.mode, revision) {

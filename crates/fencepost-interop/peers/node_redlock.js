@@ -19,7 +19,7 @@ async function main() {
     const count = Number(fs.readFileSync(file("counter"), "utf8"));
     await pause(2);
     fs.writeFileSync(file("counter"), String(count + 1));
-    fs.appendFileSync(file(`theirs-${number}`), `${Date.now()}\n`);
+    fs.appendFileSync(file(`theirs-${number}`), `${Date.now()} ${count} 0\n`);
     await lock.release();
   }
   await redis.quit();

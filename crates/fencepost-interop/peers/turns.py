@@ -1,4 +1,4 @@
-"""What every peer does with its lock: read a number from a file, wait a little, write the next one, note the time."""
+"""What every peer does with its lock: read a number from a file, wait a little, write the next one, note when that was."""
 
 import os
 import sys
@@ -9,13 +9,14 @@ class Place:
     """Where the turns are taken: the port, the lock's name, the folder, and this peer's own number."""
 
     def __init__(self):
-        port, self.name, self.folder, self.number = sys.argv[1:5]
+        port, self.name, self.folder, self.number = sys.argv[-4:]
         self.port = int(port)
 
     def path(self, name):
         return os.path.join(self.folder, name)
 
-    def take_turns(self, acquire, release):
+    def take_turns(self, acquire, release, joined=lambda: 0):
+        """Takes turns from the start to the stop; `joined` says when we joined the line, as a number that grows."""
         counter, stop = self.path("counter"), self.path("stop")
         with open(self.path("theirs-" + self.number), "w", buffering=1) as log:
             while not os.path.exists(self.path("start")):
@@ -27,5 +28,5 @@ class Place:
                 time.sleep(0.002)
                 with open(counter, "w") as file:
                     file.write(str(count + 1))
-                log.write("%d\n" % (time.time() * 1000))
+                log.write("%d %d %d\n" % (time.time() * 1000, count, joined()))
                 release()

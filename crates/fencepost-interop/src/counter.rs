@@ -15,6 +15,25 @@ pub const THEIRS: &str = "theirs-";
 /// How long a turn is.
 const TURN: Duration = Duration::from_millis(2);
 
+/// What is noted of a turn, in this order.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// When it ended: milliseconds since 1970.
+    pub ended: u64,
+    /// What the counter said when it began.
+    pub count: usize,
+    /// When its taker joined the line, as a number that grows; 0 if there is no line.
+    pub joined: u64,
+}
+
+impl Turn {
+    fn read(line: &str) -> Option<Self> {
+        let mut numbers = line.split(' ').map_while(|word| word.parse().ok());
+        let (ended, count, joined) = (numbers.next()?, numbers.next()?, numbers.next()?);
+        Some(Self { ended, count: usize::try_from(count).ok()?, joined })
+    }
+}
+
 /// A folder with the counter and the notes.
 #[derive(Clone, Debug)]
 pub struct Counter {
@@ -90,15 +109,14 @@ impl Counter {
         text.trim().parse().expect("it is a number")
     }
 
-    /// When this side had its turns.
+    /// The turns of this side.
     ///
     /// # Panics
     /// If the notes cannot be read.
-    pub fn turns(&self, side: &str) -> Vec<u64> {
+    pub fn turns(&self, side: &str) -> Vec<Turn> {
         let notes = self.notes(side).map(|path| fs::read_to_string(path).expect("it can be read"));
-        notes
-            .flat_map(|text| text.lines().map(|line| line.parse().expect("it is a time")).collect::<Vec<_>>())
-            .collect()
+        let text: String = notes.collect();
+        text.lines().map(|line| Turn::read(line).expect("it is a turn")).collect()
     }
 
     fn notes(&self, side: &str) -> impl Iterator<Item = PathBuf> {
@@ -115,18 +133,30 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// One turn: to be taken under the lock.
+    /// One turn of somebody who joined the line then: to be taken under the lock.
     ///
     /// # Panics
     /// If the files cannot be read or written.
-    pub async fn take_turn(&mut self) {
+    pub async fn take_turn(&mut self, joined: u64) {
         let count = self.counter.count();
         wait::passes(TURN).await;
         fs::write(self.counter.folder.join("counter"), (count + 1).to_string()).expect("it can be written");
-        writeln!(self.file, "{}", wall_millis()).expect("it can be written");
+        writeln!(self.file, "{} {count} {joined}", wall_millis()).expect("it can be written");
     }
 }
 
 fn wall_millis() -> u64 {
     u64::try_from(fencepost::clock::wall_time().as_millis()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_note_is_read_as_it_is_written() {
+        assert_eq!(Turn::read("1700 41 9"), Some(Turn { ended: 1700, count: 41, joined: 9 }));
+        assert_eq!(Turn::read("1700"), None);
+        assert_eq!(Turn::read(""), None);
+    }
 }

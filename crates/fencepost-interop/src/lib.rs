@@ -1,15 +1,16 @@
 //! Four of theirs and four of ours around a plain file counter, all busy for the whole run: nothing may be lost, and
-//! each side must get its share of the turns in every tenth of the run.
+//! each side must get its share of the turns in every tenth of the run. Where everybody waits in one line, nobody overtakes.
 
 pub mod counter;
+mod order;
 pub mod ours;
 pub mod peers;
 pub mod shares;
+mod storage;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
 
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
 use fencepost_testkit::wait;
 
 use counter::Counter;
@@ -26,12 +27,12 @@ const NAME: &str = "interop/counter";
 /// Lets both sides take turns on a server of their own, and counts who had how many.
 ///
 /// # Panics
-/// If a peer cannot be started or fails, or if an increment was lost.
+/// If a peer cannot be started or fails, if an increment was lost, or if somebody overtook others in a line.
 pub fn run(peer: Peer) -> Shares {
     // Two runs at once would take each other's processor.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = RedisServer::start(&Setup::plain());
+    let server = peer.storage().start();
     let folder = tempfile::tempdir().expect("there is room");
     let counter = Counter::new(folder.path());
     let theirs = peers::start(peer, server.port(), &counter);
@@ -43,7 +44,12 @@ pub fn run(peer: Peer) -> Shares {
     let ended = counter.stop();
     ours.join();
     theirs.join();
-    let shares = Shares::count(began, ended, &counter.turns(counter::OURS), &counter.turns(counter::THEIRS));
+    let (ours, theirs) = (counter.turns(counter::OURS), counter.turns(counter::THEIRS));
+    let shares = Shares::count(began, ended, &ours, &theirs);
     assert_eq!(counter.count(), shares.turns(), "increments were lost: {shares}");
+    if peer.storage().has_one_line() {
+        let overtakings = order::overtakings(ours.into_iter().chain(theirs));
+        assert_eq!(overtakings, 0, "who joined earlier was overtaken: {shares}");
+    }
     shares
 }

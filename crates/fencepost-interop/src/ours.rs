@@ -56,7 +56,7 @@ pub fn start(url: &str, counter: &Counter) -> Workers {
             counter.started().await;
             while counter.goes_on() {
                 let guard = lock.acquire().await.expect("the lock is granted");
-                notes.take_turn().await;
+                notes.take_turn(guard.token().get()).await;
                 guard.release().await.expect("the lock is held to the end");
             }
             client.close().await;

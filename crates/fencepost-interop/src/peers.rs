@@ -1,14 +1,16 @@
 //! The others: which libraries they are, what starts them, and where `cargo xtask` has put what they need.
 
+use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
 use crate::counter::{Counter, THEIRS};
 use crate::ours::Workers;
+use crate::storage::Storage;
 use crate::{EACH, NAME};
 
-/// A library that takes the same locks.
+/// A library or a program that takes the same locks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// `redis` of Python.
@@ -21,14 +23,37 @@ pub enum Peer {
     NodeRedlock,
     /// `redsync` of Go.
     Redsync,
+    /// `etcdctl lock`.
+    Etcdctl,
+    /// `Mutex` of etcd's own client for Go.
+    GoMutex,
+    /// `Election` of etcd's own client for Go.
+    GoElection,
+    /// `Lock` of Python's kazoo.
+    Kazoo,
+    /// The same, told to wait for nodes in Curator's form.
+    KazooAlso,
+    /// `InterProcessMutex` of Java's Curator.
+    Curator,
 }
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 5] =
-        [Self::RedisPy, Self::PythonRedisLock, Self::Rslock, Self::NodeRedlock, Self::Redsync];
+    pub const ALL: [Self; 11] = [
+        Self::RedisPy,
+        Self::PythonRedisLock,
+        Self::Rslock,
+        Self::NodeRedlock,
+        Self::Redsync,
+        Self::Etcdctl,
+        Self::GoMutex,
+        Self::GoElection,
+        Self::Kazoo,
+        Self::KazooAlso,
+        Self::Curator,
+    ];
 
-    /// What it is called in our URLs.
+    /// What it is called; in our URLs, too, where they name it.
     pub fn name(self) -> &'static str {
         match self {
             Self::RedisPy => "redis-py",
@@ -36,24 +61,56 @@ impl Peer {
             Self::Rslock => "rslock",
             Self::NodeRedlock => "node-redlock",
             Self::Redsync => "redsync",
+            Self::Etcdctl => "etcdctl",
+            Self::GoMutex => "go-mutex",
+            Self::GoElection => "go-election",
+            Self::Kazoo => "kazoo",
+            Self::KazooAlso => "kazoo-also",
+            Self::Curator => "curator",
         }
     }
 
-    /// The option of a URL that names it.
-    pub(crate) fn option(self) -> String {
-        format!("dialect={}", self.name())
+    pub(crate) fn storage(self) -> Storage {
+        match self {
+            Self::RedisPy | Self::PythonRedisLock | Self::Rslock | Self::NodeRedlock | Self::Redsync => {
+                Storage::Redis
+            }
+            Self::Etcdctl | Self::GoMutex | Self::GoElection => Storage::Etcd,
+            Self::Kazoo | Self::KazooAlso | Self::Curator => Storage::ZooKeeper,
+        }
     }
 
-    /// What starts one worker, if it is a process.
-    fn program(self) -> Option<(PathBuf, Option<PathBuf>)> {
-        let sources = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers");
-        let python = || prepared("python/bin/python");
+    /// The option of a URL that lets us take the same lock.
+    pub(crate) fn option(self) -> String {
         match self {
-            Self::RedisPy => Some((python(), Some(sources.join("redis_py.py")))),
-            Self::PythonRedisLock => Some((python(), Some(sources.join("python_redis_lock.py")))),
-            Self::NodeRedlock => Some(("node".into(), Some(prepared("node/node_redlock.js")))),
-            Self::Redsync => Some((prepared("redsync"), None)),
+            Self::Etcdctl | Self::GoMutex | Self::GoElection => "layout=raw".to_owned(),
+            Self::KazooAlso => "dialect=curator".to_owned(),
+            _ => format!("dialect={}", self.name()),
+        }
+    }
+
+    /// The words that start one worker, if it is a process; those of the place follow.
+    fn program(self) -> Option<Vec<OsString>> {
+        let source = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name).into();
+        let python = |script| vec![prepared("python/bin/python").into(), source(script)];
+        match self {
+            Self::RedisPy => Some(python("redis_py.py")),
+            Self::PythonRedisLock => Some(python("python_redis_lock.py")),
             Self::Rslock => None,
+            Self::NodeRedlock => Some(vec!["node".into(), prepared("node/node_redlock.js").into()]),
+            Self::Redsync => Some(vec![prepared("go/redsync").into()]),
+            Self::Etcdctl => Some(vec!["sh".into(), source("etcdctl_lock.sh")]),
+            Self::GoMutex => Some(vec![prepared("go/etcd").into(), "mutex".into()]),
+            Self::GoElection => Some(vec![prepared("go/etcd").into(), "election".into()]),
+            Self::Kazoo => Some(python("kazoo_lock.py")),
+            Self::KazooAlso => {
+                Some([python("kazoo_lock.py"), vec!["--also".into(), "-lock-".into()]].concat())
+            }
+            Self::Curator => {
+                let folder = prepared("curator");
+                let classes = format!("{}:{}/*", folder.display(), folder.display());
+                Some(vec!["java".into(), "-cp".into(), classes.into(), "Turns".into()])
+            }
         }
     }
 }
@@ -65,7 +122,7 @@ fn prepared(what: &str) -> PathBuf {
     let path = root.join(target).join("interop").join(what);
     assert!(
         path.exists(),
-        "{} is missing: `cargo xtask test --only redis` makes what Python needs, `cargo xtask interop` the rest",
+        "{} is missing: `cargo xtask test --only interop` makes what Python needs, `cargo xtask interop` the rest",
         path.display()
     );
     path
@@ -106,13 +163,14 @@ impl Running {
 
 /// Starts the other side's workers.
 pub(crate) fn start(peer: Peer, port: u16, counter: &Counter) -> Running {
-    let Some((program, script)) = peer.program() else {
+    let Some(words) = peer.program() else {
         return Running::Threads(rslock(port, counter));
     };
+    let (port, name) = (port.to_string(), peer.storage().name());
     let spawn = |number: usize| {
-        let mut command = Command::new(&program);
-        command.args(&script).args([&port.to_string(), NAME]).arg(counter.folder()).arg(number.to_string());
-        command.spawn().unwrap_or_else(|why| panic!("{} cannot be started: {why}", program.display()))
+        let mut command = Command::new(&words[0]);
+        command.args(&words[1..]).args([&port, name]).arg(counter.folder()).arg(number.to_string());
+        command.spawn().unwrap_or_else(|why| panic!("{} cannot be started: {why}", words[0].display()))
     };
     Running::Processes(Processes((0..EACH).map(spawn).collect()))
 }
@@ -126,7 +184,7 @@ fn rslock(port: u16, counter: &Counter) -> Workers {
             counter.started().await;
             while counter.goes_on() {
                 let lock = manager.acquire(NAME, Duration::from_secs(10)).await.expect("it is granted");
-                notes.take_turn().await;
+                notes.take_turn(0).await;
                 lock.release().await;
             }
         }

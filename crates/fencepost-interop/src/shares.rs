@@ -2,6 +2,8 @@
 
 use std::fmt;
 
+use crate::counter::Turn;
+
 /// The turns of both sides in each tenth of a run.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Shares {
@@ -13,18 +15,19 @@ pub struct Shares {
 
 impl Shares {
     /// Counts turns by the times at which they ended.
-    pub fn count(began: u64, ended: u64, ours: &[u64], theirs: &[u64]) -> Self {
+    pub fn count(began: u64, ended: u64, ours: &[Turn], theirs: &[Turn]) -> Self {
         let mut shares = Self::default();
         let length = (ended - began).max(1);
-        let tenth = |at: u64| usize::try_from(at.saturating_sub(began) * 10 / length).unwrap_or(10);
-        for at in ours {
-            match shares.tenths.get_mut(tenth(*at)) {
+        let tenth =
+            |turn: &Turn| usize::try_from(turn.ended.saturating_sub(began) * 10 / length).unwrap_or(10);
+        for turn in ours {
+            match shares.tenths.get_mut(tenth(turn)) {
                 Some((ours, _)) => *ours += 1,
                 None => shares.late += 1,
             }
         }
-        for at in theirs {
-            match shares.tenths.get_mut(tenth(*at)) {
+        for turn in theirs {
+            match shares.tenths.get_mut(tenth(turn)) {
                 Some((_, theirs)) => *theirs += 1,
                 None => shares.late += 1,
             }
@@ -66,8 +69,9 @@ mod tests {
 
     #[test]
     fn turns_are_counted_where_they_ended() {
-        let ours = [1000, 1099, 1100, 1999];
-        let shares = Shares::count(1000, 2000, &ours, &[1500, 2000]);
+        let at = |ended| Turn { ended, count: 0, joined: 0 };
+        let (ours, theirs) = ([1000, 1099, 1100, 1999].map(at), [1500, 2000].map(at));
+        let shares = Shares::count(1000, 2000, &ours, &theirs);
         assert_eq!((shares.tenths[0], shares.tenths[1], shares.tenths[5]), ((2, 0), (1, 0), (0, 1)));
         assert_eq!((shares.tenths[9], shares.late, shares.turns()), ((1, 0), 1, 6));
         assert!(!shares.is_fair());

@@ -59,17 +59,22 @@ const ZOOKEEPER: Need = Need {
 const SERVERS: &[Need] =
     &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC, ETCD, ETCDCTL, JAVA, ZOOKEEPER];
 
-const AREAS: [Area; 7] = [
+const AREAS: [Area; 8] = [
     Area { name: "core", packages: &["fencepost-core", "fencepost-testkit"], needs: SERVERS },
     Area { name: "memory", packages: &["fencepost-memory"], needs: &[] },
     Area { name: "sqlite", packages: &["fencepost-sqlite"], needs: &[CC] },
     Area {
         name: "redis",
-        packages: &["fencepost-redis", "fencepost-interop"],
-        needs: &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC, PYTHON],
+        packages: &["fencepost-redis"],
+        needs: &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC],
     },
     Area { name: "etcd", packages: &["fencepost-etcd"], needs: &[ETCD, ETCDCTL, OPENSSL] },
     Area { name: "zookeeper", packages: &["fencepost-zookeeper"], needs: &[JAVA, ZOOKEEPER, OPENSSL] },
+    Area {
+        name: "interop",
+        packages: &["fencepost-interop"],
+        needs: &[REDIS_SERVER, REDIS_CLI, ETCD, ETCDCTL, JAVA, ZOOKEEPER, PYTHON],
+    },
     Area {
         name: "cli",
         packages: &["fencepost-cli", "fencepost"],
@@ -107,8 +112,7 @@ mod tests {
 
     #[test]
     fn an_unknown_area_is_answered_with_the_known_ones() {
-        let expected =
-            "`--only` does not know `floppy`; it knows core, memory, sqlite, redis, etcd, zookeeper, cli";
+        let expected = "`--only` does not know `floppy`; it knows core, memory, sqlite, redis, etcd, zookeeper, interop, cli";
         assert_eq!(named("sqlite,floppy"), Err(Failure::Usage(expected.into())));
     }
 
@@ -121,7 +125,7 @@ mod tests {
         assert_eq!(things(&[]), [servers.as_slice(), &["python3", "flock"]].concat());
         assert_eq!(things(&named("sqlite").unwrap()), ["cc"]);
         assert_eq!(things(&named("core").unwrap()), servers);
-        assert_eq!(things(&named("core,redis").unwrap()), [servers.as_slice(), &["python3"]].concat());
+        assert_eq!(things(&named("core,interop").unwrap()), [servers.as_slice(), &["python3"]].concat());
         assert_eq!(things(&named("etcd").unwrap()), ["etcd", "etcdctl", "openssl"]);
         assert_eq!(things(&named("zookeeper").unwrap()), [zookeeper.as_slice(), &["openssl"]].concat());
         assert_eq!(things(&named("memory").unwrap()), Vec::<&str>::new());

@@ -47,7 +47,7 @@ pub(crate) fn add_install<'a>(stages: &mut Stages<'a>, options: &'a Options) {
 
 /// Adds the stages that test.
 pub(crate) fn add_tests<'a>(stages: &mut Stages<'a>, options: &'a Options) {
-    if options.covers("redis") {
+    if options.covers("interop") {
         stages.add("peers", interop::prepare_python);
     }
     stages.add("tests", || cargo_test(options));

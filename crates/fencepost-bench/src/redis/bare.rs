@@ -6,18 +6,21 @@ use std::time::Duration;
 use fencepost_testkit::servers::redis::RedisServer;
 use redis::aio::MultiplexedConnection;
 
-use super::subject::{Subject, locked_version};
+use crate::compare::subject::{Subject, TASKS, locked_version};
 use crate::locking::Locking;
 use crate::workers;
 
 /// What two bare round trips are called in the figures.
 pub(crate) const NAME: &str = "two bare round trips";
-/// What redis-benchmark is called in the figures: a pair is two of its commands.
-pub(crate) const BENCHMARK: &str = "redis-benchmark";
+/// What is started.
+const BENCHMARK: &str = "redis-benchmark";
+/// What it is called in the figures, and what it does.
+pub(crate) const TOOL: (&str, &str) =
+    (BENCHMARK, "`SET`, as many under way on one connection as there are tasks; a pair is two of them");
 
 pub(crate) fn subject() -> Subject {
     let version = format!("PING twice, redis crate {}", locked_version("redis"));
-    Subject { name: NAME, version, program: workers::this_program("bare"), sends: &["ping"] }
+    Subject { name: NAME, version, program: workers::this_program("bare"), tasks: TASKS }
 }
 
 struct RoundTrip(MultiplexedConnection);

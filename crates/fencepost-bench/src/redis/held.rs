@@ -10,7 +10,8 @@ use fencepost_testkit::wait::block_thread_for;
 use redis::Connection;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::{Setting, commandstats, us};
+use super::{Redis, commandstats};
+use crate::compare::{Setting, Storage, us};
 use crate::held::{LOCKS, resident};
 use crate::report::Report;
 use crate::rounds::{Reading, Rounds};
@@ -23,17 +24,17 @@ const STOPPED: Duration = Duration::from_millis(4_500);
 /// A wave is over when nothing has come for so long.
 const QUIET: Duration = Duration::from_millis(200);
 
-pub(crate) fn measure(setting: &mut Setting, report: &mut Report) {
+pub(crate) fn measure(setting: &mut Setting<Redis>, report: &mut Report) {
     let Some(subject) = setting.subjects.iter().find(|subject| subject.name == us::NAME).cloned() else {
         return;
     };
-    let mut rounds = Rounds::new("held", "redis");
-    let done = setting.tried(&subject, report, |setting| {
-        let url = setting.server.url();
-        let held = Held::begin(&url, &mut setting.look)?;
+    let mut rounds = Rounds::new("held", Redis::NAME);
+    let waves = setting.rounds;
+    let done = setting.tried(&subject, report, |redis| {
+        let held = Held::begin(&redis.url(), &mut redis.look)?;
         rounds.add(us::NAME, LOCKS, LOCKS, &held.costs());
-        for _ in 0..setting.rounds {
-            let wave = held.wave(&mut setting.look)?;
+        for _ in 0..waves {
+            let wave = held.wave(&mut redis.look)?;
             rounds.add(us::NAME, LOCKS, LOCKS, &wave.values());
         }
         held.end()

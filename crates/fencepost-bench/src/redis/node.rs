@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::subject::{Subject, after, built, require, sources, step};
+use crate::compare::subject::{Subject, TASKS, after, built, install, require, sources, step};
 
 pub(crate) fn subject() -> Result<Subject, String> {
     require("node")?;
@@ -12,23 +12,14 @@ pub(crate) fn subject() -> Result<Subject, String> {
         std::fs::copy(sources.join(file), folder.join(file)).map_err(|why| format!("{file}: {why}"))?;
     }
     let package = std::fs::read_to_string(sources.join("package.json")).unwrap_or_default();
-    let stamp = folder.join("installed");
-    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == package) {
-        return Ok(named(&package, &folder));
-    }
-    let quiet = ["install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel", "error"];
-    step(Command::new("npm").args(quiet).current_dir(&folder))?;
-    std::fs::write(&stamp, &package)
-        .map_err(|why| format!("{} cannot be written: {why}", stamp.display()))?;
-    Ok(named(&package, &folder))
-}
-
-fn named(package: &str, folder: &std::path::Path) -> Subject {
-    Subject {
+    install(&folder, &package, || {
+        let quiet = ["install", "--no-package-lock", "--no-audit", "--no-fund", "--loglevel", "error"];
+        step(Command::new("npm").args(quiet).current_dir(&folder))
+    })?;
+    Ok(Subject {
         name: "node-redlock",
-        version: after(package, "\"redlock\": \"").to_owned(),
+        version: after(&package, "\"redlock\": \"").to_owned(),
         program: vec!["node".into(), folder.join("worker.js").into()],
-        // It sets the key by a script, too.
-        sends: &["eval", "evalsha"],
-    }
+        tasks: TASKS,
+    })
 }

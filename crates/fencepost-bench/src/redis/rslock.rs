@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use ::rslock::{LockGuard, LockManager};
 
-use super::subject::{Subject, locked_version};
+use crate::compare::subject::{Subject, TASKS, locked_version};
 use crate::locking::Locking;
 use crate::workers;
 
@@ -16,7 +16,7 @@ pub(crate) fn subject() -> Subject {
         name: "rslock",
         version: locked_version("rslock"),
         program: workers::this_program("rslock"),
-        sends: &["set", "eval", "evalsha"],
+        tasks: TASKS,
     }
 }
 

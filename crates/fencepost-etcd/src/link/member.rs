@@ -1,10 +1,10 @@
 //! One connection to one member, and the token that opens it.
 
+use std::io;
 use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll};
-use std::{fmt, io};
 
 use fencepost_core::clock::Moment;
 use fencepost_core::{Error, ErrorKind, Result};
@@ -33,12 +33,6 @@ pub(super) type Token = MetadataValue<Ascii>;
 pub(super) struct Tokens {
     current: Mutex<Option<Token>>,
     turn: tokio::sync::Mutex<()>,
-}
-
-impl fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Tokens")
-    }
 }
 
 impl Tokens {
@@ -134,24 +128,19 @@ impl Live {
     /// What a failure means before anybody depends on the connection.
     fn not_let_in(&self, status: &Status) -> Error {
         let location = &self.common.setup.location;
+        let away = || unreachable(location).with_source(causes(status));
+        let is_of_driver = std::error::Error::source(status).is_some();
+        let is_encrypted = self.common.setup.encryption.is_some();
         match meaning(location, status) {
             Meaning::Refused(error) => error,
             Meaning::StaleToken => stranger(location, &self.common.setup.account),
-            Meaning::Unknown | Meaning::Elsewhere if self.common.setup.encryption.is_none() => {
-                unreachable(location)
-                    .with_source(causes(status))
-                    .with_hint("is it an etcd server, and does it want TLS? etcds:// is for servers that do")
-            }
-            // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk. One that has let
-            // us in before only goes away.
-            Meaning::Unknown | Meaning::Elsewhere
-                if std::error::Error::source(status).is_some() && self.common.cluster.get().is_none() =>
-            {
-                fencepost_net::not_agreed(causes(status))
-            }
-            Meaning::NoLease | Meaning::Elsewhere | Meaning::Unknown => {
-                unreachable(location).with_source(causes(status))
-            }
+            _ if !is_of_driver => away(),
+            _ if !is_encrypted => away()
+                .with_hint("is it an etcd server, and does it want TLS? etcds:// is for servers that do"),
+            _ if self.end.has_spoken.load(Ordering::Relaxed) => away(),
+            // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk, and it may hang up so
+            // fast that its reasons get lost.
+            _ => fencepost_net::not_agreed(causes(status)),
         }
     }
 
@@ -200,6 +189,8 @@ impl Live {
 struct End {
     is_over: AtomicBool,
     bell: Notify,
+    /// Whether the server has said anything at all.
+    has_spoken: AtomicBool,
 }
 
 impl End {
@@ -210,7 +201,7 @@ impl End {
     }
 }
 
-/// A stream that tells when the driver lets go of it: the driver itself keeps that to itself.
+/// A stream that tells whether anything came, and when the driver lets go of it: the driver keeps both to itself.
 struct Tied {
     stream: Stream,
     end: Arc<End>,
@@ -228,7 +219,13 @@ impl AsyncRead for Tied {
         context: &mut Context<'_>,
         into: &mut ReadBuf<'_>,
     ) -> Poll<io::Result<()>> {
-        Pin::new(&mut self.get_mut().stream).poll_read(context, into)
+        let this = self.get_mut();
+        let before = into.filled().len();
+        let read = Pin::new(&mut this.stream).poll_read(context, into);
+        if into.filled().len() > before {
+            this.end.has_spoken.store(true, Ordering::Relaxed);
+        }
+        read
     }
 }
 

@@ -184,3 +184,97 @@ fn change(event: Event) -> Option<(i64, Change)> {
     };
     Some((kv.mod_revision, what))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::proto::{KeyValue, ResponseHeader};
+
+    fn watched(start_revision: i64) -> Watched {
+        Watched { key: b"k".to_vec(), range_end: Vec::new(), start_revision, only_deletes: false }
+    }
+
+    fn created(number: i64, revision: i64) -> WatchResponse {
+        let header = Some(ResponseHeader { revision, ..ResponseHeader::default() });
+        WatchResponse { header, watch_id: number, created: true, ..WatchResponse::default() }
+    }
+
+    fn deleted(number: i64, mod_revision: i64) -> WatchResponse {
+        let kv = Some(KeyValue { key: b"k".to_vec(), mod_revision, ..KeyValue::default() });
+        let event = Event { r#type: EventType::Delete.into(), kv, prev_kv: None };
+        WatchResponse { watch_id: number, events: vec![event], ..WatchResponse::default() }
+    }
+
+    /// Number and first revision of what is asked for.
+    fn asked(requests: &[WatchRequest]) -> Vec<(i64, i64)> {
+        let create = |request: &WatchRequest| match &request.request_union {
+            Some(RequestUnion::CreateRequest(create)) => (create.watch_id, create.start_revision),
+            other => panic!("{other:?}"),
+        };
+        requests.iter().map(create).collect()
+    }
+
+    fn told(todo: &[Todo]) -> Vec<WatchId> {
+        let told = |todo: &Todo| match todo {
+            Todo::Tell(event) => event.id,
+            other => panic!("{other:?}"),
+        };
+        todo.iter().map(told).collect()
+    }
+
+    #[test]
+    fn a_new_stream_goes_on_after_the_last_change() {
+        let mut watchers = Watchers::default();
+        watchers.add(WatchId(1), watched(5));
+        watchers.add(WatchId(2), watched(0));
+        assert_eq!(asked(&watchers.create_all()), [(1, 5), (2, 0)]);
+        assert_eq!(told(&watchers.take(created(1, 9))), []);
+        assert_eq!(told(&watchers.take(created(2, 9))), []);
+        assert_eq!(told(&watchers.take(deleted(1, 7))), [WatchId(1)]);
+        assert_eq!(asked(&watchers.create_all()), [(3, 8), (4, 10)]);
+        // Of the stream before.
+        assert_eq!(told(&watchers.take(deleted(1, 8))), []);
+    }
+
+    #[test]
+    fn what_is_forgotten_is_not_told() {
+        let mut watchers = Watchers::default();
+        watchers.add(WatchId(1), watched(5));
+        assert!(watchers.remove(WatchId(2)).is_none());
+        watchers.create_all();
+        assert!(watchers.remove(WatchId(1)).is_some());
+        assert_eq!(told(&watchers.take(created(1, 9))), []);
+        assert_eq!(told(&watchers.take(deleted(1, 7))), []);
+        assert!(watchers.is_empty());
+    }
+
+    #[test]
+    fn a_compacted_history_is_left_behind() {
+        let mut watchers = Watchers::default();
+        watchers.add(WatchId(1), watched(5));
+        watchers.create_all();
+        watchers.take(created(1, 30));
+        let compacted =
+            WatchResponse { watch_id: 1, canceled: true, compact_revision: 20, ..WatchResponse::default() };
+        let todo = watchers.take(compacted.clone());
+        let [Todo::Send(_), Todo::Send(again), Todo::Tell(event)] = todo.as_slice() else {
+            panic!("{todo:?}")
+        };
+        assert_eq!(asked(std::slice::from_ref(again)), [(2, 20)]);
+        assert!(matches!(event.what, Change::Missed));
+        assert_eq!(told(&watchers.take(compacted)), [], "it was told once");
+    }
+
+    #[test]
+    fn a_refusal_without_a_number_is_of_the_oldest_that_is_unanswered() {
+        let mut watchers = Watchers::default();
+        for id in 1..=3 {
+            watchers.add(WatchId(id), watched(5));
+        }
+        watchers.create_all();
+        watchers.take(created(1, 9));
+        let todo = watchers.take(WatchResponse { canceled: true, ..created(-1, 9) });
+        assert!(matches!(todo.as_slice(), [Todo::Refused { id: WatchId(2), number: 2, .. }]), "{todo:?}");
+        assert_eq!(told(&watchers.take(created(3, 9))), []);
+    }
+}

@@ -7,6 +7,7 @@ mod connection;
 mod crowd;
 mod errors;
 mod flights;
+mod layouts;
 mod leases;
 mod puppet;
 mod server;

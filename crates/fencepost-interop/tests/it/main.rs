@@ -1,4 +1,4 @@
-//! Scenario 46: peers that poll and ours under never-ending work.
+//! Scenario 46: peers and ours under never-ending work, those that poll and those that wait in one line with us.
 
 use fencepost_interop::{Peer, run};
 
@@ -21,4 +21,19 @@ fn nobody_starves_beside_python_redis_lock() {
 #[test]
 fn nobody_starves_beside_rslock() {
     nobody_starves(Peer::Rslock);
+}
+
+#[test]
+fn etcdctl_waits_in_one_line_with_us() {
+    nobody_starves(Peer::Etcdctl);
+}
+
+#[test]
+fn kazoo_waits_in_one_line_with_us() {
+    nobody_starves(Peer::Kazoo);
+}
+
+#[test]
+fn kazoo_waits_in_one_line_with_nodes_of_curator() {
+    nobody_starves(Peer::KazooAlso);
 }

@@ -1,6 +1,7 @@
 //! Passwords, tokens and rights.
 
-use fencepost_testkit::servers::etcd::{EtcdServer, Setup as ServerSetup};
+use fencepost_net::{Encryption, Tls};
+use fencepost_testkit::servers::etcd::{EtcdServer, Setup as ServerSetup, TlsClients};
 
 use super::*;
 
@@ -96,4 +97,39 @@ async fn a_watch_is_made_on_a_stream_whose_token_is_not_good_any_more() {
     // The first one goes on where it was.
     opened.put(&keys[0], "c").await.unwrap();
     assert_eq!(opened.event().await.0, first);
+}
+
+async fn open_encrypted(server: &EtcdServer, tls: &Tls) -> Result<Opened> {
+    let member = Address { host: "localhost".into(), port: server.tls_port() };
+    let encryption = Some(Encryption::new(tls)?.speaking("h2"));
+    let setup = setup(&[], Account::default());
+    open_with(Setup { members: vec![member], encryption, ..setup }).await
+}
+
+#[tokio::test]
+async fn an_encrypted_connection_needs_the_right_certificates() {
+    let server = EtcdServer::start(&ServerSetup::plain().with_tls(TlsClients::WithCertificate));
+    let made = server.certificates().clone();
+    let identity = Some((made.client_cert, made.client_key));
+    let known = Tls { ca: Some(made.ca), identity, ..Tls::default() };
+    let opened = open_encrypted(&server, &known).await.unwrap();
+    let key = new_key();
+    let revision = opened.put(&key, "a").await.unwrap();
+    opened.watch(&key, revision);
+    assert_eq!(opened.value(&key).await.unwrap().as_deref(), Some("a"));
+
+    let stranger = Tls { identity: None, ..known.clone() };
+    let Err(error) = open_encrypted(&server, &stranger).await else { panic!("it was let in") };
+    assert_eq!(error.kind(), ErrorKind::Denied, "{}", error.in_full());
+    let strange = Tls { ca: Some(made.other_ca), ..known };
+    let Err(error) = open_encrypted(&server, &strange).await else { panic!("it was trusted") };
+    assert_eq!(error.kind(), ErrorKind::Denied, "{}", error.in_full());
+}
+
+#[tokio::test]
+async fn whoever_does_not_encrypt_where_it_is_expected_is_told() {
+    let server = EtcdServer::start(&ServerSetup::plain().with_tls(TlsClients::All));
+    let Err(error) = open_with(setup(&[server.tls_port()], Account::default())).await else { panic!("how?") };
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{}", error.in_full());
+    assert!(error.hint().is_some_and(|hint| hint.contains("etcds://")), "{error:?}");
 }

@@ -41,6 +41,15 @@ impl Setup {
         Self { lines: lines.map(str::to_owned).into(), properties: Vec::new(), sasl: Vec::new(), tls: None }
     }
 
+    /// A server with the tick, the memory and the compiler that one has outside of tests: for measuring.
+    pub fn in_earnest() -> Self {
+        let mut setup = Self::plain().with_config("tickTime=2000");
+        // Of two words that contradict each other the later one counts.
+        let java = ["-Xmx512m", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4"];
+        setup.properties.extend(java.map(str::to_owned));
+        setup
+    }
+
     /// A line of the server's configuration, such as `maxSessionTimeout=5000`; later ones win.
     #[must_use]
     pub fn with_config(mut self, line: &str) -> Self {

@@ -2,32 +2,37 @@
 
 use std::fmt::Write;
 
-use super::compare::{P50, P99, PAIRS};
-use super::{bare, us};
+use super::benches::{P50, P99, PAIRS};
+use super::{Storage, us};
 use crate::plot::{self, Bar, Kind, Panel, shown};
 use crate::report::Figure;
 
-/// What the figures were measured on.
+/// How the figures came about.
 #[derive(Clone, Debug)]
-pub(crate) struct Machine {
-    pub(crate) cores: usize,
-    pub(crate) redis: String,
+pub(crate) struct About<'a> {
+    /// The command line, as it would be typed.
+    pub(crate) command: &'a str,
+    /// The server that they were measured on.
+    pub(crate) server: &'a str,
+    /// Who took part, and in which version.
+    pub(crate) who: &'a [(&'a str, String)],
+    /// Who was left out, and why.
+    pub(crate) notes: &'a [&'a str],
 }
 
 const BEFORE: &str = "\
-# Redis: figures
-
 Written by the command below; it starts a server of its own, and runs every subject in turns, so that a busy moment strikes
 all alike. What is shown is the median of the rounds. Compare the subjects with each other, not with figures of another
 machine.
 ";
 
 /// The plot.
-pub(crate) fn plot(figures: &[Figure]) -> String {
+pub(crate) fn plot<S: Storage>(figures: &[Figure]) -> String {
     let panel = |title: &str, bench: &str, tasks: usize, metric: &str, unit, better| {
         let found = figures.iter().filter(|figure| is(figure, bench, tasks, metric) && figure.unit != "×");
-        // Beside redis-benchmark's bar all others would be short.
-        let mut bars: Vec<Bar> = found.filter(|figure| figure.subject != bare::BENCHMARK).map(bar).collect();
+        // Beside the bar of the storage's own tool all others would be short.
+        let is_tool = |figure: &&Figure| S::TOOL.is_some_and(|(tool, _)| figure.subject == tool);
+        let mut bars: Vec<Bar> = found.filter(|figure| !is_tool(figure)).map(bar::<S>).collect();
         bars.sort_by(|one, other| other.value.total_cmp(&one.value));
         if better == SHORTER {
             bars.reverse();
@@ -56,16 +61,16 @@ pub(crate) fn plot(figures: &[Figure]) -> String {
         ),
     ];
     let panels: Vec<Panel> = panels.into_iter().filter(|panel| !panel.bars.is_empty()).collect();
-    plot::svg("Fencepost on Redis beside other locks", &panels)
+    plot::svg(&format!("Fencepost on {} beside other locks", S::TITLE), &panels)
 }
 
 const LONGER: &str = "longer is better";
 const SHORTER: &str = "shorter is better";
 
-fn bar(figure: &Figure) -> Bar {
+fn bar<S: Storage>(figure: &Figure) -> Bar {
     let kind = match figure.subject.as_str() {
-        us::NAME => Kind::Ours,
-        bare::NAME => Kind::Floor,
+        us::NAME | us::LOW_LATENCY => Kind::Ours,
+        floor if floor == S::FLOOR => Kind::Floor,
         _ => Kind::Peer,
     };
     Bar { label: figure.subject.clone(), value: figure.value, kind }
@@ -76,29 +81,20 @@ fn is(figure: &Figure, bench: &str, tasks: usize, metric: &str) -> bool {
 }
 
 /// The page.
-pub(crate) fn page(
-    command: &str,
-    machine: &Machine,
-    versions: &[(&str, String)],
-    figures: &[Figure],
-    notes: &[String],
-) -> String {
-    let mut page = Page { text: BEFORE.to_owned(), figures };
-    let Machine { cores, redis } = machine;
-    page.line(&format!("\n```sh\n{command}\n```\n"));
-    page.line(&format!(
-        "Machine: {cores} cores. Server: Redis {redis}, on the same machine, without persistence.\n"
-    ));
-    page.line("![Bars: Fencepost beside other locks](redis.svg)\n");
-    page.line("Who takes part (fencepost is fenced, fair and renewed; the others are not fenced):\n");
-    for (name, version) in versions {
+pub(crate) fn page<S: Storage>(about: &About<'_>, figures: &[Figure]) -> String {
+    let mut page = Page { text: format!("# {}: figures\n\n{BEFORE}", S::TITLE), figures };
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    page.line(&format!("\n```sh\n{}\n```\n", about.command));
+    page.line(&format!("Machine: {cores} cores. Server: {}.\n", about.server));
+    page.line(&format!("![Bars: Fencepost beside other locks]({}.svg)\n", S::NAME));
+    page.line(&format!("Who takes part ({}):\n", S::PARTICIPANTS));
+    for (name, version) in about.who {
         page.line(&format!("* {name}: {version}"));
     }
-    page.line(&format!(
-        "* {}: `SET`, as many under way on one connection as there are tasks; a pair is two of them",
-        bare::BENCHMARK
-    ));
-    for note in notes {
+    if let Some((tool, what)) = S::TOOL {
+        page.line(&format!("* {tool}: {what}"));
+    }
+    for note in about.notes {
         page.line(&format!("* {note}"));
     }
     let rates = [("1 task, /s", 1, PAIRS), ("64 tasks, /s", 64, PAIRS), ("256 tasks, /s", 256, PAIRS)];
@@ -114,31 +110,13 @@ pub(crate) fn page(
     ];
     page.table("16 want one lock (hold 5 ms, think 20 ms), one process", "contended", &columns);
     page.table("The same over 4 processes", "contended over 4", &columns);
-    let sent = "commands sent per turn";
-    let scripted = "commands in scripts per turn";
-    let to = "bytes to the server per turn";
-    let from = "bytes from the server per turn";
-    let columns = [
-        ("sent, 1 waiter", 1, sent),
-        ("16", 16, sent),
-        ("256", 256, sent),
-        ("in scripts, 1 waiter", 1, scripted),
-        ("16", 16, scripted),
-        ("256", 256, scripted),
-        ("bytes to, 1 waiter", 1, to),
-        ("16", 16, to),
-        ("256", 256, to),
-        ("bytes from, 1 waiter", 1, from),
-        ("16", 16, from),
-        ("256", 256, from),
-    ];
-    page.table("Commands and bytes per turn, in a line that never ends", "line", &columns);
-    page.list("10,000 held locks, all renewals due at once", "held");
+    S::say_more(&mut page);
     page.ratios();
     page.text
 }
 
-struct Page<'a> {
+/// A page that grows.
+pub(crate) struct Page<'a> {
     text: String,
     figures: &'a [Figure],
 }
@@ -149,7 +127,7 @@ impl Page<'_> {
     }
 
     /// A row for each subject, if there is any.
-    fn table(&mut self, title: &str, bench: &str, columns: &[(&str, usize, &str)]) {
+    pub(crate) fn table(&mut self, title: &str, bench: &str, columns: &[(&str, usize, &str)]) {
         let mut subjects: Vec<&str> = Vec::new();
         for figure in self.figures.iter().filter(|figure| figure.bench == bench && figure.unit != "×") {
             if !subjects.contains(&figure.subject.as_str()) {
@@ -172,7 +150,8 @@ impl Page<'_> {
         }
     }
 
-    fn list(&mut self, title: &str, bench: &str) {
+    /// A line for each figure of this bench, if there is any.
+    pub(crate) fn list(&mut self, title: &str, bench: &str) {
         let found: Vec<&Figure> = self.figures.iter().filter(|figure| figure.bench == bench).collect();
         if found.is_empty() {
             return;
@@ -209,6 +188,7 @@ fn cell(figure: &Figure) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::redis::Redis;
 
     fn figure(bench: &'static str, subject: &str, tasks: usize, metric: &'static str, value: f64) -> Figure {
         let (backend, subject, unit) = ("redis".to_owned(), subject.to_owned(), "/s");
@@ -227,13 +207,17 @@ mod tests {
 
     #[test]
     fn a_page_has_a_row_for_each_subject_and_no_table_without_figures() {
-        let machine = Machine { cores: 2, redis: "7.0.15".into() };
-        let notes = ["redsync: skipped: go is not installed".to_owned()];
-        let page =
-            page("cargo xtask bench redis", &machine, &[("rslock", "0.10.0".into())], &figures(), &notes);
+        let about = About {
+            command: "cargo xtask bench redis",
+            server: "Redis 7.0.15, here",
+            who: &[("rslock", "0.10.0".into())],
+            notes: &["redsync: skipped: go is not installed"],
+        };
+        let page = page::<Redis>(&about, &figures());
         for expected in [
             "cargo xtask bench redis",
-            "Machine: 2 cores. Server: Redis 7.0.15",
+            "# Redis: figures",
+            " cores. Server: Redis 7.0.15, here.",
             "* rslock: 0.10.0",
             "* redsync: skipped: go is not installed",
             "| fencepost | – | 140,000 (spread 25 %) | – | – | – |",
@@ -247,7 +231,7 @@ mod tests {
 
     #[test]
     fn a_plot_shows_subjects_and_no_ratios() {
-        let drawn = plot(&figures());
+        let drawn = plot::<Redis>(&figures());
         // One bar, and one in the legend.
         assert_eq!(drawn.matches("class=\"ours\"").count(), 2);
         assert_eq!(drawn.matches("class=\"peer\"").count(), 2);

@@ -11,9 +11,12 @@ pub(crate) struct Subject {
     pub(crate) version: String,
     /// The first words of its command line; an order follows.
     pub(crate) program: Vec<OsString>,
-    /// The commands that it sends itself. All others in the server's statistics were run by its scripts.
-    pub(crate) sends: &'static [&'static str],
+    /// With how many tasks at once it is measured where nobody is in the way.
+    pub(crate) tasks: &'static [usize],
 }
+
+/// With how many tasks at once most are measured.
+pub(crate) const TASKS: &[usize] = &[1, 64, 256];
 
 /// The workspace.
 pub(crate) fn root() -> PathBuf {
@@ -41,6 +44,20 @@ pub(crate) fn require(program: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     found.then_some(()).ok_or_else(|| format!("{program} is not installed"))
+}
+
+/// Fills a folder by these steps, unless what is there was made from the same requirements.
+pub(crate) fn install(
+    folder: &Path,
+    required: &str,
+    steps: impl FnOnce() -> Result<(), String>,
+) -> Result<(), String> {
+    let stamp = folder.join("installed");
+    if std::fs::read_to_string(&stamp).is_ok_and(|installed| installed == required) {
+        return Ok(());
+    }
+    steps()?;
+    std::fs::write(&stamp, required).map_err(|why| format!("{} cannot be written: {why}", stamp.display()))
 }
 
 /// Runs a step of a build. What it prints goes to standard error, as standard output is for figures.
@@ -81,6 +98,23 @@ mod tests {
         assert_eq!(after("redis==8.1.0\nother==1", "redis=="), "8.1.0");
         assert_eq!(after("\"redlock\": \"4.2.0\",", "\"redlock\": \""), "4.2.0");
         assert_eq!(after("nothing", "redis=="), "");
+    }
+
+    #[test]
+    fn nothing_is_installed_twice_unless_other_things_are_required() {
+        let folder = tempfile::tempdir().unwrap();
+        let install = |required| {
+            let mut steps = 0;
+            let count = || {
+                steps += 1;
+                Ok(())
+            };
+            super::install(folder.path(), required, count).unwrap();
+            steps
+        };
+        assert_eq!(["a", "a", "b", "b"].map(install), [1, 0, 1, 0]);
+        super::install(folder.path(), "c", || Err("no".to_owned())).unwrap_err();
+        assert_eq!(install("c"), 1);
     }
 
     #[test]

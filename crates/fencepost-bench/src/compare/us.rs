@@ -4,12 +4,12 @@ use std::process::ExitCode;
 
 use fencepost::Options;
 
-use super::subject::Subject;
+use super::subject::{Subject, TASKS};
 use crate::workers;
 
 /// What we are called in the figures.
 pub(crate) const NAME: &str = "fencepost";
-const LOW_LATENCY: &str = "fencepost, low latency";
+pub(crate) const LOW_LATENCY: &str = "fencepost, low latency";
 pub(crate) const LOW_LATENCY_WORKER: &str = "low-latency-worker";
 
 pub(crate) fn subject() -> Subject {
@@ -17,7 +17,7 @@ pub(crate) fn subject() -> Subject {
         name: NAME,
         version: env!("CARGO_PKG_VERSION").to_owned(),
         program: workers::this_program("worker"),
-        sends: &["eval", "evalsha", "fcall", "subscribe"],
+        tasks: TASKS,
     }
 }
 

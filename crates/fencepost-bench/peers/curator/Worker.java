@@ -1,0 +1,160 @@
+// A worker of the bench (see src/workers.rs): Curator's InterProcessMutex, or its bare create and delete; tasks are threads.
+//
+// usage: java Worker mutex|bare KIND URL TASKS MILLIS HOLD_MS THINK_MS
+
+import java.net.URI;
+import java.util.ArrayList;
+import java.util.List;
+import java.util.Locale;
+import java.util.stream.Collectors;
+import org.apache.curator.framework.CuratorFramework;
+import org.apache.curator.framework.CuratorFrameworkFactory;
+import org.apache.curator.framework.recipes.locks.InterProcessMutex;
+import org.apache.curator.retry.ExponentialBackoffRetry;
+import org.apache.zookeeper.CreateMode;
+
+public final class Worker {
+    private static final int TTL_MS = 30_000;
+    /** So long before the start a JVM may compile what it will run. */
+    private static final double WARM_UP = 1.5;
+
+    /** One task's way to one lock. */
+    private interface Lock {
+        void acquire() throws Exception;
+
+        void release() throws Exception;
+    }
+
+    /** What one task found. */
+    private static final class Found {
+        final List<Double> waits = new ArrayList<>();
+        final List<double[]> spans = new ArrayList<>();
+    }
+
+    private interface Work {
+        void on(Lock lock, Found found) throws Exception;
+    }
+
+    /** One clock for all processes. */
+    private static double now() {
+        return System.nanoTime() / 1e9;
+    }
+
+    private static void uncontended(Lock lock, double end, Found found) throws Exception {
+        for (double begun = now(); begun < end; begun = now()) {
+            lock.acquire();
+            lock.release();
+            found.waits.add(now() - begun);
+        }
+    }
+
+    private static void contended(Lock lock, double end, long hold, long think, Found found) throws Exception {
+        while (now() < end) {
+            double asked = now();
+            lock.acquire();
+            double entered = now();
+            Thread.sleep(hold);
+            double left = now();
+            lock.release();
+            found.waits.add(entered - asked);
+            found.spans.add(new double[] {entered, left});
+            Thread.sleep(think);
+        }
+    }
+
+    private static Lock lock(CuratorFramework client, String kind, String path) {
+        if (kind.equals("bare")) {
+            return new Lock() {
+                public void acquire() throws Exception {
+                    client.create().creatingParentsIfNeeded().withMode(CreateMode.EPHEMERAL).forPath(path);
+                }
+
+                public void release() throws Exception {
+                    client.delete().forPath(path);
+                }
+            };
+        }
+        InterProcessMutex mutex = new InterProcessMutex(client, path);
+        return new Lock() {
+            public void acquire() throws Exception {
+                mutex.acquire();
+            }
+
+            public void release() throws Exception {
+                mutex.release();
+            }
+        };
+    }
+
+    /** Lets a thread do this with each lock. */
+    private static List<Found> all(List<Lock> locks, Work work) throws InterruptedException {
+        List<Found> founds = new ArrayList<>();
+        List<Thread> threads = new ArrayList<>();
+        for (Lock lock : locks) {
+            Found found = new Found();
+            founds.add(found);
+            threads.add(new Thread(() -> {
+                try {
+                    work.on(lock, found);
+                } catch (Exception why) {
+                    // A thread that dies would otherwise only be missing in the figures.
+                    System.err.println("curator: " + why);
+                    Runtime.getRuntime().halt(1);
+                }
+            }));
+        }
+        for (Thread thread : threads) {
+            thread.start();
+        }
+        for (Thread thread : threads) {
+            thread.join();
+        }
+        return founds;
+    }
+
+    public static void main(String[] words) throws Exception {
+        boolean contended = words[1].equals("contended");
+        URI place = URI.create(words[2]);
+        int tasks = Integer.parseInt(words[3]);
+        double length = Integer.parseInt(words[4]) / 1e3;
+        long hold = Long.parseLong(words[5]), think = Long.parseLong(words[6]);
+        CuratorFramework client = CuratorFrameworkFactory.newClient(
+                place.getAuthority(), TTL_MS, 10_000, new ExponentialBackoffRetry(100, 3));
+        client.start();
+        client.blockUntilConnected();
+        List<Lock> own = new ArrayList<>(), one = new ArrayList<>();
+        for (int task = 0; task < tasks; task++) {
+            String name = "/bench/" + ProcessHandle.current().pid() + "/" + task;
+            own.add(lock(client, words[0], place.getPath() + name));
+            one.add(lock(client, words[0], place.getPath() + "/bench"));
+        }
+        double warm = now() + WARM_UP;
+        all(own, (lock, found) -> uncontended(lock, warm, found));
+        System.out.println("ready");
+        System.in.read();
+        double start = now(), end = start + length;
+        List<Found> founds = contended
+                ? all(one, (lock, found) -> contended(lock, end, hold, think, found))
+                : all(own, (lock, found) -> uncontended(lock, end, found));
+        tell(founds, now() - start);
+        client.close();
+    }
+
+    private static void tell(List<Found> founds, double wall) {
+        String turns = founds.stream().map(found -> "" + found.waits.size()).collect(Collectors.joining(","));
+        String waits = founds.stream()
+                .flatMap(found -> found.waits.stream())
+                .map(Worker::number)
+                .collect(Collectors.joining(","));
+        String spans = founds.stream()
+                .flatMap(found -> found.spans.stream())
+                .map(span -> "[" + number(span[0]) + "," + number(span[1]) + "]")
+                .collect(Collectors.joining(","));
+        System.out.printf(
+                "{\"turns\":[%s],\"waits\":[%s],\"spans\":[%s],\"wall\":%s}%n", turns, waits, spans, number(wall));
+    }
+
+    private static String number(double value) {
+        return String.format(Locale.ROOT, "%.9f", value);
+    }
+}

@@ -1,0 +1,45 @@
+//! Peers in Java: Maven fetches what they need into our build folder, and they are compiled there. Tasks are threads.
+
+use std::ffi::OsString;
+use std::process::Command;
+
+use super::subject::{built, install, require, sources, step};
+
+/// The words that start the worker of this folder, and the version of the library that is required there so.
+pub(crate) fn worker(name: &str, library: &str) -> Result<(Vec<OsString>, String), String> {
+    require("javac")?;
+    require("mvn")?;
+    let (folder, sources) = (built(name)?, sources(name));
+    let model = sources.join("pom.xml");
+    let required = std::fs::read_to_string(&model).unwrap_or_default();
+    install(&folder, &required, || {
+        let mut mvn = Command::new("mvn");
+        mvn.args(["--quiet", "--batch-mode", "--file"]).arg(&model).arg("dependency:copy-dependencies");
+        step(mvn.arg(format!("-DoutputDirectory={}", folder.display())))
+    })?;
+    let jars = folder.join("*");
+    let mut javac = Command::new("javac");
+    step(javac.arg("-cp").arg(&jars).arg("-d").arg(&folder).arg(sources.join("Worker.java")))?;
+    let classes = std::env::join_paths([&folder, &jars]).map_err(|why| why.to_string())?;
+    let words = vec!["java".into(), "-cp".into(), classes, "Worker".into()];
+    Ok((words, version(&required, library).to_owned()))
+}
+
+/// The version that stands after the name of the library.
+fn version<'a>(model: &'a str, library: &str) -> &'a str {
+    let rest = model.split_once(&format!("<artifactId>{library}</artifactId>")).map_or("", |(_, rest)| rest);
+    let rest = rest.split_once("<version>").map_or("", |(_, rest)| rest);
+    rest.split('<').next().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_version_is_that_of_the_library() {
+        let model = "<artifactId>us</artifactId><version>1</version> <artifactId>them</artifactId>\n <version>5.9.0</version>";
+        assert_eq!(version(model, "them"), "5.9.0");
+        assert_eq!(version(model, "nobody"), "");
+    }
+}
