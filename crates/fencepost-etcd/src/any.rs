@@ -93,11 +93,13 @@ impl Home {
             });
             request.success.push(put(self.keys.seat(want, owner), card.to_bytes(), lease.id));
         }
-        let entry = Entry { lease: lease.id, revision: None, held: None, card };
+        let coming = Some(asked + Self::patience(attempt.ttl) * 2);
+        let entry = Entry { lease: lease.id, revision: None, coming, held: None, card };
         self.state().places.insert(attempt, entry, asked);
         let answer = match self.link.txn(request, Self::patience(attempt.ttl)).await {
             Ok(answer) => answer,
             Err(failure) => {
+                self.arrived(owner);
                 if !matches!(&failure, Failure::Failed(error) if error.kind() == ErrorKind::OutcomeUnknown) {
                     self.forget(owner);
                 }

@@ -149,7 +149,7 @@ impl EtcdBackend {
     async fn come_and_go(&self, coming: Vec<(usize, Coming<'_>)>, asked: Moment) -> Vec<Answered> {
         let mut answers = Vec::with_capacity(coming.len());
         let mut steps: Vec<(usize, Step)> = Vec::new();
-        let (mut known, mut open) = (Vec::new(), Vec::new());
+        let (mut known, mut open, mut inside) = (Vec::new(), Vec::new(), Vec::new());
         for (at, coming) in coming {
             match coming {
                 Coming::Go(grant) => steps.push((at, Step::Go(grant.clone()))),
@@ -158,6 +158,7 @@ impl EtcdBackend {
                     Ok(Door::Answer(reply)) => answers.push((at, Ok(reply))),
                     Ok(Door::Known) => known.push((at, attempt, queue)),
                     Ok(Door::Open) => open.push((at, attempt, queue)),
+                    Ok(Door::FromInside) => inside.push((at, attempt, queue)),
                 },
             }
         }
@@ -169,7 +170,13 @@ impl EtcdBackend {
                 reply => answers.push((again.0, reply)),
             }
         }
-        let leases = self.leases_for(&open).await;
+        let leases = self.leases_for(open.iter().chain(&inside).map(|(_, attempt, _)| attempt.ttl)).await;
+        for inside in inside {
+            match self.still_waits_inside(inside.1, asked) {
+                Ok(()) => open.push(inside),
+                Err(reply) => answers.push((inside.0, Ok(reply))),
+            }
+        }
         let mut rare = Vec::new();
         for (at, attempt, queue) in open {
             match &leases[&seconds(attempt.ttl)] {
@@ -198,6 +205,17 @@ impl EtcdBackend {
         let (common, rare) = join(common, rare).await;
         answers.extend(common.into_iter().flatten().chain(rare));
         answers
+    }
+
+    /// Two flights may bring somebody who waits in this process, and the other may have been faster: it may even have gone
+    /// again, and is not to come a second time.
+    fn still_waits_inside(&self, attempt: &Attempt, asked: Moment) -> Result<(), Reply> {
+        let mut state = self.home.state();
+        if state.places.is_waiting(attempt.owner, asked) {
+            return Ok(());
+        }
+        let stands = state.places.get(attempt.owner).is_some();
+        Err(if stands { Reply::Waiting { turn_in: attempt.ttl } } else { Reply::NoTicket })
     }
 
     /// One who has to read the lines before it comes, with another lease if the first is gone.
@@ -250,10 +268,9 @@ impl EtcdBackend {
         }
     }
 
-    /// A lease for each ttl among these.
-    async fn leases_for(&self, open: &[(usize, &Arc<Attempt>, Queue)]) -> HashMap<i64, Result<Leased>> {
-        let ttls: HashMap<i64, Duration> =
-            open.iter().map(|(_, attempt, _)| (seconds(attempt.ttl), attempt.ttl)).collect();
+    /// A lease for each of these.
+    async fn leases_for(&self, ttls: impl Iterator<Item = Duration>) -> HashMap<i64, Result<Leased>> {
+        let ttls: HashMap<i64, Duration> = ttls.map(|ttl| (seconds(ttl), ttl)).collect();
         let leases = ttls.into_iter().map(async |(seconds, ttl)| (seconds, self.home.lease_for(ttl).await));
         join_all(leases).await.into_iter().collect()
     }
@@ -275,7 +292,8 @@ impl EtcdBackend {
             state.places.wait(attempt, asked);
             return Ok(Door::Answer(Reply::Waiting { turn_in: attempt.ttl }));
         }
-        Ok(Door::Open)
+        let is_inside = state.places.is_waiting(attempt.owner, asked);
+        Ok(if is_inside { Door::FromInside } else { Door::Open })
     }
 }
 
@@ -291,6 +309,8 @@ enum Door {
     Answer(Reply),
     Known,
     Open,
+    /// It may come, and has waited in this process until now.
+    FromInside,
 }
 
 /// Whether an attempt has to read the lines before it enters.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencepost_contenders::{Card, holding};
 use fencepost_core::backend::{Queue, Reply};
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule, Want};
+use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Owner, Result, Rule, Want};
 
 use crate::config::Layout;
 use crate::error::Failure;
@@ -91,7 +91,9 @@ impl Home {
     /// Whoever comes is remembered before it is sent: its keys may be there although nobody answers.
     fn expect(&self, step: &Step, asked: Moment) {
         if let Step::Come { attempt, lease, .. } = step {
-            let entry = Entry { lease: lease.id, revision: None, held: None, card: Card::new(attempt) };
+            let coming = Some(asked + Self::patience(attempt.ttl) * 2);
+            let entry =
+                Entry { lease: lease.id, revision: None, coming, held: None, card: Card::new(attempt) };
             self.state().places.insert(attempt, entry, asked);
         }
     }
@@ -147,7 +149,17 @@ impl Home {
         }
     }
 
+    /// What this owner has sent is answered, or will never be.
+    pub(crate) fn arrived(&self, owner: Owner) {
+        if let Some(place) = self.state().places.get_mut(owner) {
+            place.entry.coming = None;
+        }
+    }
+
     fn take(&self, step: &Step, answer: Result<TxnResponse, Failure>, asked: Moment) -> Came {
+        if let Step::Come { attempt, .. } = step {
+            self.arrived(attempt.owner);
+        }
         match step {
             Step::Come { attempt, queue, lease, promise } => match answer {
                 Ok(answer) => {

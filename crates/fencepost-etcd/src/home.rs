@@ -32,6 +32,8 @@ pub(crate) struct Entry {
     pub(crate) lease: i64,
     /// The revision that made its keys, once that is known.
     pub(crate) revision: Option<i64>,
+    /// Until when the transaction that makes its keys may be under way.
+    pub(crate) coming: Option<Moment>,
     /// Which of its wants it holds, once it does: all, or the one.
     pub(crate) held: Option<usize>,
     pub(crate) card: Card,

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Mode, Result, Rule, Want};
+use fencepost_core::{Attempt, Mode, Owner, Result, Rule, Want};
 
 use crate::enter::{Before, MOST_PARTS, term};
 use crate::error::Failure;
@@ -55,6 +55,12 @@ impl Home {
             }
         }
         replies
+    }
+
+    fn is_coming(&self, owner: Owner, now: Moment) -> bool {
+        let state = self.state();
+        let place = state.places.get(owner);
+        place.is_some_and(|place| place.entry.revision.is_none() && place.entry.coming > Some(now))
     }
 
     /// Whether a lease should be kept alive before anything is promised on it.
@@ -127,6 +133,10 @@ impl Home {
 
     async fn answer(&self, attempt: &Arc<Attempt>, standing: Standing, asked: Moment) -> Result<Reply> {
         match standing {
+            // Another flight brings it just now.
+            Standing::Gone { .. } if self.is_coming(attempt.owner, asked) => {
+                Ok(Reply::Waiting { turn_in: attempt.ttl })
+            }
             Standing::Gone { is_some_left } => {
                 let was_there = self.forget(attempt.owner).is_some();
                 if is_some_left || (was_there && attempt.wants.len() > 1) {
