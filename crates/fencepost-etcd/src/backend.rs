@@ -124,7 +124,10 @@ impl EtcdBackend {
                 // If it could not come after all, it is still the next.
                 self.home.state().places.to_front(attempt.owner);
                 // Several may have left at once, and only the first was told.
-                self.home.wake_next(&self.home.state(), attempt);
+                let state = self.home.state();
+                if state.places.get(attempt.owner).is_some() {
+                    self.home.wake_next(&state, attempt);
+                }
             } else if waits_here {
                 answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
             } else if is_there {
@@ -245,6 +248,10 @@ impl EtcdBackend {
     async fn after(&self, step: &Step, came: Came, asked: Moment) -> Result<Reply> {
         let home = &self.home;
         match (came, step) {
+            // It was forgotten meanwhile, so nobody would ever take its keys away.
+            (Came::Answer(Ok(Reply::NoTicket)), Step::Come { attempt, .. }) => {
+                home.clear(attempt).await.map(|()| Reply::NoTicket)
+            }
             (Came::Answer(Ok(reply)), Step::Come { attempt, .. }) => home.settled(attempt, reply).await,
             (Came::Answer(reply), _) => reply,
             (Came::Before, Step::Come { attempt, .. }) => {
