@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencepost_contenders::{Card, holding};
 use fencepost_core::backend::{Queue, Reply};
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Owner, Result, Rule, Want};
+use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule, Want};
 
 use crate::config::Layout;
 use crate::error::Failure;
@@ -146,13 +146,6 @@ impl Home {
             [one] => gone(one),
             // Some may have been taken away behind our back; the others go all the same.
             several => all(several.iter().map(|want| nested(gone(want))).collect()),
-        }
-    }
-
-    /// What this owner has sent is answered, or will never be.
-    pub(crate) fn arrived(&self, owner: Owner) {
-        if let Some(place) = self.state().places.get_mut(owner) {
-            place.entry.coming = None;
         }
     }
 
@@ -342,25 +335,6 @@ impl Home {
             state.watches.own(&self.link, owner, self.keys.seat(want, owner), seen);
         }
         Reply::Waiting { turn_in: attempt.ttl }
-    }
-
-    /// Takes the keys of an attempt away, whatever they are.
-    pub(crate) async fn clear(&self, attempt: &Attempt) -> Result<()> {
-        let owner = attempt.owner;
-        let mut request = all(attempt.wants.iter().map(|want| delete(self.keys.seat(want, owner))).collect());
-        if self.keys.layout == Layout::Single {
-            // What is there may be another's.
-            let look = all(attempt.wants.iter().map(|want| get(self.seat(want, owner))).collect());
-            let answer = self.link.txn(look, Self::patience(attempt.ttl)).await;
-            let answer = answer.map_err(|failure| self.failed(failure))?;
-            let keys = answer.responses.iter().flat_map(found);
-            let Some(own) = keys.into_iter().find(|key| self.is_own(key, owner)) else {
-                return Ok(());
-            };
-            request.compare.push(created(own.key.clone(), own.create_revision));
-        }
-        let cleared = self.link.txn(request, Self::patience(attempt.ttl)).await;
-        cleared.map(drop).map_err(|failure| self.failed(failure))
     }
 }
 

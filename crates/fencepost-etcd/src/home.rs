@@ -107,6 +107,13 @@ impl Home {
         Award { token, ttl, chosen, spent: asked.since(confirmed) }
     }
 
+    /// What this owner has sent is answered, or will never be.
+    pub(crate) fn arrived(&self, owner: Owner) {
+        if let Some(place) = self.state().places.get_mut(owner) {
+            place.entry.coming = None;
+        }
+    }
+
     /// An attempt has no entries any more: whoever waited in this process for its place is told.
     pub(crate) fn forget(&self, owner: Owner) -> Option<Place<Entry>> {
         let mut state = self.state();

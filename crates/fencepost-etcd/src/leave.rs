@@ -13,7 +13,7 @@ use crate::error::Failure;
 use crate::home::{Home, State};
 use crate::leases::seconds;
 use crate::look::Standing;
-use crate::request::{absent, all, put};
+use crate::request::{absent, all, created, delete, found, get, put};
 
 /// How often a leaving looks again because its keys came meanwhile.
 const LOOKS: usize = 3;
@@ -94,6 +94,25 @@ impl Home {
         }
         let message = format!("the keys of an attempt that is to leave {} come and go", self.location);
         Err(Error::new(ErrorKind::OutcomeUnknown, message))
+    }
+
+    /// Takes the keys of an attempt away, whatever they are.
+    pub(crate) async fn clear(&self, attempt: &Attempt) -> Result<()> {
+        let owner = attempt.owner;
+        let mut request = all(attempt.wants.iter().map(|want| delete(self.keys.seat(want, owner))).collect());
+        if self.keys.layout == Layout::Single {
+            // What is there may be another's.
+            let look = all(attempt.wants.iter().map(|want| get(self.seat(want, owner))).collect());
+            let answer = self.link.txn(look, Self::patience(attempt.ttl)).await;
+            let answer = answer.map_err(|failure| self.failed(failure))?;
+            let keys = answer.responses.iter().flat_map(found);
+            let Some(own) = keys.into_iter().find(|key| self.is_own(key, owner)) else {
+                return Ok(());
+            };
+            request.compare.push(created(own.key.clone(), own.create_revision));
+        }
+        let cleared = self.link.txn(request, Self::patience(attempt.ttl)).await;
+        cleared.map(drop).map_err(|failure| self.failed(failure))
     }
 
     /// Remembers in the storage that an owner has left, so that what it has sent does nothing. Not if it has come meanwhile.
