@@ -40,8 +40,11 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
         },
         Known::Doubtful(session) => {
             if find_again(shared, &session, attempt).await? {
-                let lines = lines(shared, &session, attempt).await?;
-                return settle(shared, &session, attempt, queue, &lines).await;
+                // What was found was only read; the check proves it.
+                return match heartbeat::check(shared, attempt).await? {
+                    Reply::Waiting { .. } if queue == Queue::Never => give_up(shared, attempt).await,
+                    reply => Ok(reply),
+                };
             }
         }
         Known::Lapsed => tender::remove(shared, attempt.owner).await?,

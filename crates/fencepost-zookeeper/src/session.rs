@@ -31,6 +31,8 @@ pub(crate) struct Session {
     /// Tells the one who looks after it that there is something to do.
     pub(crate) chores: Arc<Notify>,
     used: AtomicU64,
+    /// When the newest write left that was answered: the session has lived since then, whatever its server believes.
+    proven: AtomicU64,
 }
 
 impl Session {
@@ -58,8 +60,8 @@ impl Session {
             other => other,
         };
         let time = time.map_err(|error| setup.failed(&error))?;
-        let (chores, used) = (Arc::new(Notify::new()), AtomicU64::new(0));
-        Ok(Self { client, ttl, id, node, ahead: ahead(time), chores, used })
+        let (chores, used, proven) = (Arc::new(Notify::new()), AtomicU64::new(0), AtomicU64::new(0));
+        Ok(Self { client, ttl, id, node, ahead: ahead(time), chores, used, proven })
     }
 
     /// For how long the server keeps it without hearing from us.
@@ -87,6 +89,16 @@ impl Session {
     /// When somebody last used it.
     pub(crate) fn used(&self) -> Moment {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
+    }
+
+    /// A write that left at this moment was answered.
+    pub(crate) fn prove(&self, sent: Moment) {
+        self.proven.fetch_max(sent.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When the newest write left that was answered.
+    pub(crate) fn proven(&self) -> Moment {
+        Moment::from_nanos(self.proven.load(Ordering::Relaxed))
     }
 
     /// Waits for a connection, for as long as that makes sense. Nothing was sent if it fails.
