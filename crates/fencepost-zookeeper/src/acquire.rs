@@ -52,6 +52,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
     }
     let session = shared.session(attempt.ttl).await?;
     begin(shared, &session, attempt);
+    let sent = shared.clock.now();
     let lines = match make(shared, &session, attempt).await {
         Ok(lines) => lines,
         Err(error) => {
@@ -62,7 +63,10 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
             return Err(error);
         }
     };
-    settle(shared, &session, attempt, queue, &lines).await
+    Ok(match settle(shared, &session, attempt, queue, &lines).await? {
+        Reply::Granted(award) => Reply::Granted(Award { spent: sent.since(session.proven()), ..award }),
+        reply => reply,
+    })
 }
 
 fn known(shared: &Shared, attempt: &Arc<Attempt>, queue: Queue) -> Known {

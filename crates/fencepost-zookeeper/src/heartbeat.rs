@@ -171,6 +171,7 @@ async fn keep_together(
     if proof.iter().any(Result::is_ok) {
         session.prove(sent);
     }
+    let passed = sent.since(session.proven());
     let members = members.into_iter().zip(proof).zip(lines);
     let replies = members.map(async |(((at, beat), proof), lines)| {
         let attempt = beat.attempt();
@@ -180,14 +181,17 @@ async fn keep_together(
                 gone(shared, attempt);
                 Ok(if matches!(beat, Beat::Renew(_)) { Reply::NotHeld } else { Reply::NoTicket })
             }
-            (Ok(true), None) => Ok(Reply::Renewed { ttl: attempt.ttl }),
+            (Ok(true), None) => Ok(Reply::Renewed { ttl: attempt.ttl.saturating_sub(passed) }),
             (Ok(true), Some(Err(error))) => Err(error),
             (Ok(true), Some(Ok(lines))) => {
                 let settled = settle(shared, session, attempt, Queue::Join, &lines).await;
                 match (beat, settled) {
                     // It was its turn before anybody told it.
-                    (Beat::Renew(_), Ok(Reply::Granted(award))) => Ok(Reply::Renewed { ttl: award.ttl }),
+                    (Beat::Renew(_), Ok(Reply::Granted(award))) => {
+                        Ok(Reply::Renewed { ttl: award.ttl.saturating_sub(passed) })
+                    }
                     (Beat::Renew(_), Ok(_)) => Ok(Reply::NotHeld),
+                    (_, Ok(Reply::Granted(award))) => Ok(Reply::Granted(Award { spent: passed, ..award })),
                     (_, settled) => settled,
                 }
             }

@@ -43,13 +43,21 @@ pub(crate) struct Setup {
 pub(crate) struct Range {
     pub(crate) shortest: Duration,
     pub(crate) longest: Duration,
+    /// Whether there may be servers that do not decide by themselves which sessions have ended.
+    pub(crate) has_followers: bool,
 }
 
 impl Range {
     /// How much longer than a lease its session is. A follower tells the leader only twice a tick which sessions it has
-    /// heard of, and the shortest session has two ticks.
+    /// heard of, and the shortest session has two ticks. If it is cut off right after a write, the leader knows only what
+    /// we sent before that: so we send something every [`Range::gap`].
     pub(crate) fn margin(self) -> Duration {
-        self.shortest / 4
+        if self.has_followers { self.shortest / 4 + self.gap() } else { Duration::ZERO }
+    }
+
+    /// How long a session in which something is held says nothing at most.
+    pub(crate) fn gap(self) -> Duration {
+        self.shortest / 16
     }
 
     /// How long the session of such a lease must be.
@@ -79,7 +87,7 @@ impl Setup {
         let (location, paths) = (config.location(), Paths::new(&config.chroot));
         let encryption = config.tls.as_ref().map(encryption::options).transpose()?;
         let servers = Address::list(&config.servers);
-        let unknown = Range { shortest: Duration::ZERO, longest: Duration::MAX };
+        let unknown = Range { shortest: Duration::ZERO, longest: Duration::MAX, has_followers: true };
         let mut setup = Self { config, servers, encryption, location, paths, range: unknown };
         setup.range.longest = setup.negotiate(LONGEST).await?;
         // The driver gives a connect less time than it asks for, so that it asks for less and less, and takes silence for no.
@@ -93,7 +101,14 @@ impl Setup {
                 Err(_) => break,
             }
         }
+        setup.range.has_followers = setup.has_followers().await?;
         Ok(setup)
+    }
+
+    /// Whether there is more than one server that stands alone. Who is not told assumes it.
+    async fn has_followers(&self) -> Result<bool> {
+        let config = self.connect_to_look().await?.get_config().await;
+        Ok(config.map_or(true, |(config, _)| !config.is_empty()))
     }
 
     /// How long a session is given to whoever asks for this.

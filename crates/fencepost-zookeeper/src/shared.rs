@@ -160,10 +160,13 @@ impl Shared {
     }
 
     async fn begin(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
-        let session = Arc::new(Session::open(&self.setup, ttl).await?);
+        let session = Arc::new(Session::open(&self.setup, ttl, &self.clock).await?);
         session.touch(self.clock.now());
         if !ttl.is_zero() {
             self.spawn(tender::tend(Arc::downgrade(self), Arc::downgrade(&session), session.states()));
+            if self.setup.range.has_followers {
+                self.spawn(tender::keep_talking(Arc::downgrade(self), Arc::downgrade(&session)));
+            }
         }
         Ok(session)
     }

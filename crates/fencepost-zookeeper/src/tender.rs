@@ -30,7 +30,7 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
             return shared.session_is_over(&session);
         }
         if was_away && session.is_connected() {
-            match session.is_the_same().await {
+            match session.is_the_same(&shared.clock).await {
                 Ok(true) => {
                     was_away = false;
                     shared.push(Wakeup::Recheck);
@@ -56,6 +56,25 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
             state = states.changed() => was_away |= state == SessionState::Disconnected,
             () = timer.fired() => {}
             () = chores.notified() => {}
+        }
+    }
+}
+
+/// Lets the servers hear of a session more often than the driver does.
+pub(crate) async fn keep_talking(shared: Weak<Shared>, session: Weak<Session>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let (clock, pause) = (strong.clock.clone(), strong.setup.range.gap() * 3 / 4);
+        drop(strong);
+        if clock.sleep_until(clock.now() + pause).await.is_err() {
+            return;
+        }
+        let Some(session) = session.upgrade() else { return };
+        if session.is_over() {
+            return;
+        }
+        if session.is_connected() {
+            session.say_something(&clock).await;
         }
     }
 }

@@ -120,7 +120,7 @@ async fn the_servers_set_the_range_of_leases() {
     );
     let client = connect(&server.url()).await;
     let info = client.info();
-    assert_eq!((info.min_ttl.as_millis(), info.max_ttl.as_millis()), (1500, 4500));
+    assert_eq!((info.min_ttl.as_millis(), info.max_ttl.as_millis()), (2000, 5000));
     let lock = client.lock("a");
     for ttl in [info.min_ttl, info.max_ttl] {
         hold(&lock.clone().ttl(ttl)).await.release().await.unwrap();
