@@ -1,5 +1,6 @@
 //! One client's backend: takes flights apart and puts the answers together.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -8,27 +9,24 @@ use fencepost_core::backend::{
     Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply, Scope, Wakeup,
 };
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Attempt, Error, ErrorKind, Grant, LockName, Mode, Options, Result, Rule, StorageId};
+use fencepost_core::{Attempt, Error, ErrorKind, Grant, LockName, Mode, Options, Result, Rule};
 use fencepost_net::{Account, Encryption};
 use futures_util::StreamExt;
 use futures_util::future::{join, join_all, join3};
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
+use crate::about::introduce;
 use crate::config;
 use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
 use crate::error::Failure;
-use crate::home::{Home, LOOKING, State};
+use crate::home::{Home, State};
 use crate::keys::Keys;
-use crate::leases::{Lease, Promise};
+use crate::leases::{Lease, Promise, seconds};
 use crate::link::{Link, Setup};
-use crate::proto::TxnRequest;
-use crate::request::{absent, found, get, one, put};
 use crate::rounds::rounds;
 use crate::watching;
 
-/// The version of what is written; another one is refused.
-const FORMAT: u64 = 1;
 /// How many flights may be under way at once.
 const FLIGHTS: usize = 2;
 
@@ -74,49 +72,6 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     Ok(Arc::new(EtcdBackend { home, pushes: Mutex::new(Some(pushes)) }))
 }
 
-/// Finds out which storage it is, and makes it one if it is none yet.
-async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> Result<StorageId> {
-    let new = StorageId::random();
-    let about = serde_json::json!({ "format": FORMAT, "storage_id": new.to_string() });
-    let mut request = TxnRequest { failure: vec![get(one(keys.about()))], ..TxnRequest::default() };
-    request.compare.push(absent(keys.about()));
-    if !only_existing {
-        request.success.push(put(keys.about(), about.to_string().into_bytes(), 0));
-    }
-    let location = link.location();
-    let answer = link.txn(request, LOOKING).await.map_err(|failure| failure.into_error(location))?;
-    let cluster = answer.header.map_or(0, |header| header.cluster_id);
-    if answer.succeeded {
-        if only_existing {
-            return Err(Error::new(ErrorKind::Missing, format!("there are no locks in {location} yet")));
-        }
-        return Ok(life_of(new, cluster));
-    }
-    let text = answer.responses.first().and_then(|look| found(look).first()).map(|key| key.value.clone());
-    let about: serde_json::Value =
-        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    let id = about["storage_id"].as_str().and_then(|hex| u128::from_str_radix(hex, 16).ok());
-    match (about["format"].as_u64(), id) {
-        (Some(FORMAT), Some(id)) => Ok(life_of(StorageId::from_bytes(id.to_be_bytes()), cluster)),
-        (Some(other), _) if other != FORMAT => Err(Error::new(
-            ErrorKind::Storage,
-            format!("the locks in {location} have format {other}; this version knows {FORMAT}"),
-        )
-        .with_hint("use one version of Fencepost for all clients, or another namespace: ?namespace=NAME")),
-        _ => Err(Error::new(
-            ErrorKind::Storage,
-            format!("what {location} says about its locks makes no sense"),
-        )
-        .with_hint("does something else use these keys? another namespace may help: ?namespace=NAME")),
-    }
-}
-
-/// A cluster that was restored from a snapshot is another one, and may give tokens again that were given before: tokens are
-/// ordered within the life of one cluster.
-fn life_of(id: StorageId, cluster: u64) -> StorageId {
-    StorageId::from_bytes((u128::from_be_bytes(id.to_bytes()) ^ u128::from(cluster)).to_be_bytes())
-}
-
 /// What becomes of one operation.
 type Answered = (usize, Result<Reply>);
 
@@ -159,13 +114,17 @@ impl EtcdBackend {
             let (waits_here, may_come, is_there) = {
                 let mut state = self.home.state();
                 let waits = state.places.is_waiting(attempt.owner, asked);
-                (waits, waits && state.places.has_room(attempt), state.places.get(attempt.owner).is_some())
+                // Before anything is waited for: whoever sweeps meanwhile must see that somebody cares.
+                let is_there = state.places.keep(attempt.owner, asked).is_some();
+                (waits, waits && state.places.has_room(attempt), is_there)
             };
             if may_come {
                 let coming = vec![(*at, Coming::Come(attempt, Queue::Join))];
                 answers.extend(self.come_and_go(coming, asked).await);
                 // If it could not come after all, it is still the next.
                 self.home.state().places.to_front(attempt.owner);
+                // Several may have left at once, and only the first was told.
+                self.home.wake_next(&self.home.state(), attempt);
             } else if waits_here {
                 answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
             } else if is_there {
@@ -190,24 +149,41 @@ impl EtcdBackend {
     async fn come_and_go(&self, coming: Vec<(usize, Coming<'_>)>, asked: Moment) -> Vec<Answered> {
         let mut answers = Vec::with_capacity(coming.len());
         let mut steps: Vec<(usize, Step)> = Vec::new();
-        let mut rare = Vec::new();
+        let (mut known, mut open) = (Vec::new(), Vec::new());
         for (at, coming) in coming {
-            let (attempt, queue) = match coming {
-                Coming::Go(grant) => {
-                    steps.push((at, Step::Go(grant.clone())));
-                    continue;
-                }
-                Coming::Come(attempt, queue) => (attempt, queue),
-            };
-            match self.at_the_door(attempt, queue, asked).await {
-                Err(error) => answers.push((at, Err(error))),
-                Ok(Door::Answer(reply)) => answers.push((at, Ok(reply))),
-                Ok(Door::Open(lease, promise)) => {
-                    let step = Step::Come { attempt: attempt.clone(), queue, lease, promise };
-                    if is_rare(attempt, queue) { rare.push((at, step)) } else { steps.push((at, step)) }
+            match coming {
+                Coming::Go(grant) => steps.push((at, Step::Go(grant.clone()))),
+                Coming::Come(attempt, queue) => match self.at_the_door(attempt, queue, asked) {
+                    Err(error) => answers.push((at, Err(error))),
+                    Ok(Door::Answer(reply)) => answers.push((at, Ok(reply))),
+                    Ok(Door::Known) => known.push((at, attempt, queue)),
+                    Ok(Door::Open) => open.push((at, attempt, queue)),
+                },
+            }
+        }
+        let attempts: Vec<Arc<Attempt>> = known.iter().map(|(_, attempt, _)| Arc::clone(attempt)).collect();
+        for (again, reply) in known.into_iter().zip(self.home.check(&attempts, asked).await) {
+            match reply {
+                // What was sent before has not arrived, or its lease has ended: it comes anew.
+                Ok(Reply::NoTicket) => open.push(again),
+                reply => answers.push((again.0, reply)),
+            }
+        }
+        let leases = self.leases_for(&open).await;
+        let mut rare = Vec::new();
+        for (at, attempt, queue) in open {
+            match &leases[&seconds(attempt.ttl)] {
+                Err(error) => answers.push((at, Err(error.duplicate()))),
+                Ok((lease, promise)) => {
+                    let (attempt, lease, promise) = (attempt.clone(), *lease, *promise);
+                    let is_rare = is_rare(&attempt, queue);
+                    let step = Step::Come { attempt, queue, lease, promise };
+                    if is_rare { rare.push((at, step)) } else { steps.push((at, step)) }
                 }
             }
         }
+        // In the order in which they were sent: whoever goes makes room for whoever comes after it.
+        steps.sort_unstable_by_key(|(at, _)| *at);
         let common = join_all(chunks(steps).into_iter().map(async |chunk: Vec<(usize, Step)>| {
             let (numbers, steps): (Vec<usize>, Vec<Step>) = chunk.into_iter().unzip();
             let came = self.home.come_and_go(&steps, asked).await;
@@ -224,19 +200,26 @@ impl EtcdBackend {
         answers
     }
 
-    /// One who has to read the lines before it comes.
+    /// One who has to read the lines before it comes, with another lease if the first is gone.
     async fn come_rarely(&self, step: &Step, asked: Moment) -> Result<Reply> {
-        let Step::Come { attempt, queue, lease, .. } = step else { return Ok(Reply::NotHeld) };
-        match self.home.take_if_free(attempt, *lease, asked).await? {
-            Reply::Busy if *queue == Queue::Join => self.come_alone(step, asked).await,
+        let Step::Come { attempt, queue, lease, promise } = step else { return Ok(Reply::NotHeld) };
+        let mut reply = self.home.take_if_free(attempt, *lease, *promise, asked).await?;
+        if reply.is_none() {
+            let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
+            reply = self.home.take_if_free(attempt, lease, promise, asked).await?;
+        }
+        match reply.ok_or_else(|| self.home.failed(Failure::NoLease))? {
+            Reply::Busy if *queue == Queue::Join => self.join_the_line(attempt, asked).await,
             reply => Ok(reply),
         }
     }
 
-    async fn come_alone(&self, step: &Step, asked: Moment) -> Result<Reply> {
-        let mut came = self.home.come_and_go(std::slice::from_ref(step), asked).await;
+    async fn join_the_line(&self, attempt: &Arc<Attempt>, asked: Moment) -> Result<Reply> {
+        let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
+        let step = Step::Come { attempt: attempt.clone(), queue: Queue::Join, lease, promise };
+        let mut came = self.home.come_and_go(std::slice::from_ref(&step), asked).await;
         match came.pop() {
-            Some(came) => self.after(step, came, asked).await,
+            Some(came) => self.after(&step, came, asked).await,
             None => Ok(Reply::Busy),
         }
     }
@@ -267,37 +250,37 @@ impl EtcdBackend {
         }
     }
 
+    /// A lease for each ttl among these.
+    async fn leases_for(&self, open: &[(usize, &Arc<Attempt>, Queue)]) -> HashMap<i64, Result<Leased>> {
+        let ttls: HashMap<i64, Duration> =
+            open.iter().map(|(_, attempt, _)| (seconds(attempt.ttl), attempt.ttl)).collect();
+        let leases = ttls.into_iter().map(async |(seconds, ttl)| (seconds, self.home.lease_for(ttl).await));
+        join_all(leases).await.into_iter().collect()
+    }
+
     /// What can be said before anybody comes: it may have come before, or wait in this process.
-    async fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Result<Door> {
-        let home = &self.home;
-        home.can_be_taken(attempt)?;
+    fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Result<Door> {
+        self.home.can_be_taken(attempt)?;
         if attempt.wants.len() * 4 + 1 > MOST_PARTS {
             return Err(too_many_names(attempt));
         }
-        let is_known = {
-            let mut state = home.state();
-            if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
-                return Ok(Door::Answer(Reply::Busy));
-            }
-            let is_known = state.places.get(attempt.owner).is_some();
-            if !is_known && queue == Queue::Join && !state.places.has_room(attempt) {
-                state.places.wait(attempt, asked);
-                return Ok(Door::Answer(Reply::Waiting { turn_in: attempt.ttl }));
-            }
-            is_known
-        };
-        if is_known {
-            let mut replies = home.check(std::slice::from_ref(attempt), asked).await;
-            match replies.pop() {
-                // What was sent before has not arrived, or its lease has ended: it comes anew.
-                Some(Ok(Reply::NoTicket)) | None => {}
-                Some(reply) => return reply.map(Door::Answer),
-            }
+        let mut state = self.home.state();
+        if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
+            return Ok(Door::Answer(Reply::Busy));
         }
-        let (lease, promise) = home.lease_for(attempt.ttl).await?;
-        Ok(Door::Open(lease, promise))
+        if state.places.get(attempt.owner).is_some() {
+            return Ok(Door::Known);
+        }
+        if queue == Queue::Join && !state.places.has_room(attempt) {
+            state.places.wait(attempt, asked);
+            return Ok(Door::Answer(Reply::Waiting { turn_in: attempt.ttl }));
+        }
+        Ok(Door::Open)
     }
 }
+
+/// A lease, and what is promised of it.
+type Leased = (Lease, Option<Promise>);
 
 enum Coming<'a> {
     Come(&'a Arc<Attempt>, Queue),
@@ -306,7 +289,8 @@ enum Coming<'a> {
 
 enum Door {
     Answer(Reply),
-    Open(Lease, Option<Promise>),
+    Known,
+    Open,
 }
 
 /// Whether an attempt has to read the lines before it enters.

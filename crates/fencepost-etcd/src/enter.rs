@@ -45,15 +45,14 @@ impl Home {
     pub(crate) async fn come_and_go(&self, steps: &[Step], asked: Moment) -> Vec<Came> {
         let shortest = steps.iter().map(Step::ttl).min().unwrap_or_default();
         let patience = Self::patience(shortest);
-        let requests: Vec<TxnRequest> = steps.iter().map(|step| self.transaction(step)).collect();
         for step in steps {
             self.expect(step, asked);
         }
-        if let [request] = requests.as_slice() {
-            let answer = self.link.txn(request.clone(), patience).await;
-            return vec![self.take(&steps[0], answer, asked)];
+        if let [step] = steps {
+            let answer = self.link.txn(self.transaction(step), patience).await;
+            return vec![self.take(step, answer, asked)];
         }
-        let together = all(requests.iter().cloned().map(nested).collect());
+        let together = all(steps.iter().map(|step| nested(self.transaction(step))).collect());
         match self.link.txn(together, patience).await {
             Ok(answer) => {
                 let header = answer.header;
@@ -64,16 +63,18 @@ impl Home {
                 });
                 steps.iter().zip(inners).map(|(step, answer)| self.take(step, Ok(answer), asked)).collect()
             }
-            // One lease that is gone fails them all, and nothing was done: one by one.
-            Err(Failure::NoLease) => {
+            // One lease that is gone fails them all, as does one name that is not ours or a storage that is full; and nothing
+            // was done: one by one.
+            Err(failure) if failure.is_definite() => {
                 let mut answers = Vec::with_capacity(steps.len());
-                for (step, request) in steps.iter().zip(requests) {
-                    let answer = self.link.txn(request, patience).await;
+                for step in steps {
+                    let answer = self.link.txn(self.transaction(step), patience).await;
                     answers.push(self.take(step, answer, asked));
                 }
                 answers
             }
-            Err(Failure::Failed(error)) => {
+            Err(failure) => {
+                let error = self.failed(failure);
                 let failed = |step| self.take(step, Err(Failure::Failed(error.duplicate())), asked);
                 steps.iter().map(failed).collect()
             }
@@ -135,11 +136,9 @@ impl Home {
         let revision = revision_of(grant);
         let gone = |want: &Want| {
             let seat = self.keys.seat(want, grant.attempt.owner);
-            TxnRequest {
-                compare: vec![created(seat.clone(), revision)],
-                success: vec![delete(seat)],
-                failure: Vec::new(),
-            }
+            let mut success = vec![delete(seat.clone())];
+            success.extend(self.heir(grant).into_iter().flat_map(|heir| self.succession(&heir)));
+            TxnRequest { compare: vec![created(seat, revision)], success, failure: Vec::new() }
         };
         match grant.held() {
             [one] => gone(one),
@@ -170,7 +169,10 @@ impl Home {
                 }
             },
             Step::Go(grant) => Came::Answer(match answer {
-                Ok(answer) => Ok(self.went(grant, answer)),
+                Ok(answer) => {
+                    self.hand_over(grant, &answer);
+                    Ok(self.went(grant, answer))
+                }
                 Err(failure) => Err(self.failed(failure)),
             }),
         }
