@@ -212,3 +212,19 @@ impl Setup {
 pub(crate) fn ahead(theirs: i64) -> i64 {
     theirs - i64::try_from(wall_time().as_millis()).unwrap_or(i64::MAX)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_longer_than_its_lease_where_others_must_hear_of_it() {
+        let range =
+            Range { shortest: Duration::from_secs(4), longest: Duration::from_secs(40), has_followers: true };
+        assert_eq!(range.margin(), Duration::from_millis(1250));
+        assert_eq!(range.session(range.shortest_ttl()), range.shortest);
+        assert_eq!(range.session(range.longest_ttl()), range.longest);
+        let alone = Range { has_followers: false, ..range };
+        assert_eq!(alone.session(Duration::from_micros(9_000_001)), Duration::from_millis(9001));
+    }
+}

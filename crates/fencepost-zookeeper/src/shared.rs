@@ -186,7 +186,7 @@ impl Shared {
     }
 
     /// The session is over, and everything in it.
-    pub(crate) fn session_is_over(&self, session: &Arc<Session>) {
+    pub(crate) fn session_is_over(&self, session: &Arc<Session>, why: LostReason) {
         let mut sessions = lock(&self.sessions);
         if sessions
             .get(&session.ttl)
@@ -202,11 +202,7 @@ impl Shared {
             places.map(|(owner, place)| (owner, place.entry.award.is_some())).collect();
         for (owner, was_granted) in lost {
             self.forget(&mut book, owner);
-            self.push(if was_granted {
-                Wakeup::Gone { owner, why: LostReason::Expired }
-            } else {
-                Wakeup::Turn { owner }
-            });
+            self.push(if was_granted { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
         }
     }
 

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::Moment;
-use fencepost_core::{Owner, Result};
+use fencepost_core::{LostReason, Owner, Result};
 use zookeeper_client::{SessionState, StateWatcher};
 
 use crate::nodes::{delete_all, find_again};
@@ -27,7 +27,7 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
     loop {
         let Some((shared, session)) = shared.upgrade().zip(session.upgrade()) else { return };
         if session.is_over() {
-            return shared.session_is_over(&session);
+            return shared.session_is_over(&session, LostReason::Expired);
         }
         if was_away && session.is_connected() {
             match session.is_the_same(&shared.clock).await {
@@ -35,7 +35,7 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
                     was_away = false;
                     shared.push(Wakeup::Recheck);
                 }
-                Ok(false) => return shared.session_is_over(&session),
+                Ok(false) => return shared.session_is_over(&session, LostReason::Expired),
                 // Away again.
                 Err(_) => {}
             }
@@ -43,7 +43,7 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
         watch_those_that_last(&shared, &session);
         remove_what_nobody_keeps(&shared, &session).await;
         if is_stuck(&shared, &session) {
-            return shared.session_is_over(&session);
+            return shared.session_is_over(&session, LostReason::Abandoned);
         }
         if shared.give_up_idle(&session) {
             return;
