@@ -8,32 +8,33 @@ use fencepost_core::backend::{
     Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply, Scope, Wakeup,
 };
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Attempt, Error, ErrorKind, Grant, LockName, Mode, Options, Result, Rule, StorageId};
+use fencepost_core::{
+    Attempt, Error, ErrorKind, Finding, Grant, LockName, Mode, Options, Result, Rule, Verdict,
+};
 use fencepost_net::{Account, Encryption};
 use futures_util::StreamExt;
 use futures_util::future::{join, join_all, join3};
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-use crate::config;
+use crate::about::introduce;
+use crate::config::{self, Config};
 use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
 use crate::error::Failure;
-use crate::home::{Home, LOOKING, State};
+use crate::examine::{examine, whereabouts};
+use crate::home::{Home, State};
 use crate::keys::Keys;
 use crate::leases::{Lease, Promise};
 use crate::link::{Link, Setup};
-use crate::proto::TxnRequest;
-use crate::request::{absent, found, get, one, put};
 use crate::rounds::rounds;
 use crate::watching;
 
-/// The version of what is written; another one is refused.
-const FORMAT: u64 = 1;
 /// How many flights may be under way at once.
 const FLIGHTS: usize = 2;
 
 pub(crate) struct EtcdBackend {
     home: Arc<Home>,
+    config: Config,
     /// Until the engine listens.
     pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
 }
@@ -71,50 +72,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     });
     tokio::spawn(watching::listen(Arc::downgrade(&home), events));
     tokio::spawn(watching::watch_what_lasts(Arc::downgrade(&home)));
-    Ok(Arc::new(EtcdBackend { home, pushes: Mutex::new(Some(pushes)) }))
-}
-
-/// Finds out which storage it is, and makes it one if it is none yet.
-async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> Result<StorageId> {
-    let new = StorageId::random();
-    let about = serde_json::json!({ "format": FORMAT, "storage_id": new.to_string() });
-    let mut request = TxnRequest { failure: vec![get(one(keys.about()))], ..TxnRequest::default() };
-    request.compare.push(absent(keys.about()));
-    if !only_existing {
-        request.success.push(put(keys.about(), about.to_string().into_bytes(), 0));
-    }
-    let location = link.location();
-    let answer = link.txn(request, LOOKING).await.map_err(|failure| failure.into_error(location))?;
-    let cluster = answer.header.map_or(0, |header| header.cluster_id);
-    if answer.succeeded {
-        if only_existing {
-            return Err(Error::new(ErrorKind::Missing, format!("there are no locks in {location} yet")));
-        }
-        return Ok(life_of(new, cluster));
-    }
-    let text = answer.responses.first().and_then(|look| found(look).first()).map(|key| key.value.clone());
-    let about: serde_json::Value =
-        text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    let id = about["storage_id"].as_str().and_then(|hex| u128::from_str_radix(hex, 16).ok());
-    match (about["format"].as_u64(), id) {
-        (Some(FORMAT), Some(id)) => Ok(life_of(StorageId::from_bytes(id.to_be_bytes()), cluster)),
-        (Some(other), _) if other != FORMAT => Err(Error::new(
-            ErrorKind::Storage,
-            format!("the locks in {location} have format {other}; this version knows {FORMAT}"),
-        )
-        .with_hint("use one version of Fencepost for all clients, or another namespace: ?namespace=NAME")),
-        _ => Err(Error::new(
-            ErrorKind::Storage,
-            format!("what {location} says about its locks makes no sense"),
-        )
-        .with_hint("does something else use these keys? another namespace may help: ?namespace=NAME")),
-    }
-}
-
-/// A cluster that was restored from a snapshot is another one, and may give tokens again that were given before: tokens are
-/// ordered within the life of one cluster.
-fn life_of(id: StorageId, cluster: u64) -> StorageId {
-    StorageId::from_bytes((u128::from_be_bytes(id.to_bytes()) ^ u128::from(cluster)).to_be_bytes())
+    Ok(Arc::new(EtcdBackend { home, config, pushes: Mutex::new(Some(pushes)) }))
 }
 
 /// What becomes of one operation.
@@ -376,6 +334,22 @@ impl Backend for EtcdBackend {
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         self.home.list(prefix, &page).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        examine(&self.home, &self.config).await
+    }
+
+    async fn warnings(&self) -> Vec<Finding> {
+        let mut findings = self.examine().await;
+        findings.retain(|finding| finding.verdict != Verdict::Fine);
+        // What the account may not look at is said once, not for each check.
+        findings.dedup_by(|later, first| later.found == first.found);
+        findings
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        whereabouts(&self.home, name).await
     }
 
     async fn close(&self) {

@@ -1,12 +1,14 @@
 //! Fencepost locks in etcd: every attempt has a key of its own under the lock's name, with a lease; the earliest holds. The
 //! fencing token is the revision that made the key.
 
+mod about;
 mod any;
 mod backend;
 mod cell;
 mod config;
 mod enter;
 mod error;
+mod examine;
 mod home;
 mod keys;
 mod leases;

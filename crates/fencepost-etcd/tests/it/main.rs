@@ -1,6 +1,7 @@
 //! etcd on the test bench, and what only a server can get wrong.
 
 mod bench;
+mod examine;
 mod layouts;
 
 use bench::EtcdBench;
