@@ -30,8 +30,12 @@ impl Home {
                 self.wake_next(&state, attempt);
                 return Ok(Reply::Left);
             }
-            state.departed.insert(owner, asked + attempt.ttl);
-            state.places.get(owner).map(|place| place.entry.revision.is_some())
+            let is_known = state.places.get(owner).map(|place| place.entry.revision.is_some());
+            if is_known != Some(true) {
+                // It may still arrive.
+                state.departed.insert(owner, asked + attempt.ttl);
+            }
+            is_known
         };
         let Some(is_sure) = is_known else {
             return Ok(Reply::Left);

@@ -1,12 +1,30 @@
-//! Fencepost locks in ZooKeeper.
+//! Fencepost locks in ZooKeeper: a node for every attempt in the line of its lock, in the order in which the servers made
+//! them. Curator and kazoo queue in the same lines.
 
+mod acquire;
+mod backend;
+mod cell;
 mod config;
+mod encryption;
+mod error;
+mod flight;
+mod heartbeat;
+mod listing;
+mod nodes;
+mod paths;
+mod queue;
+mod release;
 mod rights;
+mod session;
+mod setup;
+mod shared;
+mod tender;
+mod watching;
 
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
-use fencepost_core::{Client, Error, ErrorKind, Options, Result};
+use fencepost_core::{Client, Options, Result};
 
 /// Connects to the ZooKeeper that the URL names.
 ///
@@ -27,8 +45,9 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
-    let url = url.to_owned();
-    options.connect(async move { open(&url).await }).await
+    let (url, told) = (url.to_owned(), options.clone());
+    let connecting = async move { Ok(Arc::new(backend::open(&url, &told).await?) as Arc<dyn Backend>) };
+    options.connect(connecting).await
 }
 
 /// Connects as the backend of one client. Must be called inside the runtime in which it will be used.
@@ -38,8 +57,8 @@ pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
 ///
 /// # Panics
 /// Outside a tokio runtime.
-pub async fn open(_url: &str) -> Result<Arc<dyn Backend>> {
-    Err(Error::new(ErrorKind::Unsupported, "not yet"))
+pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
+    Ok(Arc::new(backend::open(url, &Options::new()).await?))
 }
 
 /// The rights that an account needs on the servers that the URL names, as text that can be pasted.

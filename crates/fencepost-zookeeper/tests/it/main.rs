@@ -1,1 +1,16 @@
-//! The tests of locks in ZooKeeper, on real servers.
+//! ZooKeeper on the test bench, and what only servers can get wrong.
+
+mod actors;
+mod bench;
+mod connection;
+mod ensemble;
+mod setups;
+
+use bench::ZooKeeperBench;
+
+fencepost_testkit::behavior_suite!(zookeeper, ZooKeeperBench::plain);
+
+#[test]
+fn agrees_with_the_model() {
+    fencepost_testkit::state_machine::check(20, ZooKeeperBench::plain);
+}

@@ -1,0 +1,84 @@
+//! One client's sessions in ZooKeeper: executes flights, passes on news.
+
+use std::sync::{Arc, Mutex, PoisonError};
+
+use async_trait::async_trait;
+use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
+use fencepost_core::{LockName, Options, Result, StorageId};
+use futures_util::StreamExt;
+use futures_util::future::join_all;
+use futures_util::stream::{self, BoxStream};
+use tokio::sync::mpsc::{self, UnboundedReceiver};
+
+use crate::config;
+use crate::flight;
+use crate::listing;
+use crate::setup::Setup;
+use crate::shared::Shared;
+
+/// How many operations travel in one flight.
+const BATCH: usize = 128;
+/// How many flights may be under way at once.
+const FLIGHTS: usize = 4;
+
+pub(crate) struct ZooKeeperBackend {
+    shared: Arc<Shared>,
+    storage_id: StorageId,
+    /// Until the engine listens.
+    pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
+}
+
+/// Connects as one client. Must be called inside the runtime in which it will be used.
+pub(crate) async fn open(url: &str, options: &Options) -> Result<ZooKeeperBackend> {
+    let setup = Setup::new(config::parse(url)?).await?;
+    let (push, pushes) = mpsc::unbounded_channel();
+    let shared = Arc::new(Shared::new(setup, push));
+    let storage_id = shared.storage_id(options.wants_existing()).await?;
+    Ok(ZooKeeperBackend { shared, storage_id, pushes: Mutex::new(Some(pushes)) })
+}
+
+#[async_trait]
+impl Backend for ZooKeeperBackend {
+    fn info(&self) -> BackendInfo {
+        let setup = &self.shared.setup;
+        BackendInfo {
+            scheme: "zk",
+            location: setup.location.clone(),
+            scope: Scope::Fleet,
+            storage_id: self.storage_id,
+            min_ttl: setup.range.shortest_ttl(),
+            max_ttl: setup.range.longest_ttl(),
+            flights: FLIGHTS,
+            batch: BATCH,
+        }
+    }
+
+    async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
+        flight::execute(&self.shared, &ops).await
+    }
+
+    fn wakeups(&self) -> BoxStream<'static, Wakeup> {
+        let pushes = self.pushes.lock().unwrap_or_else(PoisonError::into_inner).take();
+        let pushes = stream::unfold(pushes, |pushes| async move {
+            let mut pushes = pushes?;
+            let push = pushes.recv().await?;
+            Some((push, Some(pushes)))
+        });
+        pushes.boxed()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        listing::inspect(&self.shared, name).await
+    }
+
+    async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
+        listing::list(&self.shared, prefix, &page).await
+    }
+
+    async fn close(&self) {
+        self.shared.until_read().await;
+        let sessions = self.shared.take_sessions();
+        let Shared { setup, clock, .. } = &*self.shared;
+        join_all(sessions.into_iter().map(|session| session.end(setup, clock))).await;
+    }
+}

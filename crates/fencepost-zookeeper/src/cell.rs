@@ -1,0 +1,143 @@
+//! The lock's cell: with the node of its holder while that is held, in a place of its own otherwise.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_contenders::{Card, KeptCell};
+use fencepost_core::backend::Reply;
+use fencepost_core::clock::wall_time;
+use fencepost_core::{Cell, Grant, Keep, LockName, Result};
+use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
+
+use crate::release::learn;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// How often a write is tried that others come between.
+const TRIES: usize = 5;
+
+/// The servers' wall clock.
+pub(crate) fn their_time(session: &Session) -> i64 {
+    i64::try_from(wall_time().as_millis()).unwrap_or(i64::MAX).saturating_add(session.ahead)
+}
+
+/// The cell that was kept there, unless its time is over: it is removed then.
+pub(crate) async fn kept(
+    session: &Session,
+    place: &str,
+    read: Result<(Vec<u8>, Stat), zk::Error>,
+) -> Result<Option<Cell>, zk::Error> {
+    let (bytes, stat) = match read {
+        Ok(read) => read,
+        Err(zk::Error::NoNode) => return Ok(None),
+        Err(error) => return Err(error),
+    };
+    let Some(kept) = KeptCell::from_bytes(&bytes) else {
+        return Ok(None);
+    };
+    let age = Duration::from_millis(u64::try_from(their_time(session) - stat.mtime).unwrap_or(0));
+    if kept.lasts.is_some_and(|lasts| age >= lasts) {
+        // Whoever writes a new one meanwhile has changed its version.
+        let _ = session.client.delete(place, Some(stat.version)).await;
+        return Ok(None);
+    }
+    Ok(Some(kept.cell))
+}
+
+/// Writes a cell under a grant that is proven in the same step.
+pub(crate) async fn write(
+    shared: &Arc<Shared>,
+    grant: &Grant,
+    name: &LockName,
+    bytes: &Arc<[u8]>,
+    keep: Keep,
+) -> Result<Reply> {
+    learn(shared, grant).await?;
+    let Some((session, node)) = own_node(shared, grant, name) else {
+        return Ok(Reply::NotHeld);
+    };
+    session.connected(&shared.setup, &shared.clock).await?;
+    let place = shared.setup.paths.cell(name);
+    for _ in 0..TRIES {
+        match write_once(shared, &session, &node, &place, grant, bytes, keep).await {
+            Ok(()) => return Ok(Reply::Written),
+            Err(MultiWriteError::OperationFailed { index: 0, source: zk::Error::NoNode }) => {
+                return Ok(Reply::NotHeld);
+            }
+            // Somebody has made or removed the kept cell meanwhile.
+            Err(MultiWriteError::OperationFailed {
+                source: zk::Error::NoNode | zk::Error::NodeExists,
+                ..
+            }) => {}
+            Err(error) => return Err(shared.setup.failed(&error.into())),
+        }
+    }
+    Err(shared.vanished())
+}
+
+/// The node with which a grant holds this name.
+fn own_node(shared: &Shared, grant: &Grant, name: &LockName) -> Option<(Arc<Session>, String)> {
+    if !grant.held().iter().any(|want| want.name == *name) {
+        return None;
+    }
+    let at = grant.attempt.wants.iter().position(|want| want.name == *name)?;
+    let book = shared.book();
+    let entry = &book.places.get(grant.attempt.owner)?.entry;
+    let is_held =
+        entry.award.is_some_and(|award| award.token == grant.award.token) && entry.unwanted.is_none();
+    let node = entry.nodes.get(at).filter(|node| is_held && !node.is_empty())?;
+    Some((entry.session.clone(), node.clone()))
+}
+
+async fn write_once(
+    shared: &Shared,
+    session: &Session,
+    node: &str,
+    place: &str,
+    grant: &Grant,
+    bytes: &Arc<[u8]>,
+    keep: Keep,
+) -> Result<(), MultiWriteError> {
+    let failed = |source| MultiWriteError::RequestFailed { source };
+    let (own, kept) = (session.client.get_data(node), session.client.check_stat(place));
+    let (own, kept) = futures_util::join!(own, kept);
+    let own = match own {
+        Ok((own, _)) => own,
+        Err(source @ zk::Error::NoNode) => return Err(MultiWriteError::OperationFailed { index: 0, source }),
+        Err(source) => return Err(failed(source)),
+    };
+    let is_kept = kept.map_err(failed)?.is_some();
+    let mut card = Card::from_bytes(&own).unwrap_or_else(|| Card::new(&grant.attempt));
+    let had_cell = card.cell.is_some();
+    let lasts = match keep {
+        Keep::WhileHeld => {
+            card.cell = Some(bytes.clone());
+            None
+        }
+        Keep::For(lasts) => Some(lasts),
+        Keep::Always => None,
+    };
+    let mut writer = session.client.new_multi_writer();
+    if keep == Keep::WhileHeld {
+        writer.add_set_data(node, &card.to_bytes(), None)?;
+        if is_kept {
+            writer.add_delete(place, None)?;
+        }
+    } else {
+        if had_cell {
+            card.cell = None;
+            writer.add_set_data(node, &card.to_bytes(), None)?;
+        } else {
+            writer.add_check_version(node, -1)?;
+        }
+        let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
+        let stored = KeptCell { cell, lasts }.to_bytes();
+        if is_kept {
+            writer.add_set_data(place, &stored, None)?;
+        } else {
+            writer.add_create(place, &stored, &shared.setup.made_as(CreateMode::Persistent))?;
+        }
+    }
+    writer.commit().await?;
+    Ok(())
+}

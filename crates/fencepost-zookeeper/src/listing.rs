@@ -1,0 +1,281 @@
+//! Looks at locks, for people; and breaks them.
+
+use std::collections::{BTreeSet, HashMap};
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_contenders::{Card, Contender, Elsewhere, state};
+use fencepost_core::backend::{ListPage, LockState, Page, Reply, WaiterState};
+use fencepost_core::clock::wall_time;
+use fencepost_core::{Cell, FencingToken, LockName, Owner, Result};
+use futures_util::future::join_all;
+use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
+
+use crate::cell::{kept, their_time};
+use crate::paths::{Node, decode};
+use crate::queue::Queue;
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// How many locks are looked at at once.
+const AT_ONCE: usize = 16;
+
+/// A lock as it was read.
+struct Look {
+    line: Queue,
+    kept: Option<Cell>,
+    /// Those who hold and the first who wait.
+    first: Vec<Seen>,
+}
+
+/// One contender as it was read.
+struct Seen {
+    node: Node,
+    stat: Stat,
+    card: Option<Card>,
+    elsewhere: Elsewhere,
+}
+
+impl Look {
+    fn holders(&self) -> impl Iterator<Item = &Seen> {
+        let holding = self.line.holding();
+        let held: Vec<&str> = self.line.nodes()[..holding].iter().map(|node| node.called.as_str()).collect();
+        let holds = move |seen: &&Seen| {
+            seen.elsewhere == Elsewhere::Nothing && held.contains(&seen.node.called.as_str())
+        };
+        self.first.iter().filter(holds)
+    }
+}
+
+async fn look(shared: &Shared, session: &Session, name: &LockName, waiters: usize) -> Result<Look> {
+    let failed = |error: zk::Error| shared.setup.failed(&error);
+    let (parent, place) = (shared.line(name), shared.setup.paths.cell(name));
+    let (sync, children, cell) = (
+        session.client.sync(&parent),
+        session.client.list_children(&parent),
+        session.client.get_data(&place),
+    );
+    let (synced, children, cell) = futures_util::join!(sync, children, cell);
+    synced.map_err(failed)?;
+    let line = match children {
+        Ok(children) => Queue::of(&children),
+        Err(zk::Error::NoNode) => Queue::default(),
+        Err(error) => return Err(failed(error)),
+    };
+    let kept = kept(session, &place, cell).await.map_err(failed)?;
+    let nodes = line.nodes().iter().take(line.holding() + waiters);
+    let cards: Vec<_> =
+        nodes.clone().map(|node| session.client.get_data(&format!("{parent}/{}", node.called))).collect();
+    let mut first = Vec::new();
+    for (node, read) in nodes.zip(join_all(cards).await) {
+        match read {
+            Ok((bytes, stat)) => {
+                let (node, card) = (node.clone(), Card::from_bytes(&bytes));
+                first.push(Seen { node, stat, card, elsewhere: Elsewhere::Nothing });
+            }
+            Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(failed(error)),
+        }
+    }
+    for seen in &mut first {
+        if let Some(card) = seen.card.as_ref().filter(|card| !card.names.is_empty()) {
+            let mut held = Vec::new();
+            for other in &card.names {
+                let (parent, line, node) = place_of(shared, session, card.owner, other).await?;
+                let mut holding = line.nodes()[..line.holding()].iter();
+                if holding.any(|there| Some(format!("{parent}/{}", there.called)) == node) {
+                    held.push(other);
+                }
+            }
+            seen.elsewhere = Elsewhere::of(card, name, |other| held.contains(&other));
+        }
+    }
+    Ok(Look { line, kept, first })
+}
+
+/// The line of a lock, and the node of this owner in it.
+async fn place_of(
+    shared: &Shared,
+    session: &Session,
+    owner: Owner,
+    name: &LockName,
+) -> Result<(String, Queue, Option<String>)> {
+    let parent = shared.line(name);
+    let line = match session.client.list_children(&parent).await {
+        Ok(children) => Queue::of(&children),
+        Err(zk::Error::NoNode) => Queue::default(),
+        Err(error) => return Err(shared.setup.failed(&error)),
+    };
+    if let Some(node) = line.find(owner) {
+        let node = format!("{parent}/{}", node.called);
+        return Ok((parent, line, Some(node)));
+    }
+    let nameless = line.nodes().iter().filter(|node| node.owner.is_none());
+    let nodes: Vec<String> = nameless.map(|node| format!("{parent}/{}", node.called)).collect();
+    let cards: Vec<_> = nodes.iter().map(|node| session.client.get_data(node)).collect();
+    let is_theirs = |read: Result<(Vec<u8>, Stat), zk::Error>| {
+        read.ok().and_then(|(bytes, _)| Card::from_bytes(&bytes)).is_some_and(|card| card.owner == owner)
+    };
+    let at = join_all(cards).await.into_iter().position(is_theirs);
+    let node = at.map(|at| nodes[at].clone());
+    Ok((parent, line, node))
+}
+
+/// Who holds a lock and who waits for it.
+pub(crate) async fn inspect(shared: &Arc<Shared>, name: &LockName) -> Result<LockState> {
+    let session = shared.looking().await?;
+    inspect_in(shared, &session, name).await
+}
+
+async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Result<LockState> {
+    let look = look(shared, session, name, LockState::MAX_LINE).await?;
+    let renewed = renewals(shared, session, &look).await?;
+    let now = their_time(session);
+    let contender = |seen: &Seen| {
+        let alive = renewed.get(&seen.stat.ephemeral_owner).copied().unwrap_or(0).max(seen.stat.ctime);
+        let spent = Duration::from_millis(u64::try_from(now - alive).unwrap_or(0));
+        Contender {
+            token: FencingToken::new(u64::try_from(seen.stat.czxid).unwrap_or(0)),
+            mode: seen.node.mode,
+            card: seen.card.clone(),
+            called: seen.node.called.clone(),
+            expires_in: seen.card.as_ref().map(|card| card.ttl.saturating_sub(spent)),
+            elsewhere: seen.elsewhere,
+        }
+    };
+    let line: Vec<Contender> = look.first.iter().map(contender).collect();
+    let unread = look.line.nodes().len() - line.len();
+    let mut state = state(name, &line, look.kept, wall_time());
+    let book = shared.book();
+    let beyond: Vec<_> = book.places.waiting_for(name).collect();
+    state.waiters += unread + beyond.len();
+    let room = LockState::MAX_LINE.saturating_sub(state.line.len());
+    state.line.extend(beyond.into_iter().take(room).map(|attempt| {
+        WaiterState {
+            mode: attempt
+                .wants
+                .iter()
+                .find(|want| want.name == *name)
+                .map_or(fencepost_core::Mode::Exclusive, |want| want.mode),
+            label: attempt.label.clone(),
+            waiting_for: Duration::ZERO,
+        }
+    }));
+    Ok(state)
+}
+
+/// When the sessions of those who hold were last renewed, on the servers' clock.
+async fn renewals(shared: &Shared, session: &Session, look: &Look) -> Result<HashMap<i64, i64>> {
+    let ids: BTreeSet<i64> = look.holders().map(|seen| seen.stat.ephemeral_owner).collect();
+    let stats: Vec<_> =
+        ids.iter().map(|id| session.client.check_stat(&shared.setup.paths.session(*id))).collect();
+    let mut renewed = HashMap::new();
+    for (id, stat) in ids.into_iter().zip(join_all(stats).await) {
+        if let Some(stat) = stat.map_err(|error| shared.setup.failed(&error))? {
+            renewed.insert(id, stat.mtime);
+        }
+    }
+    Ok(renewed)
+}
+
+/// The cell of a lock: its holder's, or the one that was kept.
+pub(crate) async fn read_cell(shared: &Arc<Shared>, name: &LockName) -> Result<Reply> {
+    let session = shared.looking().await?;
+    let look = look(shared, &session, name, 0).await?;
+    let held = look.holders().find_map(|seen| {
+        let bytes = seen.card.as_ref()?.cell.clone()?;
+        Some(Cell { token: FencingToken::new(u64::try_from(seen.stat.czxid).ok()?), bytes })
+    });
+    Ok(Reply::Cell(held.or(look.kept)))
+}
+
+/// A page of the locks in use. The servers give names in no order: each page looks through all of them.
+pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Result<ListPage> {
+    let session = shared.looking().await?;
+    let (locks, cells) = (shared.setup.paths.locks(), shared.setup.paths.cells());
+    let (sync, locks, cells) = (
+        session.client.sync(locks),
+        session.client.list_children(locks),
+        session.client.list_children(&cells),
+    );
+    let (synced, locks, cells) = futures_util::join!(sync, locks, cells);
+    synced.map_err(|error| shared.setup.failed(&error))?;
+    let mut names = BTreeSet::new();
+    for children in [locks, cells] {
+        match children {
+            Ok(children) => names.extend(children.iter().filter_map(|child| decode(child))),
+            Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(shared.setup.failed(&error)),
+        }
+    }
+    let after = page.after.as_ref();
+    let wanted =
+        |name: &LockName| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after);
+    let names: Vec<LockName> = names.into_iter().filter(wanted).collect();
+    let mut found = Vec::new();
+    for names in names.chunks(AT_ONCE) {
+        for state in join_all(names.iter().map(|name| inspect_in(shared, &session, name))).await {
+            let state = state?;
+            if !state.is_idle() {
+                found.push(state);
+            }
+        }
+        if found.len() > page.limit {
+            break;
+        }
+    }
+    let is_more = found.len() > page.limit;
+    found.truncate(page.limit);
+    let next = found.last().filter(|_| is_more).map(|state| state.name.clone());
+    Ok(ListPage { locks: found, next })
+}
+
+/// Takes the lock from the holder with this token.
+pub(crate) async fn break_lock(shared: &Arc<Shared>, name: &LockName, token: FencingToken) -> Result<Reply> {
+    let session = shared.looking().await?;
+    let look = look(shared, &session, name, 0).await?;
+    let Some(holder) = look.holders().find(|seen| u64::try_from(seen.stat.czxid) == Ok(token.get())) else {
+        return Ok(Reply::NotHeld);
+    };
+    let mut nodes = vec![format!("{}/{}", shared.line(name), holder.node.called)];
+    let mut told = None;
+    if let Some(card) = &holder.card {
+        told = Some(shared.setup.paths.broken_grant(card.owner));
+        for other in card.names.iter().filter(|other| *other != name && !card.any) {
+            nodes.extend(place_of(shared, &session, card.owner, other).await?.2);
+        }
+    }
+    match break_nodes(shared, &session, &nodes, told.as_deref()).await {
+        Ok(()) => {
+            if let Some(told) = &told {
+                shared.tell(told);
+            }
+            Ok(Reply::Released)
+        }
+        Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => Ok(Reply::NotHeld),
+        Err(error) => Err(shared.setup.failed(&error.into())),
+    }
+}
+
+/// Deletes the nodes of a grant and tells its owner why, in one step.
+async fn break_nodes(
+    shared: &Shared,
+    session: &Session,
+    nodes: &[String],
+    told: Option<&str>,
+) -> Result<(), MultiWriteError> {
+    let mut writer = session.client.new_multi_writer();
+    for node in nodes {
+        writer.add_delete(node, None)?;
+    }
+    if let Some(told) = told {
+        writer.add_create(told, b"", &shared.setup.made_as(CreateMode::Ephemeral))?;
+    }
+    match writer.commit().await {
+        // It was told before.
+        Err(MultiWriteError::OperationFailed { source: zk::Error::NodeExists, .. }) => {
+            Box::pin(break_nodes(shared, session, nodes, None)).await
+        }
+        other => other.map(drop),
+    }
+}

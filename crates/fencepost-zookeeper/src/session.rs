@@ -1,0 +1,158 @@
+//! One session: the lease of everything that this client holds with the same ttl. The only file that opens and ends one.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Duration;
+
+use fencepost_core::clock::{Clock, Moment};
+use fencepost_core::{Error, ErrorKind, Result};
+use tokio::sync::Notify;
+use zookeeper_client::{self as zk, CreateMode, SessionState, StateWatcher};
+
+use crate::error::unreachable;
+use crate::setup::{Setup, ahead};
+
+/// How long a session may take to end when a client is closed.
+const FAREWELL: Duration = Duration::from_secs(1);
+/// For how long a request waits for a connection that was lost.
+const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+
+/// A session. Dropping it is a crash: the server ends it when its time is over.
+#[derive(Debug)]
+pub(crate) struct Session {
+    pub(crate) client: zk::Client,
+    /// The lease that it gives; zero for the session in which nothing is held.
+    pub(crate) ttl: Duration,
+    pub(crate) id: i64,
+    /// Its own node.
+    pub(crate) node: String,
+    /// By how much the servers' wall clock is ahead of ours, in milliseconds.
+    pub(crate) ahead: i64,
+    /// Tells the one who looks after it that there is something to do.
+    pub(crate) chores: Arc<Notify>,
+    used: AtomicU64,
+}
+
+impl Session {
+    /// Opens a session for leases of this length.
+    pub(crate) async fn open(setup: &Setup, ttl: Duration) -> Result<Self> {
+        let looking = ttl.is_zero();
+        let wanted = if looking { setup.range.looking() } else { setup.range.session(ttl) };
+        let connector = setup.connector(wanted);
+        // A session in which something is held must not be closed by a drop: that would release it all.
+        let connector = if looking { connector } else { connector.with_detached() };
+        let client = setup.connect(connector).await?;
+        if !looking && client.session_timeout() != wanted {
+            return Err(out_of_range(setup, ttl));
+        }
+        let id = client.session_id().0;
+        let node = setup.paths.session(id);
+        let made = || async {
+            client.create(&node, b"", &setup.made_as(CreateMode::Ephemeral)).await.map(|(stat, _)| stat.ctime)
+        };
+        let time = match made().await {
+            Err(zk::Error::NoNode) => {
+                setup.lay_foundations(&client).await?;
+                made().await
+            }
+            other => other,
+        };
+        let time = time.map_err(|error| setup.failed(&error))?;
+        let (chores, used) = (Arc::new(Notify::new()), AtomicU64::new(0));
+        Ok(Self { client, ttl, id, node, ahead: ahead(time), chores, used })
+    }
+
+    /// For how long the server keeps it without hearing from us.
+    pub(crate) fn timeout(&self) -> Duration {
+        self.client.session_timeout()
+    }
+
+    pub(crate) fn is_over(&self) -> bool {
+        self.client.state().is_terminated()
+    }
+
+    pub(crate) fn is_connected(&self) -> bool {
+        self.client.state() == SessionState::SyncConnected
+    }
+
+    pub(crate) fn states(&self) -> StateWatcher {
+        self.client.state_watcher()
+    }
+
+    /// Somebody uses it now.
+    pub(crate) fn touch(&self, now: Moment) {
+        self.used.fetch_max(now.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// When somebody last used it.
+    pub(crate) fn used(&self) -> Moment {
+        Moment::from_nanos(self.used.load(Ordering::Relaxed))
+    }
+
+    /// Waits for a connection, for as long as that makes sense. Nothing was sent if it fails.
+    pub(crate) async fn connected(&self, setup: &Setup, clock: &Clock) -> Result<()> {
+        if self.is_connected() {
+            return Ok(());
+        }
+        let patience =
+            if self.ttl.is_zero() { PATIENCE.1 } else { (self.ttl / 6).clamp(PATIENCE.0, PATIENCE.1) };
+        let mut states = self.client.state_watcher();
+        let come_back = async {
+            while !self.is_connected() && !self.is_over() {
+                states.changed().await;
+            }
+        };
+        // Without a timer it gives up at once, which is as true.
+        tokio::select! {
+            () = come_back => {}
+            _ = clock.sleep_until(clock.now() + patience) => {}
+        }
+        if self.is_connected() { Ok(()) } else { Err(unreachable(&setup.location)) }
+    }
+
+    /// Whether the connection that has come back is one of this session. Some servers give a new one without saying so.
+    pub(crate) async fn is_the_same(&self) -> Result<bool, zk::Error> {
+        let sync = self.client.sync(&self.node);
+        let ours = self.client.list_ephemerals(&self.node);
+        sync.await?;
+        Ok(ours.await?.contains(&self.node))
+    }
+
+    /// Ends the session, and with it everything that it holds. What cannot be told to the server ends by itself.
+    pub(crate) async fn end(self: Arc<Self>, setup: &Setup, clock: &Clock) {
+        if !self.is_connected() {
+            return;
+        }
+        let farewell = async {
+            let (timeout, session, is_detached) =
+                (self.timeout(), self.client.session().clone(), !self.ttl.is_zero());
+            let mut closing = self.states();
+            // The driver must not take it back when it is taken over.
+            drop(self);
+            if is_detached {
+                // The driver ends a session only if it is not detached, so that one takes it over that is not.
+                match setup.connect(setup.connector(timeout).with_session(session)).await {
+                    Ok(client) => closing = client.state_watcher(),
+                    Err(_) => return,
+                }
+            }
+            while !closing.peek_state().is_terminated() {
+                closing.changed().await;
+            }
+        };
+        tokio::select! {
+            () = farewell => {}
+            _ = clock.sleep_until(clock.now() + FAREWELL) => {}
+        }
+    }
+}
+
+fn out_of_range(setup: &Setup, ttl: Duration) -> Error {
+    let (shortest, longest) = (setup.range.shortest_ttl(), setup.range.longest_ttl());
+    let message = format!(
+        "a ttl of {ttl:?} is out of the range of {}, which allows {shortest:?} to {longest:?}",
+        setup.location
+    );
+    Error::new(ErrorKind::BadConfig, message)
+        .with_hint("the servers set the range: minSessionTimeout and maxSessionTimeout in zoo.cfg")
+}

@@ -1,0 +1,199 @@
+//! What all sessions of a client share: where the servers are, what their nodes are called, how long sessions can be.
+
+use std::time::Duration;
+
+use fencepost_core::clock::wall_time;
+use fencepost_core::{Error, ErrorKind, Result, StorageId};
+use fencepost_net::Address;
+use serde_json::{Value as Json, json};
+use zookeeper_client::{self as zk, Acls, CreateMode, CreateOptions, SaslOptions, TlsOptions};
+
+use crate::config::{Auth, Config};
+use crate::encryption;
+use crate::error::{connect_failed, failed};
+use crate::paths::Paths;
+
+/// The format of what we store. Clients that know another one do not mix with us.
+const FORMAT: u64 = 1;
+/// How long the session lives in which nothing is held.
+const LOOKING: Duration = Duration::from_secs(10);
+
+/// Longer than any server allows.
+const LONGEST: Duration = Duration::from_millis(i32::MAX as u64);
+/// What is asked for to find the shortest session.
+const SHORTEST: [Duration; 3] =
+    [Duration::from_secs(1), Duration::from_millis(500), Duration::from_millis(200)];
+/// How long a server may take to answer the first time.
+const CONNECT: Duration = Duration::from_secs(5);
+
+/// What all sessions of a client share.
+#[derive(Debug)]
+pub(crate) struct Setup {
+    pub(crate) config: Config,
+    /// The servers as the driver wants them.
+    servers: String,
+    encryption: Option<TlsOptions>,
+    pub(crate) location: String,
+    pub(crate) paths: Paths,
+    pub(crate) range: Range,
+}
+
+/// How long sessions can be.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Range {
+    pub(crate) shortest: Duration,
+    pub(crate) longest: Duration,
+}
+
+impl Range {
+    /// How much longer than a lease its session is. A follower tells the leader only twice a tick which sessions it has
+    /// heard of, and the shortest session has two ticks.
+    pub(crate) fn margin(self) -> Duration {
+        self.shortest / 4
+    }
+
+    /// How long the session of such a lease must be.
+    pub(crate) fn session(self, ttl: Duration) -> Duration {
+        // Whole milliseconds are negotiated.
+        let millis = (ttl + self.margin()).as_nanos().div_ceil(1_000_000);
+        Duration::from_millis(u64::try_from(millis).unwrap_or(u64::MAX))
+    }
+
+    /// How long the session is in which nothing is held.
+    pub(crate) fn looking(self) -> Duration {
+        LOOKING.clamp(self.shortest, self.longest)
+    }
+
+    pub(crate) fn shortest_ttl(self) -> Duration {
+        self.shortest.saturating_sub(self.margin())
+    }
+
+    pub(crate) fn longest_ttl(self) -> Duration {
+        self.longest.saturating_sub(self.margin())
+    }
+}
+
+impl Setup {
+    /// Finds out how long sessions can be.
+    pub(crate) async fn new(config: Config) -> Result<Self> {
+        let (location, paths) = (config.location(), Paths::new(&config.chroot));
+        let encryption = config.tls.as_ref().map(encryption::options).transpose()?;
+        let servers = Address::list(&config.servers);
+        let unknown = Range { shortest: Duration::ZERO, longest: Duration::MAX };
+        let mut setup = Self { config, servers, encryption, location, paths, range: unknown };
+        setup.range.longest = setup.negotiate(LONGEST).await?;
+        // The driver gives a connect less time than it asks for, so that it asks for less and less, and takes silence for no.
+        setup.range.shortest = setup.negotiate(SHORTEST[0]).await?;
+        for asked in &SHORTEST[1..] {
+            if setup.range.shortest > *asked * 2 {
+                break;
+            }
+            match setup.negotiate(*asked).await {
+                Ok(given) => setup.range.shortest = given,
+                Err(_) => break,
+            }
+        }
+        Ok(setup)
+    }
+
+    /// How long a session is given to whoever asks for this.
+    async fn negotiate(&self, asked: Duration) -> Result<Duration> {
+        let probe = self.connect(self.connector(asked).with_connection_timeout(CONNECT)).await?;
+        Ok(probe.session_timeout())
+    }
+
+    /// How the driver is to connect.
+    pub(crate) fn connector(&self, timeout: Duration) -> zk::Connector {
+        let connector = zk::Client::connector().with_session_timeout(timeout).with_fail_eagerly();
+        match &self.config.auth {
+            None => connector,
+            Some(Auth::Digest(login)) => {
+                connector.with_auth("digest", format!("{}:{}", login.user, login.password.0).as_bytes())
+            }
+            Some(Auth::Sasl(login)) => {
+                connector.with_sasl(SaslOptions::digest_md5(login.user.clone(), login.password.0.clone()))
+            }
+        }
+    }
+
+    pub(crate) async fn connect(&self, connector: zk::Connector) -> Result<zk::Client> {
+        let connected = match &self.encryption {
+            Some(tls) => connector.with_tls(tls.clone()).secure_connect(&self.servers).await,
+            None => connector.connect(&self.servers).await,
+        };
+        connected.map_err(|error| connect_failed(&self.location, &error))
+    }
+
+    /// A session for one question.
+    pub(crate) async fn connect_to_look(&self) -> Result<zk::Client> {
+        self.connect(self.connector(self.range.looking())).await
+    }
+
+    /// How nodes are made. If there is a user, they are that user's alone.
+    pub(crate) fn made_as(&self, mode: CreateMode) -> CreateOptions<'static> {
+        let acls = if self.config.auth.is_some() { Acls::creator_all() } else { Acls::anyone_all() };
+        mode.with_acls(acls)
+    }
+
+    pub(crate) fn failed(&self, error: &zk::Error) -> Error {
+        failed(&self.location, error)
+    }
+
+    /// Makes what must be there, as far as it is missing.
+    pub(crate) async fn lay_foundations(&self, client: &zk::Client) -> Result<()> {
+        for node in self.paths.foundations() {
+            match client.create(&node, b"", &self.made_as(CreateMode::Persistent)).await {
+                Ok(_) | Err(zk::Error::NodeExists) => {}
+                Err(error) => return Err(self.failed(&error)),
+            }
+        }
+        Ok(())
+    }
+
+    /// Which storage this is; it becomes one if it is none yet.
+    pub(crate) async fn storage_id(&self, client: &zk::Client, existing: bool) -> Result<StorageId> {
+        let about = self.paths.about();
+        match client.get_data(&about).await {
+            Ok((bytes, _)) => return self.read_about(&bytes),
+            Err(zk::Error::NoNode) if existing => {
+                let message = format!("there are no locks yet in {}", self.location);
+                return Err(Error::new(ErrorKind::Missing, message));
+            }
+            Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(self.failed(&error)),
+        }
+        self.lay_foundations(client).await?;
+        let id = StorageId::random();
+        let text = json!({ "format": FORMAT, "storage_id": id.to_string() }).to_string();
+        match client.create(&about, text.as_bytes(), &self.made_as(CreateMode::Persistent)).await {
+            Ok(_) => Ok(id),
+            Err(zk::Error::NodeExists) => {
+                let read = client.get_data(&about).await;
+                read.map_err(|error| self.failed(&error)).and_then(|(bytes, _)| self.read_about(&bytes))
+            }
+            Err(error) => Err(self.failed(&error)),
+        }
+    }
+
+    fn read_about(&self, bytes: &[u8]) -> Result<StorageId> {
+        let about: Json = serde_json::from_slice(bytes).unwrap_or_default();
+        let id = about["storage_id"].as_str().and_then(|text| u128::from_str_radix(text, 16).ok());
+        match (about["format"].as_u64(), id) {
+            (Some(FORMAT), Some(id)) => Ok(StorageId::from_bytes(id.to_be_bytes())),
+            (Some(format), _) if format != FORMAT => Err(Error::new(
+                ErrorKind::Storage,
+                format!("{} has format {format}, this program knows format {FORMAT}", self.location),
+            )
+            .with_hint("use the same version of Fencepost everywhere, or another chroot")),
+            _ => Err(Error::new(
+                ErrorKind::Storage,
+                format!("{} of {} is not ours", self.paths.about(), self.location),
+            )),
+        }
+    }
+}
+
+/// By how much the servers' wall clock is ahead of ours, in milliseconds, from the time they gave a node just now.
+pub(crate) fn ahead(theirs: i64) -> i64 {
+    theirs - i64::try_from(wall_time().as_millis()).unwrap_or(i64::MAX)
+}

@@ -1,0 +1,157 @@
+//! Looks after one session: says when it is away and over, removes nodes that nobody keeps, watches grants that last.
+//!
+//! The driver keeps a session alive for as long as the process runs, so that here is decided that a lease has ended.
+
+use std::sync::{Arc, Weak};
+use std::time::Duration;
+
+use fencepost_core::backend::Wakeup;
+use fencepost_core::clock::Moment;
+use fencepost_core::{Owner, Result};
+use zookeeper_client::{SessionState, StateWatcher};
+
+use crate::nodes::{delete_all, find_again};
+use crate::session::Session;
+use crate::shared::Shared;
+use crate::watching::watch_own;
+
+/// A grant that is held for less than this is not watched: that would cost more than it.
+const SHORT: Duration = Duration::from_millis(50);
+
+/// Looks after a session until it is over or nobody uses it.
+pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut states: StateWatcher) {
+    let Some(Ok(mut timer)) = shared.upgrade().map(|shared| shared.clock.timer()) else {
+        return;
+    };
+    let mut was_away = false;
+    loop {
+        let Some((shared, session)) = shared.upgrade().zip(session.upgrade()) else { return };
+        if session.is_over() {
+            return shared.session_is_over(&session);
+        }
+        if was_away && session.is_connected() {
+            match session.is_the_same().await {
+                Ok(true) => {
+                    was_away = false;
+                    shared.push(Wakeup::Recheck);
+                }
+                Ok(false) => return shared.session_is_over(&session),
+                // Away again.
+                Err(_) => {}
+            }
+        }
+        watch_those_that_last(&shared, &session);
+        remove_what_nobody_keeps(&shared, &session).await;
+        if is_stuck(&shared, &session) {
+            return shared.session_is_over(&session);
+        }
+        if shared.give_up_idle(&session) {
+            return;
+        }
+        timer.arm(next_chore(&shared, &session));
+        let chores = session.chores.clone();
+        // Nobody holds on to the session while nothing happens, so that dropping it ends it.
+        drop((shared, session));
+        tokio::select! {
+            state = states.changed() => was_away |= state == SessionState::Disconnected,
+            () = timer.fired() => {}
+            () = chores.notified() => {}
+        }
+    }
+}
+
+fn next_chore(shared: &Shared, session: &Arc<Session>) -> Moment {
+    let book = shared.book();
+    let now = shared.clock.now();
+    let ours = book.places.iter().filter(|(_, place)| Arc::ptr_eq(&place.entry.session, session));
+    let ends = ours.map(|(_, place)| match place.entry.unwanted {
+        Some(from) => from.max(now + session.ttl / 12),
+        None => place.kept + place.attempt.ttl,
+    });
+    let lasting = book.unwatched.iter().map(|(_, granted)| *granted + SHORT);
+    let idle = session.used() + session.timeout();
+    let next = ends.chain(lasting).chain([idle]).min().unwrap_or(idle);
+    // What is late already is not worth a busy loop.
+    next.max(now + Duration::from_millis(5))
+}
+
+/// Watches the grants that are held for long.
+fn watch_those_that_last(shared: &Arc<Shared>, session: &Arc<Session>) {
+    let now = shared.clock.now();
+    let mut lasting = Vec::new();
+    {
+        let mut book = shared.book();
+        let unwatched = std::mem::take(&mut book.unwatched);
+        for (owner, granted) in unwatched {
+            let Some(place) = book.places.get(owner) else { continue };
+            if Arc::ptr_eq(&place.entry.session, session) && granted + SHORT <= now {
+                lasting.push((owner, place.entry.nodes.clone()));
+            } else {
+                book.unwatched.push((owner, granted));
+            }
+        }
+    }
+    for (owner, nodes) in lasting {
+        watch_own(shared, session, owner, &nodes);
+    }
+}
+
+async fn remove_what_nobody_keeps(shared: &Arc<Shared>, session: &Arc<Session>) {
+    let now = shared.clock.now();
+    let unwanted: Vec<Owner> = {
+        let mut book = shared.book();
+        let lapsed = book.places.lapsed(now);
+        for owner in lapsed {
+            if let Some(place) = book.places.get_mut(owner) {
+                place.entry.unwanted.get_or_insert(now);
+            }
+        }
+        let unwanted = book.places.iter().filter(|(_, place)| {
+            Arc::ptr_eq(&place.entry.session, session) && place.entry.unwanted.is_some_and(|from| from <= now)
+        });
+        unwanted.map(|(owner, _)| owner).collect()
+    };
+    if !session.is_connected() {
+        return;
+    }
+    for owner in unwanted {
+        if remove(shared, owner).await.is_err() {
+            return;
+        }
+    }
+}
+
+/// Removes the nodes of this owner, wherever they are, and forgets it. If that fails it is tried again later.
+pub(crate) async fn remove(shared: &Arc<Shared>, owner: Owner) -> Result<()> {
+    let Some((attempt, session, is_known)) = ({
+        let now = shared.clock.now();
+        let mut book = shared.book();
+        book.places.get_mut(owner).map(|place| {
+            // Whoever looks after the session comes to it by and by, should this future be dropped.
+            place.entry.unwanted.get_or_insert(now + place.attempt.ttl);
+            (place.attempt.clone(), place.entry.session.clone(), !place.entry.nodes.is_empty())
+        })
+    }) else {
+        return Ok(());
+    };
+    if is_known || find_again(shared, &session, &attempt).await? {
+        let nodes =
+            shared.book().places.get(owner).map(|place| place.entry.nodes.clone()).unwrap_or_default();
+        if let Err(error) = delete_all(&session, &nodes).await {
+            shared.unwant(owner);
+            return Err(shared.setup.failed(&error));
+        }
+    }
+    shared.forget(&mut shared.book(), owner);
+    Ok(())
+}
+
+/// Whether something could not be removed for a whole lease although the session lives: it would stay for as long as that.
+fn is_stuck(shared: &Shared, session: &Arc<Session>) -> bool {
+    let now = shared.clock.now();
+    let book = shared.book();
+    book.places.iter().any(|(_, place)| {
+        let since = place.entry.unwanted.filter(|_| Arc::ptr_eq(&place.entry.session, session));
+        since.is_some_and(|since| since + session.timeout() < now)
+    })
+}

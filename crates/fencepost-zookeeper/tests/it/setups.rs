@@ -1,0 +1,134 @@
+//! Other ways to set it up: dialects, users, encryption.
+
+use fencepost_core::ErrorKind;
+use fencepost_testkit::servers::TlsClients;
+use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer, shared};
+
+use crate::actors::{LONG, connect, hold};
+use crate::bench::ZooKeeperBench;
+
+fn kazoo() -> ZooKeeperBench {
+    ZooKeeperBench::with(shared(), "?dialect=kazoo")
+}
+
+fn plain_names() -> ZooKeeperBench {
+    ZooKeeperBench::with(shared(), "?dialect=plain")
+}
+
+macro_rules! dialect {
+    ($name:ident, $make:expr) => {
+        fencepost_testkit::behavior_suite!($name, $make, only {
+            exclusion {
+                one_of_many_racers_wins,
+                increments_under_the_lock_are_never_lost,
+            }
+            expiry {
+                a_dead_holder_makes_room_after_its_ttl,
+            }
+            waiting {
+                waiters_enter_in_the_order_they_joined,
+                cancelled_waiter_leaves_the_line,
+            }
+            modes {
+                readers_in_line_enter_together,
+                a_semaphore_admits_as_many_as_it_has_slots,
+                modes_that_contradict_each_other_are_a_conflict,
+            }
+            several_names {
+                all_names_are_held_and_released_together,
+                any_waits_for_the_first_that_becomes_free,
+                several_names_are_broken_together,
+                opposite_order_does_not_deadlock,
+            }
+            cell {
+                a_cell_while_held_ends_with_its_grant,
+                a_cell_for_always_stays,
+            }
+            admin {
+                inspect_shows_holders_and_the_line,
+                a_list_shows_holders_and_waiters,
+            }
+            failure {
+                a_lost_answer_to_an_acquire_is_one_grant,
+            }
+        });
+    };
+}
+
+dialect!(dialect_kazoo, kazoo);
+dialect!(dialect_plain, plain_names);
+
+/// Contenders of all dialects stand in one line.
+#[tokio::test]
+async fn dialects_exclude_each_other() {
+    let bench = ZooKeeperBench::plain();
+    let url = bench.direct();
+    let dialects = ["curator", "kazoo", "plain"];
+    for holder in dialects {
+        let guard = hold(&connect(&format!("{url}?dialect={holder}")).await.lock("a").ttl(LONG)).await;
+        for other in dialects {
+            let client = connect(&format!("{url}?dialect={other}")).await;
+            assert!(client.lock("a").try_acquire().await.unwrap().is_none(), "{holder}, {other}");
+        }
+        guard.release().await.unwrap();
+    }
+}
+
+/// Nodes belong to the user that made them.
+#[tokio::test]
+async fn nodes_belong_to_their_user() {
+    let url =
+        |user: &str| format!("zk://{user}127.0.0.1:{}/users-{:x}", shared().port(), rand::random::<u64>());
+    let (ann, ben, nobody) = (url("ann:secret@"), "ben:secret@", "");
+    let client = connect(&ann).await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    for other in [ben, nobody] {
+        let refused = fencepost_zookeeper::connect(&ann.replace("ann:secret@", other)).await;
+        let error = refused.err().expect("it is refused");
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+        assert!(error.hint().is_some() && !format!("{error:?}").contains("secret"));
+    }
+    guard.release().await.unwrap();
+}
+
+/// Users that the servers know by themselves.
+#[tokio::test]
+async fn sasl_lets_in_who_has_the_password() {
+    let server = ZooKeeperServer::start(&Setup::plain().with_sasl_user("ann", "secret"));
+    let url = server.sasl_url_as("ann");
+    let client = connect(&url).await;
+    hold(&client.lock("a").ttl(LONG)).await.release().await.unwrap();
+    let refused = fencepost_zookeeper::connect(&url.replace(":secret@", ":wrong@")).await;
+    assert_eq!(refused.err().expect("it is refused").kind(), ErrorKind::Denied);
+}
+
+/// Encryption, with a certificate of our own.
+#[tokio::test]
+async fn tls_with_an_authority_of_our_own() {
+    let server = ZooKeeperServer::start(&Setup::plain().with_tls(TlsClients::All));
+    let client =
+        connect(&format!("{}&tls_ca={}", server.tls_url(), server.certificates().ca.display())).await;
+    hold(&client.lock("a").ttl(LONG)).await.release().await.unwrap();
+    assert_eq!(client.info().location, format!("zk://localhost:{}/fencepost?tls=true", server.tls_port()));
+}
+
+/// A ttl that servers do not allow is refused with what they do.
+#[tokio::test]
+async fn the_servers_set_the_range_of_leases() {
+    let server = ZooKeeperServer::start(
+        &Setup::plain().with_config("minSessionTimeout=2000").with_config("maxSessionTimeout=5000"),
+    );
+    let client = connect(&server.url()).await;
+    let info = client.info();
+    assert_eq!((info.min_ttl.as_millis(), info.max_ttl.as_millis()), (1500, 4500));
+    let lock = client.lock("a");
+    for ttl in [info.min_ttl, info.max_ttl] {
+        hold(&lock.clone().ttl(ttl)).await.release().await.unwrap();
+        for refused in [ttl * 2, ttl / 4] {
+            if refused < info.min_ttl || refused > info.max_ttl {
+                let error = lock.clone().ttl(refused).try_acquire().await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::BadConfig);
+            }
+        }
+    }
+}
