@@ -1,5 +1,6 @@
 //! One client's backend: takes flights apart and puts the answers together.
 
+use std::collections::HashMap;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
@@ -24,7 +25,7 @@ use crate::error::Failure;
 use crate::examine::{examine, whereabouts};
 use crate::home::{Home, State};
 use crate::keys::Keys;
-use crate::leases::{Lease, Promise};
+use crate::leases::{Lease, Promise, seconds};
 use crate::link::{Link, Setup};
 use crate::rounds::rounds;
 use crate::watching;
@@ -148,24 +149,41 @@ impl EtcdBackend {
     async fn come_and_go(&self, coming: Vec<(usize, Coming<'_>)>, asked: Moment) -> Vec<Answered> {
         let mut answers = Vec::with_capacity(coming.len());
         let mut steps: Vec<(usize, Step)> = Vec::new();
-        let mut rare = Vec::new();
+        let (mut known, mut open) = (Vec::new(), Vec::new());
         for (at, coming) in coming {
-            let (attempt, queue) = match coming {
-                Coming::Go(grant) => {
-                    steps.push((at, Step::Go(grant.clone())));
-                    continue;
-                }
-                Coming::Come(attempt, queue) => (attempt, queue),
-            };
-            match self.at_the_door(attempt, queue, asked).await {
-                Err(error) => answers.push((at, Err(error))),
-                Ok(Door::Answer(reply)) => answers.push((at, Ok(reply))),
-                Ok(Door::Open(lease, promise)) => {
-                    let step = Step::Come { attempt: attempt.clone(), queue, lease, promise };
-                    if is_rare(attempt, queue) { rare.push((at, step)) } else { steps.push((at, step)) }
+            match coming {
+                Coming::Go(grant) => steps.push((at, Step::Go(grant.clone()))),
+                Coming::Come(attempt, queue) => match self.at_the_door(attempt, queue, asked) {
+                    Err(error) => answers.push((at, Err(error))),
+                    Ok(Door::Answer(reply)) => answers.push((at, Ok(reply))),
+                    Ok(Door::Known) => known.push((at, attempt, queue)),
+                    Ok(Door::Open) => open.push((at, attempt, queue)),
+                },
+            }
+        }
+        let attempts: Vec<Arc<Attempt>> = known.iter().map(|(_, attempt, _)| Arc::clone(attempt)).collect();
+        for (again, reply) in known.into_iter().zip(self.home.check(&attempts, asked).await) {
+            match reply {
+                // What was sent before has not arrived, or its lease has ended: it comes anew.
+                Ok(Reply::NoTicket) => open.push(again),
+                reply => answers.push((again.0, reply)),
+            }
+        }
+        let leases = self.leases_for(&open).await;
+        let mut rare = Vec::new();
+        for (at, attempt, queue) in open {
+            match &leases[&seconds(attempt.ttl)] {
+                Err(error) => answers.push((at, Err(error.duplicate()))),
+                Ok((lease, promise)) => {
+                    let (attempt, lease, promise) = (attempt.clone(), *lease, *promise);
+                    let is_rare = is_rare(&attempt, queue);
+                    let step = Step::Come { attempt, queue, lease, promise };
+                    if is_rare { rare.push((at, step)) } else { steps.push((at, step)) }
                 }
             }
         }
+        // In the order in which they were sent: whoever goes makes room for whoever comes after it.
+        steps.sort_unstable_by_key(|(at, _)| *at);
         let common = join_all(chunks(steps).into_iter().map(async |chunk: Vec<(usize, Step)>| {
             let (numbers, steps): (Vec<usize>, Vec<Step>) = chunk.into_iter().unzip();
             let came = self.home.come_and_go(&steps, asked).await;
@@ -225,37 +243,37 @@ impl EtcdBackend {
         }
     }
 
+    /// A lease for each ttl among these.
+    async fn leases_for(&self, open: &[(usize, &Arc<Attempt>, Queue)]) -> HashMap<i64, Result<Leased>> {
+        let ttls: HashMap<i64, Duration> =
+            open.iter().map(|(_, attempt, _)| (seconds(attempt.ttl), attempt.ttl)).collect();
+        let leases = ttls.into_iter().map(async |(seconds, ttl)| (seconds, self.home.lease_for(ttl).await));
+        join_all(leases).await.into_iter().collect()
+    }
+
     /// What can be said before anybody comes: it may have come before, or wait in this process.
-    async fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Result<Door> {
-        let home = &self.home;
-        home.can_be_taken(attempt)?;
+    fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Result<Door> {
+        self.home.can_be_taken(attempt)?;
         if attempt.wants.len() * 4 + 1 > MOST_PARTS {
             return Err(too_many_names(attempt));
         }
-        let is_known = {
-            let mut state = home.state();
-            if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
-                return Ok(Door::Answer(Reply::Busy));
-            }
-            let is_known = state.places.get(attempt.owner).is_some();
-            if !is_known && queue == Queue::Join && !state.places.has_room(attempt) {
-                state.places.wait(attempt, asked);
-                return Ok(Door::Answer(Reply::Waiting { turn_in: attempt.ttl }));
-            }
-            is_known
-        };
-        if is_known {
-            let mut replies = home.check(std::slice::from_ref(attempt), asked).await;
-            match replies.pop() {
-                // What was sent before has not arrived, or its lease has ended: it comes anew.
-                Some(Ok(Reply::NoTicket)) | None => {}
-                Some(reply) => return reply.map(Door::Answer),
-            }
+        let mut state = self.home.state();
+        if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
+            return Ok(Door::Answer(Reply::Busy));
         }
-        let (lease, promise) = home.lease_for(attempt.ttl).await?;
-        Ok(Door::Open(lease, promise))
+        if state.places.get(attempt.owner).is_some() {
+            return Ok(Door::Known);
+        }
+        if queue == Queue::Join && !state.places.has_room(attempt) {
+            state.places.wait(attempt, asked);
+            return Ok(Door::Answer(Reply::Waiting { turn_in: attempt.ttl }));
+        }
+        Ok(Door::Open)
     }
 }
+
+/// A lease, and what is promised of it.
+type Leased = (Lease, Option<Promise>);
 
 enum Coming<'a> {
     Come(&'a Arc<Attempt>, Queue),
@@ -264,7 +282,8 @@ enum Coming<'a> {
 
 enum Door {
     Answer(Reply),
-    Open(Lease, Option<Promise>),
+    Known,
+    Open,
 }
 
 /// Whether an attempt has to read the lines before it enters.

@@ -45,15 +45,14 @@ impl Home {
     pub(crate) async fn come_and_go(&self, steps: &[Step], asked: Moment) -> Vec<Came> {
         let shortest = steps.iter().map(Step::ttl).min().unwrap_or_default();
         let patience = Self::patience(shortest);
-        let requests: Vec<TxnRequest> = steps.iter().map(|step| self.transaction(step)).collect();
         for step in steps {
             self.expect(step, asked);
         }
-        if let [request] = requests.as_slice() {
-            let answer = self.link.txn(request.clone(), patience).await;
-            return vec![self.take(&steps[0], answer, asked)];
+        if let [step] = steps {
+            let answer = self.link.txn(self.transaction(step), patience).await;
+            return vec![self.take(step, answer, asked)];
         }
-        let together = all(requests.iter().cloned().map(nested).collect());
+        let together = all(steps.iter().map(|step| nested(self.transaction(step))).collect());
         match self.link.txn(together, patience).await {
             Ok(answer) => {
                 let header = answer.header;
@@ -67,8 +66,8 @@ impl Home {
             // One lease that is gone fails them all, and nothing was done: one by one.
             Err(Failure::NoLease) => {
                 let mut answers = Vec::with_capacity(steps.len());
-                for (step, request) in steps.iter().zip(requests) {
-                    let answer = self.link.txn(request, patience).await;
+                for step in steps {
+                    let answer = self.link.txn(self.transaction(step), patience).await;
                     answers.push(self.take(step, answer, asked));
                 }
                 answers

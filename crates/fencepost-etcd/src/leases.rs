@@ -1,11 +1,12 @@
 //! The leases of one client: one for each ttl, shared by all that is taken with it. A lease is kept alive only when
 //! somebody asks for what hangs on it.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use fencepost_core::clock::Moment;
 use fencepost_core::{Error, Result};
+use futures_util::future::join_all;
 
 use crate::error::Failure;
 use crate::home::Home;
@@ -116,6 +117,11 @@ impl Home {
             }
             Err(Failure::Failed(error)) => Err(error),
         }
+    }
+
+    /// Keeps several leases alive at once.
+    pub(crate) async fn keep_all_alive(&self, ids: BTreeSet<i64>) -> HashMap<i64, Result<Option<Promise>>> {
+        join_all(ids.into_iter().map(async |id| (id, self.keep_alive(id).await))).await.into_iter().collect()
     }
 
     pub(crate) fn failed(&self, failure: Failure) -> Error {

@@ -103,6 +103,9 @@ impl Home {
             state.departed.retain(|_, until| *until > now);
             let lapsed = state.places.lapsed(now);
             let places = lapsed.into_iter().filter_map(|owner| Some((owner, state.places.get(owner)?)));
+            // The ttl that was given may be longer than the one that was asked for.
+            let given = |lease| state.leases.get(lease).map_or(Duration::ZERO, |lease| lease.ttl);
+            let places = places.filter(|(_, place)| place.kept + given(place.entry.lease) < now);
             places
                 .map(|(owner, place)| (owner, place.attempt.clone(), place.entry.lease, place.kept))
                 .collect()

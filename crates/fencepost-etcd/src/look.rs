@@ -1,6 +1,5 @@
 //! Looking where our own attempts stand. Every look is linearizable, and proves that our own keys are there.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 
 use fencepost_core::backend::Reply;
@@ -24,15 +23,11 @@ pub(crate) enum Standing {
 impl Home {
     /// The heartbeat of a ticket: where it stands.
     pub(crate) async fn check(&self, attempts: &[Arc<Attempt>], asked: Moment) -> Vec<Result<Reply>> {
-        let mut promises = HashMap::new();
-        for attempt in attempts {
-            let lease = self.state().places.keep(attempt.owner, asked).map(|place| place.entry.lease);
-            if let Some(lease) =
-                lease.filter(|lease| self.is_stale(*lease, asked) && !promises.contains_key(lease))
-            {
-                promises.insert(lease, self.keep_alive(lease).await);
-            }
-        }
+        let leases = attempts.iter().filter_map(|attempt| {
+            let lease = self.state().places.keep(attempt.owner, asked)?.entry.lease;
+            self.is_stale(lease, asked).then_some(lease)
+        });
+        let promises = self.keep_all_alive(leases.collect()).await;
         let mut replies = Vec::with_capacity(attempts.len());
         for chunk in chunks(attempts) {
             match self.look(chunk).await {

@@ -1,7 +1,5 @@
 //! Renewals: the leases are kept alive, and then the keys are proven to be there in the same term.
 
-use std::collections::HashMap;
-
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Error, ErrorKind, Grant, Result};
@@ -15,15 +13,9 @@ use crate::request::{all, get, mere};
 impl Home {
     /// Renews: the leases are kept alive, and then the keys are proven to be there in the same term.
     pub(crate) async fn renew(&self, grants: &[&Grant], asked: Moment) -> Vec<Result<Reply>> {
-        let mut leases: HashMap<i64, Result<Option<Promise>>> = HashMap::new();
-        let mut on: Vec<Option<i64>> = Vec::with_capacity(grants.len());
-        for grant in grants {
-            let place = self.state().places.keep(grant.attempt.owner, asked).map(|place| place.entry.lease);
-            on.push(place);
-            if let Some(lease) = place.filter(|lease| !leases.contains_key(lease)) {
-                leases.insert(lease, self.keep_alive(lease).await);
-            }
-        }
+        let lease = |grant: &&Grant| Some(self.state().places.keep(grant.attempt.owner, asked)?.entry.lease);
+        let on: Vec<Option<i64>> = grants.iter().map(lease).collect();
+        let leases = self.keep_all_alive(on.iter().flatten().copied().collect()).await;
         let mut replies: Vec<Option<Result<Reply>>> = Vec::new();
         let mut looked: Vec<(usize, &Grant, Promise)> = Vec::new();
         for (at, (grant, lease)) in grants.iter().zip(on).enumerate() {

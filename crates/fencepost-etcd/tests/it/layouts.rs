@@ -124,9 +124,9 @@ async fn what_such_locks_cannot_do_is_said() {
         let place = Place::new(layout);
         let client = place.client().await;
         let shared = client.lock(place.name("a")).mode(Mode::Shared).try_acquire().await;
-        assert_eq!(kind(shared.err().expect("it is refused")), ErrorKind::Unsupported);
+        assert_eq!(kind(shared.expect_err("it is refused")), ErrorKind::Unsupported);
         let ours = client.lock(format!("{}-own/about", place.prefix)).try_acquire().await;
-        assert_eq!(kind(ours.err().expect("it is refused")), ErrorKind::BadName);
+        assert_eq!(kind(ours.expect_err("it is refused")), ErrorKind::BadName);
     }
     let place = Place::new("single");
     let client = place.client().await;
@@ -134,7 +134,7 @@ async fn what_such_locks_cannot_do_is_said() {
     let cell = guard.write_cell(*b"x", Keep::WhileHeld).await;
     assert_eq!(kind(cell.unwrap_err()), ErrorKind::Unsupported);
     let both = client.lock_all([place.name("b"), place.name("c")]).try_acquire().await;
-    assert_eq!(kind(both.err().expect("it is refused")), ErrorKind::Unsupported);
+    assert_eq!(kind(both.expect_err("it is refused")), ErrorKind::Unsupported);
 }
 
 /// In the official recipe's form `a` and `a/b` are not independent: whoever wants `a` waits for `a/b`, as with `etcdctl lock`.
