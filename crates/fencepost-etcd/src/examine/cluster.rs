@@ -77,7 +77,7 @@ impl Cluster {
             return self.unknown("server");
         }
         let found = format!("etcd {}", versions.iter().copied().collect::<Vec<_>>().join(" and "));
-        let worst = versions.iter().filter_map(|version| flaw(version)).next();
+        let worst = versions.iter().find_map(|version| flaw(version));
         match worst {
             Some(flaw) => Finding::warning("server", format!("{found}, {flaw}"))
                 .with_advice("consider a newer one: 3.4.22, 3.5.6 or later"),
@@ -90,14 +90,15 @@ impl Cluster {
         let quorum = all / 2 + 1;
         // Nobody knows of those whom the URL does not name.
         let others = all.saturating_sub(answering + silent);
-        let mut found = format!("{answering} of {all} answer");
-        if others > 0 {
-            found += &format!(", and {others} that the URL does not name were not asked");
-        }
+        let unasked = match others {
+            0 => String::new(),
+            _ => format!(", and {others} that the URL does not name were not asked"),
+        };
+        let found = format!("{answering} of {all} answer{unasked}");
         let Some((address, error)) = self.silent().next() else {
             return Finding::fine("members", format!("{found}; {}", tolerance(all.saturating_sub(quorum))));
         };
-        found += &format!("; {address} does not: {}", error.in_full());
+        let found = format!("{found}; {address} does not: {}", error.in_full());
         let spare = (answering + others).checked_sub(quorum);
         match spare {
             Some(0) => Finding::warning("members", found)
@@ -179,7 +180,7 @@ impl Cluster {
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let found = format!("{} MiB, of which {} MiB are in use", mib(size), mib(used));
         // The quota itself is not told. Whoever is beyond the default has another.
-        if size >= DEFAULT_QUOTA / 10 * 9 && size <= DEFAULT_QUOTA {
+        if (DEFAULT_QUOTA / 10 * 9..=DEFAULT_QUOTA).contains(&size) {
             return Finding::warning("database", format!("{found}: the default quota is {} MiB", mib(DEFAULT_QUOTA)))
                 .with_advice("make room (etcdctl compact, etcdctl defrag) or raise --quota-backend-bytes: when it is full no lock can be taken");
         }
