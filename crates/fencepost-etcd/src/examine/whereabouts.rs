@@ -75,8 +75,12 @@ fn whose(key: &KeyValue) -> String {
     match Card::from_bytes(&key.value) {
         Some(card) => format!("{:?}, with the lease {lease}", &*card.label),
         None if key.lease == 0 => "nobody that can be known, and has no lease".to_owned(),
-        // The recipe calls a key as the lease.
-        None if key.key.ends_with(format!("/{lease}").as_bytes()) => {
+        // The recipe calls a key as its lease.
+        None if text(&key.key)
+            .rsplit('/')
+            .next()
+            .is_some_and(|last| i64::from_str_radix(last, 16) == Ok(key.lease)) =>
+        {
             format!("etcdctl or Go's client, with the lease {lease}")
         }
         None => format!("another program, with the lease {lease}"),
