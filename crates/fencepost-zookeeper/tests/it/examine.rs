@@ -40,7 +40,7 @@ async fn a_healthy_server_is_open_to_all_and_fine_otherwise() {
     expect(&findings, "server", Verdict::Fine, "ZooKeeper 3.");
     expect(&findings, "servers", Verdict::Fine, "1 of 1 serve");
     expect(&findings, "leader", Verdict::Fine, "which stands alone");
-    expect(&findings, "leases", Verdict::Fine, "150ms to ");
+    expect(&findings, "leases", Verdict::Fine, "a ttl can be ");
     expect(&findings, "rights", Verdict::Warning, "whoever reaches a server");
 }
 
