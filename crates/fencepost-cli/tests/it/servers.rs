@@ -45,8 +45,8 @@ impl Stage {
     fn hold(&self, name: &str, options: &[&str]) -> Running {
         self.sandbox.write("there", "");
         let script = "echo $$ > held; while [ -e there ] && ! [ -e go ]; do sleep 0.02; done";
-        let words = ["run"].iter().chain(options).chain(&[name, "--", "sh", "-c", script]);
-        let running = Running::start(&mut self.fencepost(&words.copied().collect::<Vec<_>>()));
+        let words = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
+        let running = Running::start(&mut self.fencepost(&words));
         self.sandbox.line("held");
         running
     }
