@@ -46,8 +46,11 @@ impl Stage {
         self.sandbox.write("there", "");
         let script = "echo $$ > held; while [ -e there ] && ! [ -e go ]; do sleep 0.02; done";
         let words = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
-        let running = Running::start(&mut self.fencepost(&words));
-        self.sandbox.line("held");
+        let mut running = Running::start(&mut self.fencepost(&words));
+        until("it holds", || {
+            assert!(!running.has_ended(), "it has ended: {}", running.said());
+            self.sandbox.read("held").ends_with('\n')
+        });
         running
     }
 
@@ -68,7 +71,7 @@ fn finding<'a>(examined: &'a Value, check: &str) -> (&'a str, &'a str) {
 #[test]
 fn a_lock_is_held_seen_waited_for_and_free_again() {
     for stage in Stage::all() {
-        let mut holder = stage.hold("a/b", &["--label", "ours"]);
+        let mut holder = stage.hold("a/b", &["--owner-label", "ours"]);
         let locks = stage.json(&["list", "--json"]);
         assert_eq!((&locks[0]["name"], &locks[0]["scope"]), (&"a/b".into(), &"fleet".into()), "{locks}");
         let lock = stage.json(&["show", "a/b", "--json"]);
