@@ -4,14 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::{Finding, LockName, Options, Result, StorageId};
+use fencepost_core::{Finding, LockName, Options, Result, StorageId, Verdict};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config;
-use crate::examine;
+use crate::examine::{examine, whereabouts};
 use crate::flight;
 use crate::listing;
 use crate::setup::Setup;
@@ -77,11 +77,19 @@ impl Backend for ZooKeeperBackend {
     }
 
     async fn examine(&self) -> Vec<Finding> {
-        examine::examine(&self.shared).await
+        examine(&self.shared.setup, self.storage_id).await
+    }
+
+    async fn warnings(&self) -> Vec<Finding> {
+        let mut findings = self.examine().await;
+        findings.retain(|finding| finding.verdict != Verdict::Fine);
+        // What the account may not look at is said once, not for each check.
+        findings.dedup_by(|later, first| later.found == first.found);
+        findings
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
-        examine::whereabouts(&self.shared, name).await
+        whereabouts(&self.shared.setup, name).await
     }
 
     async fn close(&self) {

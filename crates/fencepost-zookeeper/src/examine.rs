@@ -1,115 +1,80 @@
-//! Looks at the servers themselves, for people: how long leases can be, whose clock, who may do what; and where a lock is.
+//! What `fencepost doctor` finds out about an ensemble: whatever can weaken a promise.
 
-use std::sync::Arc;
+mod access;
+mod ensemble;
+mod srvr;
+mod whereabouts;
 
-use fencepost_core::{Finding, LockName, Result};
-use zookeeper_client::{self as zk, Permission};
+use std::time::Duration;
 
-use crate::queue::Queue;
-use crate::session::Session;
-use crate::shared::Shared;
+use fencepost_core::{Finding, Result, StorageId};
+use zookeeper_client as zk;
 
-/// A wall clock that differs by more than this is worth a word: it is what people are shown.
-const SKEW: i64 = 5_000;
+use crate::config::Dialect;
+use crate::setup::Setup;
+use ensemble::Ensemble;
 
-/// Everything that is checked.
-pub(crate) async fn examine(shared: &Arc<Shared>) -> Vec<Finding> {
-    let session = match shared.looking().await {
-        Ok(session) => session,
-        Err(error) => return vec![Finding::failed("answer", &error)],
+pub(crate) use whereabouts::whereabouts;
+
+/// The ttl that locks have if nobody says otherwise.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// Examines the ensemble, and every server of it that the URL names. The session in which it looks makes no node.
+pub(crate) async fn examine(setup: &Setup, storage_id: StorageId) -> Vec<Finding> {
+    let config = &setup.config;
+    let mut findings = vec![
+        Finding::fine("chroot", format!("{}, storage id {storage_id}", setup.paths.locks())),
+        dialect(config.dialect),
+        leases(setup),
+        Finding::fine(
+            "clocks",
+            "sessions are timed by the leader alone, and by no wall clock: none has to be right",
+        ),
+    ];
+    let looking = setup.connect_to_look().await;
+    let (members, acls) = match &looking {
+        Ok(client) => {
+            let (members, acls) =
+                futures_util::join!(client.get_config(), client.get_acl(setup.paths.locks()));
+            let failed = |error: zk::Error| setup.failed(&error);
+            (members.map(|(bytes, _)| bytes).map_err(failed), acls.map(|(acls, _)| acls).map_err(failed))
+        }
+        Err(error) => (Err(error.duplicate()), Err(error.duplicate())),
     };
-    let mut findings = vec![Finding::fine("answer", format!("{} answers", shared.setup.location))];
-    findings.push(Finding::or_why_not("servers", servers(shared, &session).await));
-    findings.push(leases(shared));
-    findings.push(clock(&session));
-    findings.push(Finding::or_why_not("access", access(shared, &session).await));
+    let ensemble = Ensemble { asked: srvr::ask_each(config, &setup.location).await, members };
+    findings.extend(ensemble.judge());
+    findings.push(access::encryption(config));
+    findings.push(access::authentication(config));
+    findings.push(Finding::or_why_not("rights", acls.map(|acls| access::rights(&acls))));
     findings
 }
 
-/// How many servers there are.
-async fn servers(shared: &Shared, session: &Session) -> Result<Finding> {
-    let config = match session.client.get_config().await {
-        Ok((config, _)) => String::from_utf8_lossy(&config).into_owned(),
-        Err(zk::Error::NoNode) => String::new(),
-        Err(error) => return Err(shared.setup.failed(&error)),
+/// How nodes are named, and what follows from that.
+fn dialect(dialect: Dialect) -> Finding {
+    let like = match dialect {
+        Dialect::Curator => "as Curator does",
+        Dialect::Kazoo => "as kazoo does",
+        Dialect::Plain => "`lock-` and a number",
     };
-    let count = config.lines().filter(|line| line.starts_with("server.")).count();
-    Ok(match count {
-        0 | 1 => Finding::fine("servers", "one server; locks can be taken while it runs"),
-        2 => Finding::warning("servers", "two servers, of which none may fail")
-            .with_advice("run three: any one of them may fail then"),
-        count => Finding::fine("servers", format!("{count} servers, of which {} may fail", (count - 1) / 2)),
-    })
-}
-
-fn leases(shared: &Shared) -> Finding {
-    let range = shared.setup.range;
-    let (shortest, longest) = (range.shortest_ttl(), range.longest_ttl());
-    Finding::fine("leases", format!("a ttl of {shortest:?} to {longest:?}, as the servers allow"))
-}
-
-fn clock(session: &Session) -> Finding {
-    let found = format!("the servers' clock is {} ms ahead of ours", session.ahead);
-    if session.ahead.abs() < SKEW {
-        return Finding::fine("clock", found);
-    }
-    Finding::warning("clock", found)
-        .with_advice("leases do not depend on it, but ages and the ends of kept cells do: run NTP everywhere")
-}
-
-/// Who may do what with the locks.
-async fn access(shared: &Shared, session: &Session) -> Result<Finding> {
-    let chroot = shared.setup.paths.locks();
-    let (acls, _) = session.client.get_acl(chroot).await.map_err(|error| shared.setup.failed(&error))?;
-    let is_open = acls.iter().any(|acl| {
-        acl.scheme() == "world"
-            && (acl.permission().has(Permission::CREATE) || acl.permission().has(Permission::DELETE))
-    });
-    if !is_open {
-        return Ok(Finding::fine("access", format!("{chroot} is not open to everybody")));
-    }
-    Ok(Finding::warning(
-        "access",
-        format!("everybody who reaches the servers may take and break locks in {chroot}"),
+    let word = dialect.word();
+    Finding::fine(
+        "dialect",
+        format!("{word}: our nodes are named {like}, and wait for those of all dialects"),
     )
-    .with_advice("`fencepost rights` prints how it is closed; then put USER:PASSWORD@ into the URL"))
 }
 
-/// Where a lock is, and who stands there.
-pub(crate) async fn whereabouts(shared: &Arc<Shared>, name: &LockName) -> Vec<Finding> {
-    let session = match shared.looking().await {
-        Ok(session) => session,
-        Err(error) => return vec![Finding::failed("answer", &error)],
-    };
-    vec![
-        Finding::or_why_not("lock's node", line(shared, &session, name).await),
-        Finding::or_why_not("cell's node", cell(shared, &session, name).await),
-    ]
-}
-
-async fn line(shared: &Shared, session: &Session, name: &LockName) -> Result<Finding> {
-    let node = shared.line(name);
-    let children = match session.client.list_children(&node).await {
-        Ok(children) => children,
-        Err(zk::Error::NoNode) => {
-            return Ok(Finding::fine("lock's node", format!("{node} (nothing there now)")));
-        }
-        Err(error) => return Err(shared.setup.failed(&error)),
-    };
-    let contenders = Queue::of(&children).nodes().len();
-    let others = children.len() - contenders;
-    if others == 0 {
-        return Ok(Finding::fine("lock's node", format!("{node} ({contenders} contenders)")));
+/// How long leases can be.
+fn leases(setup: &Setup) -> Finding {
+    let (shortest, longest) = (setup.range.shortest_ttl(), setup.range.longest_ttl());
+    let found = format!("a ttl can be {shortest:?} to {longest:?}");
+    if (shortest..=longest).contains(&DEFAULT_TTL) {
+        return Finding::fine("leases", found);
     }
-    let found = format!("{node} ({contenders} contenders, and {others} nodes that are none)");
-    Ok(Finding::warning("lock's node", found)
-        .with_advice("nobody waits for those; if they are locks of another recipe, use another name"))
+    Finding::warning("leases", format!("{found}, and locks have {DEFAULT_TTL:?} if nobody says otherwise"))
+        .with_advice("give a ttl, or let the servers allow more: minSessionTimeout, maxSessionTimeout")
 }
 
-async fn cell(shared: &Shared, session: &Session, name: &LockName) -> Result<Finding> {
-    let node = shared.setup.paths.cell(name);
-    let stat = session.client.check_stat(&node).await.map_err(|error| shared.setup.failed(&error))?;
-    let what =
-        stat.map_or_else(|| "nothing there now".to_owned(), |stat| format!("{} bytes", stat.data_length));
-    Ok(Finding::fine("cell's node", format!("{node} ({what})")))
+/// What nobody could find out.
+fn nothing(check: &str, why: Result<()>) -> Finding {
+    Finding::or_why_not(check, why.map(|()| Finding::fine(check, "nothing was asked")))
 }

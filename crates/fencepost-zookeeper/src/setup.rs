@@ -172,7 +172,8 @@ impl Setup {
             Ok((bytes, _)) => return self.read_about(&bytes),
             Err(zk::Error::NoNode) if existing => {
                 let message = format!("there are no locks yet in {}", self.location);
-                return Err(Error::new(ErrorKind::Missing, message));
+                return Err(Error::new(ErrorKind::Missing, message)
+                    .with_hint("the first to take a lock makes what is needed; or is it another chroot?"));
             }
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(self.failed(&error)),
