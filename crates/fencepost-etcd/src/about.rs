@@ -1,8 +1,4 @@
-<<<<<<< HEAD
 //! What a storage says about itself: which one it is, and in which format its locks are.
-=======
-//! What a storage says about itself: which one it is, and in which form its locks are.
->>>>>>> fc1348d43b24507754c6ee7de809fc45526d791b
 
 use fencepost_core::{Error, ErrorKind, Result, StorageId};
 
@@ -28,13 +24,7 @@ pub(crate) async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> 
     let answer = link.txn(request, LOOKING).await.map_err(|failure| failure.into_error(location))?;
     let cluster = answer.header.map_or(0, |header| header.cluster_id);
     if answer.succeeded {
-<<<<<<< HEAD
         // Whoever only looks finds that nothing is locked, and leaves it so: others may take the locks in their own way.
-=======
-        if only_existing {
-            return Err(Error::new(ErrorKind::Missing, format!("there are no locks in {location} yet")));
-        }
->>>>>>> fc1348d43b24507754c6ee7de809fc45526d791b
         return Ok(life_of(new, cluster));
     }
     let text = answer.responses.first().and_then(|look| found(look).first()).map(|key| key.value.clone());

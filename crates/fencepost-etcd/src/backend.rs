@@ -9,13 +9,7 @@ use fencepost_core::backend::{
     Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply, Scope, Wakeup,
 };
 use fencepost_core::clock::{Clock, Moment};
-<<<<<<< HEAD
-use fencepost_core::{
-    Attempt, Error, ErrorKind, Finding, Grant, LockName, Mode, Options, Result, Rule, Verdict,
-};
-=======
-use fencepost_core::{Attempt, Error, ErrorKind, Grant, LockName, Mode, Options, Result, Rule};
->>>>>>> fc1348d43b24507754c6ee7de809fc45526d791b
+use fencepost_core::{Attempt, Error, ErrorKind, Finding, Grant, LockName, Mode, Options, Result, Rule};
 use fencepost_net::{Account, Encryption};
 use futures_util::StreamExt;
 use futures_util::future::{join, join_all, join3};
@@ -23,16 +17,10 @@ use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::about::introduce;
-<<<<<<< HEAD
 use crate::config::{self, Config};
 use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
 use crate::error::Failure;
 use crate::examine::{examine, whereabouts};
-=======
-use crate::config;
-use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
-use crate::error::Failure;
->>>>>>> fc1348d43b24507754c6ee7de809fc45526d791b
 use crate::home::{Home, State};
 use crate::keys::Keys;
 use crate::leases::{Lease, Promise, seconds};
@@ -83,11 +71,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     });
     tokio::spawn(watching::listen(Arc::downgrade(&home), events));
     tokio::spawn(watching::watch_what_lasts(Arc::downgrade(&home)));
-<<<<<<< HEAD
     Ok(Arc::new(EtcdBackend { home, config, pushes: Mutex::new(Some(pushes)) }))
-=======
-    Ok(Arc::new(EtcdBackend { home, pushes: Mutex::new(Some(pushes)) }))
->>>>>>> fc1348d43b24507754c6ee7de809fc45526d791b
 }
 
 /// What becomes of one operation.
@@ -394,11 +378,7 @@ impl Backend for EtcdBackend {
     }
 
     async fn warnings(&self) -> Vec<Finding> {
-        let mut findings = self.examine().await;
-        findings.retain(|finding| finding.verdict != Verdict::Fine);
-        // What the account may not look at is said once, not for each check.
-        findings.dedup_by(|later, first| later.found == first.found);
-        findings
+        Finding::worth_a_word(self.examine().await)
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {

@@ -4,7 +4,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::{Finding, LockName, Options, Result, StorageId, Verdict};
+use fencepost_core::{Finding, LockName, Options, Result, StorageId};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
@@ -81,11 +81,7 @@ impl Backend for ZooKeeperBackend {
     }
 
     async fn warnings(&self) -> Vec<Finding> {
-        let mut findings = self.examine().await;
-        findings.retain(|finding| finding.verdict != Verdict::Fine);
-        // What the account may not look at is said once, not for each check.
-        findings.dedup_by(|later, first| later.found == first.found);
-        findings
+        Finding::worth_a_word(self.examine().await)
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
