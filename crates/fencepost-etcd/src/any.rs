@@ -6,10 +6,12 @@ use std::sync::Arc;
 use fencepost_contenders::{Card, holding};
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Mode, Result, Rule, Want};
+use fencepost_core::{Attempt, ErrorKind, Mode, Result, Rule, Want};
 
+use crate::enter::term;
+use crate::error::Failure;
 use crate::home::{Entry, Home};
-use crate::leases::Lease;
+use crate::leases::{Lease, Promise};
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::{Compare, RangeRequest, TxnRequest};
 use crate::request::{absent, all, found, get, in_order, put};
@@ -18,13 +20,15 @@ use crate::request::{absent, all, found, get, in_order, put};
 const READS: usize = 5;
 
 impl Home {
-    /// Takes one of the wanted locks, or all of them, if there is room now. Answers [`Reply::Busy`] if there is not.
+    /// Takes one of the wanted locks, or all of them, if there is room now. Answers [`Reply::Busy`] if there is not, and
+    /// nothing if the lease is gone.
     pub(crate) async fn take_if_free(
         &self,
         attempt: &Arc<Attempt>,
         lease: Lease,
+        promise: Option<Promise>,
         asked: Moment,
-    ) -> Result<Reply> {
+    ) -> Result<Option<Reply>> {
         for _ in 0..READS {
             let looks = attempt
                 .wants
@@ -45,28 +49,34 @@ impl Home {
                 }
             }
             let chosen = match attempt.rule {
-                Rule::All if free.len() < attempt.wants.len() => return Ok(Reply::Busy),
+                Rule::All if free.len() < attempt.wants.len() => return Ok(Some(Reply::Busy)),
                 Rule::All => 0,
                 Rule::Any => match free.first() {
                     Some(first) => *first,
-                    None => return Ok(Reply::Busy),
+                    None => return Ok(Some(Reply::Busy)),
                 },
             };
-            if let Some(reply) = self.take_unless_changed(attempt, chosen, lease, seen, asked).await? {
-                return Ok(reply);
+            match self.take_unless_changed(attempt, chosen, (lease, promise), seen, asked).await {
+                Ok(Some(reply)) => return Ok(Some(reply)),
+                Ok(None) => {}
+                Err(Failure::NoLease) => {
+                    self.lease_is_gone(lease.id);
+                    return Ok(None);
+                }
+                Err(Failure::Failed(error)) => return Err(error),
             }
         }
-        Ok(Reply::Busy)
+        Ok(Some(Reply::Busy))
     }
 
     async fn take_unless_changed(
         &self,
         attempt: &Arc<Attempt>,
         chosen: usize,
-        lease: Lease,
+        (lease, promise): (Lease, Option<Promise>),
         seen: i64,
         asked: Moment,
-    ) -> Result<Option<Reply>> {
+    ) -> Result<Option<Reply>, Failure> {
         let owner = attempt.owner;
         let wants: &[Want] = crate::watching::held(attempt, chosen);
         let card = Card::new(attempt);
@@ -88,13 +98,15 @@ impl Home {
         let answer = match self.link.txn(request, Self::patience(attempt.ttl)).await {
             Ok(answer) => answer,
             Err(failure) => {
-                let error = self.failed(failure);
-                if error.kind() != fencepost_core::ErrorKind::OutcomeUnknown {
+                if !matches!(&failure, Failure::Failed(error) if error.kind() == ErrorKind::OutcomeUnknown) {
                     self.forget(owner);
                 }
-                return Err(error);
+                return Err(failure);
             }
         };
+        if let Some(promise) = promise {
+            self.state().leases.confirm(promise, term(&answer));
+        }
         if !answer.succeeded {
             self.forget(owner);
             return Ok(None);

@@ -118,13 +118,17 @@ impl EtcdBackend {
             let (waits_here, may_come, is_there) = {
                 let mut state = self.home.state();
                 let waits = state.places.is_waiting(attempt.owner, asked);
-                (waits, waits && state.places.has_room(attempt), state.places.get(attempt.owner).is_some())
+                // Before anything is waited for: whoever sweeps meanwhile must see that somebody cares.
+                let is_there = state.places.keep(attempt.owner, asked).is_some();
+                (waits, waits && state.places.has_room(attempt), is_there)
             };
             if may_come {
                 let coming = vec![(*at, Coming::Come(attempt, Queue::Join))];
                 answers.extend(self.come_and_go(coming, asked).await);
                 // If it could not come after all, it is still the next.
                 self.home.state().places.to_front(attempt.owner);
+                // Several may have left at once, and only the first was told.
+                self.home.wake_next(&self.home.state(), attempt);
             } else if waits_here {
                 answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
             } else if is_there {
@@ -200,19 +204,26 @@ impl EtcdBackend {
         answers
     }
 
-    /// One who has to read the lines before it comes.
+    /// One who has to read the lines before it comes, with another lease if the first is gone.
     async fn come_rarely(&self, step: &Step, asked: Moment) -> Result<Reply> {
-        let Step::Come { attempt, queue, lease, .. } = step else { return Ok(Reply::NotHeld) };
-        match self.home.take_if_free(attempt, *lease, asked).await? {
-            Reply::Busy if *queue == Queue::Join => self.come_alone(step, asked).await,
+        let Step::Come { attempt, queue, lease, promise } = step else { return Ok(Reply::NotHeld) };
+        let mut reply = self.home.take_if_free(attempt, *lease, *promise, asked).await?;
+        if reply.is_none() {
+            let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
+            reply = self.home.take_if_free(attempt, lease, promise, asked).await?;
+        }
+        match reply.ok_or_else(|| self.home.failed(Failure::NoLease))? {
+            Reply::Busy if *queue == Queue::Join => self.join_the_line(attempt, asked).await,
             reply => Ok(reply),
         }
     }
 
-    async fn come_alone(&self, step: &Step, asked: Moment) -> Result<Reply> {
-        let mut came = self.home.come_and_go(std::slice::from_ref(step), asked).await;
+    async fn join_the_line(&self, attempt: &Arc<Attempt>, asked: Moment) -> Result<Reply> {
+        let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
+        let step = Step::Come { attempt: attempt.clone(), queue: Queue::Join, lease, promise };
+        let mut came = self.home.come_and_go(std::slice::from_ref(&step), asked).await;
         match came.pop() {
-            Some(came) => self.after(step, came, asked).await,
+            Some(came) => self.after(&step, came, asked).await,
             None => Ok(Reply::Busy),
         }
     }

@@ -63,8 +63,9 @@ impl Home {
                 });
                 steps.iter().zip(inners).map(|(step, answer)| self.take(step, Ok(answer), asked)).collect()
             }
-            // One lease that is gone fails them all, and nothing was done: one by one.
-            Err(Failure::NoLease) => {
+            // One lease that is gone fails them all, as does one name that is not ours or a storage that is full; and nothing
+            // was done: one by one.
+            Err(failure) if failure.is_definite() => {
                 let mut answers = Vec::with_capacity(steps.len());
                 for step in steps {
                     let answer = self.link.txn(self.transaction(step), patience).await;
@@ -72,7 +73,8 @@ impl Home {
                 }
                 answers
             }
-            Err(Failure::Failed(error)) => {
+            Err(failure) => {
+                let error = self.failed(failure);
                 let failed = |step| self.take(step, Err(Failure::Failed(error.duplicate())), asked);
                 steps.iter().map(failed).collect()
             }

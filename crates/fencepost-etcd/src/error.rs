@@ -14,6 +14,16 @@ pub(crate) enum Failure {
 }
 
 impl Failure {
+    /// Whether the server has understood the request and does not do it: a part of it may still be done.
+    pub(crate) fn is_definite(&self) -> bool {
+        match self {
+            Self::NoLease => true,
+            Self::Failed(error) => {
+                !matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown)
+            }
+        }
+    }
+
     /// For callers to whom a missing lease is a failure like any other.
     pub(crate) fn into_error(self, location: &str) -> Error {
         match self {

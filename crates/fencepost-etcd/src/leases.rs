@@ -1,15 +1,17 @@
 //! The leases of one client: one for each ttl, shared by all that is taken with it. A lease is kept alive only when
 //! somebody asks for what hangs on it.
 
-use std::collections::{BTreeSet, HashMap};
+use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
 use fencepost_core::clock::Moment;
-use fencepost_core::{Error, Result};
+use fencepost_core::{Error, ErrorKind, Result};
 use futures_util::future::join_all;
 
 use crate::error::Failure;
 use crate::home::Home;
+use crate::request::mere;
+use crate::watching::held;
 
 /// After this part of its ttl a lease is kept alive before anything new hangs on it.
 const FRESH: u32 = 4;
@@ -105,13 +107,26 @@ impl Home {
         Ok((lease, None))
     }
 
+    /// Gives these leases their whole ttl again, at once: a long one has more patience than a short one has time.
+    pub(crate) async fn keep_all_alive(
+        &self,
+        ids: impl Iterator<Item = i64>,
+    ) -> HashMap<i64, Result<Option<Promise>>> {
+        let ids: HashSet<i64> = ids.collect();
+        join_all(ids.into_iter().map(async |id| (id, self.keep_alive(id).await))).await.into_iter().collect()
+    }
+
     /// Gives a lease its whole ttl again; nothing if it is gone, and what hung on it is told so.
     pub(crate) async fn keep_alive(&self, id: i64) -> Result<Option<Promise>> {
         let sent = self.clock.now();
         let ttl = self.state().leases.get(id).map_or(Duration::ZERO, |lease| lease.ttl);
         match self.link.keep_alive(id, Self::patience(ttl)).await {
-            Ok(kept) if kept.ttl_secs > 0 => Ok(Some(Promise { lease: id, sent, term: kept.raft_term })),
-            Ok(_) | Err(Failure::NoLease) => {
+            Ok(kept) => Ok(Some(Promise { lease: id, sent, term: kept.raft_term })),
+            Err(Failure::NoLease) if self.has_keys(id, Self::patience(ttl)).await? => {
+                let message = format!("whoever leads {} does not know a lease that it has", self.location);
+                Err(Error::new(ErrorKind::Unreachable, message))
+            }
+            Err(Failure::NoLease) => {
                 self.lease_is_gone(id);
                 Ok(None)
             }
@@ -119,9 +134,21 @@ impl Home {
         }
     }
 
-    /// Keeps several leases alive at once.
-    pub(crate) async fn keep_all_alive(&self, ids: BTreeSet<i64>) -> HashMap<i64, Result<Option<Promise>>> {
-        join_all(ids.into_iter().map(async |id| (id, self.keep_alive(id).await))).await.into_iter().collect()
+    /// Whether a key of ours hangs on this lease. A leader answers for leases before it has heard of all of them, or that it
+    /// is none any more; for keys it asks the others.
+    async fn has_keys(&self, id: i64, patience: Duration) -> Result<bool> {
+        let key = {
+            let state = self.state();
+            let mut places = state.places.iter().map(|(_, place)| place);
+            let place = places.find(|place| place.entry.lease == id && place.entry.revision.is_some());
+            place.map(|place| {
+                let want = &held(&place.attempt, place.entry.held.unwrap_or(0))[0];
+                self.keys.seat(want, place.attempt.owner)
+            })
+        };
+        let Some(key) = key else { return Ok(false) };
+        let answer = self.link.range(mere(key), patience).await.map_err(|failure| self.failed(failure))?;
+        Ok(answer.kvs.iter().any(|key| key.lease == id))
     }
 
     pub(crate) fn failed(&self, failure: Failure) -> Error {

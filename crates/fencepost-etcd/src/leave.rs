@@ -6,10 +6,11 @@ use std::time::Duration;
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Error, ErrorKind, LostReason, Owner, Result};
+use futures_util::future::join_all;
 
 use crate::config::Layout;
 use crate::error::Failure;
-use crate::home::Home;
+use crate::home::{Home, State};
 use crate::leases::seconds;
 use crate::look::Standing;
 use crate::request::{absent, all, put};
@@ -18,6 +19,25 @@ use crate::request::{absent, all, put};
 const LOOKS: usize = 3;
 /// How often somebody looks for what nobody cares for.
 const SWEEP: Duration = Duration::from_millis(100);
+
+/// A place that nobody has cared for during a ttl.
+struct Lapsed {
+    owner: Owner,
+    attempt: Arc<Attempt>,
+    lease: i64,
+    /// When its lease is given up.
+    end: Moment,
+}
+
+impl State {
+    /// The place of this owner, if nobody has cared for it while its lease lasts. That may be longer than was asked for.
+    fn lapsed(&self, owner: Owner, now: Moment) -> Option<Lapsed> {
+        let place = self.places.get(owner)?;
+        let (attempt, lease) = (place.attempt.clone(), place.entry.lease);
+        let ttl = self.leases.get(lease).map_or(attempt.ttl, |given| given.ttl.max(attempt.ttl));
+        (place.kept + ttl < now).then(|| Lapsed { owner, attempt, lease, end: place.kept + ttl * 2 })
+    }
+}
 
 impl Home {
     /// Leaves the line, or defeats an acquire that may still arrive.
@@ -41,7 +61,8 @@ impl Home {
             return Ok(Reply::Left);
         };
         for _ in 0..LOOKS {
-            let (standings, _) = self.look(std::slice::from_ref(attempt)).await?;
+            let looked = self.look(std::slice::from_ref(attempt)).await;
+            let (standings, _) = looked.map_err(|failure| self.failed(failure))?;
             for standing in standings {
                 match standing {
                     Standing::There { revision, seen, lines } => {
@@ -54,12 +75,15 @@ impl Home {
                         self.forget(owner);
                         return Ok(Reply::Left);
                     }
-                    Standing::Gone if is_sure => {
+                    Standing::Gone { .. } if is_sure => {
                         self.clear(attempt).await?;
                         self.forget(owner);
                         return Ok(Reply::Left);
                     }
-                    Standing::Gone => {
+                    Standing::Gone { is_some_left } => {
+                        if is_some_left {
+                            self.clear(attempt).await?;
+                        }
                         if self.defeat(attempt).await? {
                             self.forget(owner);
                             return Ok(Reply::Left);
@@ -94,7 +118,7 @@ impl Home {
     /// Takes away what nobody has cared for during a ttl. If that fails for another ttl although the lease lives, the lease is
     /// given up with everything on it.
     pub(crate) async fn sweep(&self, now: Moment) {
-        let lapsed: Vec<(Owner, Arc<Attempt>, i64, Moment)> = {
+        let lapsed: Vec<Lapsed> = {
             let mut state = self.state();
             if state.swept.is_some_and(|swept| now.since(swept) < SWEEP) {
                 return;
@@ -102,23 +126,14 @@ impl Home {
             state.swept = Some(now);
             state.departed.retain(|_, until| *until > now);
             let lapsed = state.places.lapsed(now);
-            let places = lapsed.into_iter().filter_map(|owner| Some((owner, state.places.get(owner)?)));
-            // The ttl that was given may be longer than the one that was asked for.
-            let given = |lease| state.leases.get(lease).map_or(Duration::ZERO, |lease| lease.ttl);
-            let places = places.filter(|(_, place)| place.kept + given(place.entry.lease) < now);
-            places
-                .map(|(owner, place)| (owner, place.attempt.clone(), place.entry.lease, place.kept))
-                .collect()
+            lapsed.into_iter().filter_map(|owner| state.lapsed(owner, now)).collect()
         };
-        for (owner, attempt, lease, kept) in lapsed {
-            match self.clear(&attempt).await {
-                Ok(()) => drop(self.forget(owner)),
-                Err(_) if kept + attempt.ttl * 2 < now => {
-                    self.lose_lease(lease, LostReason::Abandoned);
-                }
-                Err(_) => {}
-            }
-        }
+        join_all(lapsed.iter().map(async |place| match self.clear(&place.attempt).await {
+            Ok(()) => drop(self.forget(place.owner)),
+            Err(_) if place.end < now => self.lose_lease(place.lease, LostReason::Abandoned),
+            Err(_) => {}
+        }))
+        .await;
     }
 
     /// Whether something is still there that nobody knows, for those who give up a lease.

@@ -1,5 +1,6 @@
 //! Looking where our own attempts stand. Every look is linearizable, and proves that our own keys are there.
 
+use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fencepost_core::backend::Reply;
@@ -7,6 +8,7 @@ use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Mode, Result, Rule, Want};
 
 use crate::enter::{Before, MOST_PARTS, term};
+use crate::error::Failure;
 use crate::home::Home;
 use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp};
 use crate::request::{all, delete, found, get, in_order, latest};
@@ -14,8 +16,8 @@ use crate::watching::held;
 
 /// Where an attempt stands.
 pub(crate) enum Standing {
-    /// None of its keys is there, or one is missing.
-    Gone,
+    /// One of its keys is missing, or is not what it was. Others may be left.
+    Gone { is_some_left: bool },
     /// Its keys were made by `revision`; what is before it in each line, as of `seen`.
     There { revision: i64, seen: i64, lines: Vec<Before> },
 }
@@ -23,13 +25,15 @@ pub(crate) enum Standing {
 impl Home {
     /// The heartbeat of a ticket: where it stands.
     pub(crate) async fn check(&self, attempts: &[Arc<Attempt>], asked: Moment) -> Vec<Result<Reply>> {
-        let leases = attempts.iter().filter_map(|attempt| {
-            let lease = self.state().places.keep(attempt.owner, asked)?.entry.lease;
-            self.is_stale(lease, asked).then_some(lease)
-        });
-        let promises = self.keep_all_alive(leases.collect()).await;
+        let keep = |attempt: &Arc<Attempt>| {
+            self.state().places.keep(attempt.owner, asked).map(|place| place.entry.lease)
+        };
+        let leases: Vec<i64> = attempts.iter().filter_map(keep).collect();
+        let promises =
+            self.keep_all_alive(leases.into_iter().filter(|lease| self.is_stale(*lease, asked))).await;
         let mut replies = Vec::with_capacity(attempts.len());
-        for chunk in chunks(attempts) {
+        let mut rest = VecDeque::from(chunks(attempts));
+        while let Some(chunk) = rest.pop_front() {
             match self.look(chunk).await {
                 Ok((standings, now)) => {
                     for promise in promises.values().filter_map(|kept| kept.as_ref().ok().copied().flatten())
@@ -40,7 +44,14 @@ impl Home {
                         replies.push(self.answer(attempt, standing, asked).await);
                     }
                 }
-                Err(error) => replies.extend(chunk.iter().map(|_| Err(error.duplicate()))),
+                // What is not permitted for one name may be for another.
+                Err(failure) if failure.is_definite() && chunk.len() > 1 => {
+                    chunk.chunks(1).rev().for_each(|one| rest.push_front(one));
+                }
+                Err(failure) => {
+                    let error = self.failed(failure);
+                    replies.extend(chunk.iter().map(|_| Err(error.duplicate())));
+                }
             }
         }
         replies
@@ -52,35 +63,39 @@ impl Home {
     }
 
     /// Where these stand, and the term of whoever says so.
-    pub(crate) async fn look(&self, attempts: &[Arc<Attempt>]) -> Result<(Vec<Standing>, u64)> {
+    pub(crate) async fn look(&self, attempts: &[Arc<Attempt>]) -> Result<(Vec<Standing>, u64), Failure> {
         let shortest = attempts.iter().map(|attempt| attempt.ttl).min().unwrap_or_default();
         let patience = Self::patience(shortest);
-        let known: Vec<Option<i64>> = {
+        let known: Vec<(Option<i64>, Option<i64>)> = {
             let state = self.state();
-            attempts.iter().map(|attempt| state.places.get(attempt.owner)?.entry.revision).collect()
+            let entry = |attempt: &Arc<Attempt>| state.places.get(attempt.owner).map(|place| &place.entry);
+            let known = |attempt| entry(attempt).map(|entry| (Some(entry.lease), entry.revision));
+            attempts.iter().map(|attempt| known(attempt).unwrap_or_default()).collect()
         };
         let parts =
-            attempts.iter().zip(&known).flat_map(|(attempt, revision)| self.parts(attempt, *revision));
-        let answer = self.link.txn(all(parts.collect()), patience).await;
-        let answer = answer.map_err(|failure| self.failed(failure))?;
+            attempts.iter().zip(&known).flat_map(|(attempt, (_, revision))| self.parts(attempt, *revision));
+        let answer = self.link.txn(all(parts.collect()), patience).await?;
         let seen = answer.header.map_or(0, |header| header.revision);
         let mut looks = answer.responses.iter();
         let mut standings = Vec::with_capacity(attempts.len());
-        for (attempt, revision) in attempts.iter().zip(known) {
+        for (attempt, (lease, revision)) in attempts.iter().zip(known) {
             let wants = self.in_line(attempt);
             let keys: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
             let lines: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
-            let own = |key: &&KeyValue| self.is_own(key, attempt.owner);
-            let first = keys.first().and_then(|keys| keys.first()).filter(own).map(|key| key.create_revision);
-            let is_whole = |keys: &[KeyValue]| keys.first().map(|key| key.create_revision) == first;
+            let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
+            // On a lease that was given up nothing is ours any more, although it may still be there.
+            let is_ours = |key: &KeyValue| {
+                lease.is_none_or(|lease| key.lease == lease) && self.is_own(key, attempt.owner)
+            };
+            let is_whole = |keys: &&[KeyValue]| {
+                keys.first().is_some_and(|key| Some(key.create_revision) == first && is_ours(key))
+            };
             standings.push(match first {
-                Some(made)
-                    if keys.iter().all(|keys| is_whole(keys)) && revision.is_none_or(|it| it == made) =>
-                {
+                Some(made) if keys.iter().all(is_whole) && revision.is_none_or(|it| it == made) => {
                     let lines = wants.iter().zip(lines).map(|(want, line)| self.before(want, line, made));
                     Standing::There { revision: made, seen, lines: lines.collect() }
                 }
-                _ => Standing::Gone,
+                _ => Standing::Gone { is_some_left: keys.iter().any(|keys| !keys.is_empty()) },
             });
         }
         Ok((standings, term(&answer)))
@@ -112,9 +127,9 @@ impl Home {
 
     async fn answer(&self, attempt: &Arc<Attempt>, standing: Standing, asked: Moment) -> Result<Reply> {
         match standing {
-            Standing::Gone => {
+            Standing::Gone { is_some_left } => {
                 let was_there = self.forget(attempt.owner).is_some();
-                if was_there && attempt.wants.len() > 1 {
+                if is_some_left || (was_there && attempt.wants.len() > 1) {
                     self.clear(attempt).await?;
                 }
                 Ok(Reply::NoTicket)

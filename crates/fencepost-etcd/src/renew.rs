@@ -13,9 +13,11 @@ use crate::request::{all, get, mere};
 impl Home {
     /// Renews: the leases are kept alive, and then the keys are proven to be there in the same term.
     pub(crate) async fn renew(&self, grants: &[&Grant], asked: Moment) -> Vec<Result<Reply>> {
-        let lease = |grant: &&Grant| Some(self.state().places.keep(grant.attempt.owner, asked)?.entry.lease);
-        let on: Vec<Option<i64>> = grants.iter().map(lease).collect();
-        let leases = self.keep_all_alive(on.iter().flatten().copied().collect()).await;
+        let keep = |grant: &&Grant| {
+            self.state().places.keep(grant.attempt.owner, asked).map(|place| place.entry.lease)
+        };
+        let on: Vec<Option<i64>> = grants.iter().map(keep).collect();
+        let leases = self.keep_all_alive(on.iter().copied().flatten()).await;
         let mut replies: Vec<Option<Result<Reply>>> = Vec::new();
         let mut looked: Vec<(usize, &Grant, Promise)> = Vec::new();
         for (at, (grant, lease)) in grants.iter().zip(on).enumerate() {
@@ -56,6 +58,14 @@ impl Home {
         let shortest = grants.iter().map(|(_, grant, _)| grant.award.ttl).min().unwrap_or_default();
         let answer = match self.link.txn(all(parts.collect()), Self::patience(shortest)).await {
             Ok(answer) => answer,
+            // What is not permitted for one name may be for another.
+            Err(failure) if failure.is_definite() && grants.len() > 1 => {
+                let mut replies = Vec::with_capacity(grants.len());
+                for one in grants.chunks(1) {
+                    replies.extend(Box::pin(self.prove(one)).await);
+                }
+                return replies;
+            }
             Err(failure) => {
                 let error = self.failed(failure);
                 return grants.iter().map(|_| Err(error.duplicate())).collect();
@@ -68,7 +78,8 @@ impl Home {
             let made = revision_of(grant);
             let mut is_held = true;
             for _ in grant.held() {
-                is_held &= next(&mut looks).first().is_some_and(|key| key.create_revision == made);
+                let key = next(&mut looks).first();
+                is_held &= key.is_some_and(|key| key.create_revision == made && key.lease == promise.lease);
             }
             if !is_held {
                 // Of several names some may be left.

@@ -1,5 +1,6 @@
 //! Encryption: whom to trust, and who we are.
 
+use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
@@ -96,9 +97,19 @@ impl Encryption {
                 .with_hint("say which name is in it: ?tls_server_name=NAME")
                 .with_source(error)
         })?;
-        let encrypted = self.connector.connect(name, plain).await.map_err(not_agreed)?;
+        let encrypted = self.connector.connect(name, plain).await.map_err(|error| {
+            // What is not about TLS is about the network, or about a server that goes away.
+            if error.kind() == io::ErrorKind::InvalidData { not_agreed(error) } else { ended(error) }
+        })?;
         Ok(Stream::Encrypted(Box::new(encrypted)))
     }
+}
+
+/// The other side has hung up before anything was agreed on.
+fn ended(why: io::Error) -> Error {
+    Error::new(ErrorKind::Unreachable, "the connection ended before it was encrypted")
+        .with_hint("is it a TLS port?")
+        .with_source(why)
 }
 
 /// One of the two did not like what the other said about itself.

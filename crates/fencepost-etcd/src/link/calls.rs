@@ -22,6 +22,9 @@ use crate::proto::{
     ResponseHeader, TxnRequest, TxnResponse,
 };
 
+/// How often a call asks for a new token: every change of anybody's rights makes the last one useless.
+const LOGINS: usize = 8;
+
 /// What becomes of a call that is sent and not answered.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
@@ -151,10 +154,9 @@ impl Link {
     ) -> Answered<A> {
         let clock = &self.common.clock;
         let deadline = clock.now() + patience;
-        let mut is_logged_in = false;
-        let mut refused = None;
-        // Once per member, and once more with a new token.
-        for _ in 0..=self.common.setup.members.len() {
+        let (mut logins, mut moves) = (0, 0);
+        // Once per member, and again with every new token.
+        loop {
             let live = self.live_within(deadline.since(clock.now())).await?;
             let token = self.common.tokens.current();
             let dressed = Live::dress(request.clone(), token.clone());
@@ -180,18 +182,19 @@ impl Link {
             match meaning(self.location(), &status) {
                 Meaning::NoLease => return Err(Failure::NoLease),
                 Meaning::Refused(error) => return Err(error.into()),
-                Meaning::StaleToken if is_logged_in || self.common.setup.account.user.is_none() => {
+                Meaning::StaleToken if logins == LOGINS || self.common.setup.account.user.is_none() => {
                     return Err(stranger(self.location(), &self.common.setup.account).into());
                 }
                 Meaning::StaleToken => {
-                    is_logged_in = true;
+                    logins += 1;
                     self.log_in_within(deadline.since(clock.now()), &live, token.as_ref()).await?;
                 }
                 Meaning::Elsewhere => {
                     self.move_on(&live, sent);
-                    refused = Some(unreachable(self.location()).with_source(causes(&status)));
-                    if self.common.setup.members.len() == 1 && !live.is_over() {
-                        break;
+                    moves += 1;
+                    let is_only = self.common.setup.members.len() == 1 && !live.is_over();
+                    if is_only || moves > self.common.setup.members.len() {
+                        return Err(unreachable(self.location()).with_source(causes(&status)).into());
                     }
                 }
                 Meaning::Unknown => {
@@ -200,7 +203,6 @@ impl Link {
                 }
             }
         }
-        Err(refused.unwrap_or_else(|| unreachable(self.location())).into())
     }
 
     async fn live_within(&self, patience: Duration) -> Result<std::sync::Arc<Live>> {

@@ -5,44 +5,108 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Backend, LockName, Result};
-use fencepost_testkit::servers::etcd::{EtcdServer, shared};
+use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup, shared};
 use fencepost_testkit::wire::Wire;
 use fencepost_testkit::{Leftovers, TestBench};
 
-/// A namespace of its own on servers that others use too.
+/// Where `etcdctl` looks.
+#[derive(Clone)]
+pub(crate) enum Server {
+    Shared(&'static EtcdServer),
+    Own(Arc<EtcdServer>),
+    Cluster(Arc<EtcdCluster>),
+    SharedCluster(&'static EtcdCluster),
+}
+
+impl Server {
+    /// Runs `etcdctl` on whoever answers.
+    pub(crate) fn ctl(&self, words: &[&str]) -> String {
+        let members = match self {
+            Self::Shared(server) => return server.ctl(words),
+            Self::Own(server) => return server.ctl(words),
+            Self::Cluster(cluster) => cluster.members(),
+            Self::SharedCluster(cluster) => cluster.members(),
+        };
+        let said = members.iter().find_map(|member| member.try_ctl(words).ok());
+        said.unwrap_or_else(|| panic!("{words:?} was answered by nobody"))
+    }
+}
+
+/// A namespace of its own on servers that others may use too.
 pub(crate) struct EtcdBench {
     /// What stands before the server, if it is one that can be cut off.
     wire: Option<Wire>,
     /// Where clients connect.
     url: String,
-    /// Where `etcdctl` looks.
-    server: &'static EtcdServer,
+    server: Server,
     namespace: String,
+    is_raw: bool,
 }
 
 impl EtcdBench {
     pub(crate) fn plain() -> Self {
         let wire = Wire::to(shared().port());
         let url = format!("etcd://127.0.0.1:{}", wire.port());
-        Self { wire: Some(wire), ..Self::at(&url, "", shared()) }
+        Self { wire: Some(wire), ..Self::at(&url, "", Server::Shared(shared())) }
     }
 
     /// Where this URL leads, which has no options yet.
-    pub(crate) fn at(url: &str, more: &str, server: &'static EtcdServer) -> Self {
+    pub(crate) fn at(url: &str, more: &str, server: Server) -> Self {
         let namespace = format!("test-{:016x}", rand::random::<u64>());
-        Self { wire: None, url: format!("{url}?namespace={namespace}{more}"), server, namespace }
+        let url = format!("{url}?namespace={namespace}{more}");
+        Self { wire: None, url, server, namespace, is_raw: false }
     }
 
-    fn wire(&self) -> &Wire {
+    /// A server that nobody else uses, and that may be hurt.
+    pub(crate) fn on(setup: &Setup) -> (Self, Arc<EtcdServer>) {
+        let server = Arc::new(EtcdServer::start(setup));
+        (Self::at(&server.url(), "", Server::Own(server.clone())), server)
+    }
+
+    /// Locks as the official recipe has them. Their keys are in no namespace, so the server is their own.
+    pub(crate) fn raw() -> Self {
+        let server = Arc::new(EtcdServer::start(&Setup::plain()));
+        Self { is_raw: true, ..Self::at(&server.url(), "&layout=raw", Server::Own(server)) }
+    }
+
+    pub(crate) fn url(&self) -> &str {
+        &self.url
+    }
+
+    pub(crate) fn namespace(&self) -> &str {
+        &self.namespace
+    }
+
+    pub(crate) fn wire(&self) -> &Wire {
         self.wire.as_ref().expect("it was made with a wire")
+    }
+
+    pub(crate) fn ctl(&self, words: &[&str]) -> String {
+        self.server.ctl(words)
     }
 
     /// All keys of the namespace, without it.
     pub(crate) fn keys(&self) -> Vec<String> {
         let prefix = format!("{}/", self.namespace);
-        let found = self.server.ctl(&["get", "--prefix", &prefix, "--keys-only"]);
+        let found = self.ctl(&["get", "--prefix", &prefix, "--keys-only"]);
         let keys = found.lines().filter_map(|line| line.strip_prefix(&prefix));
         keys.map(str::to_owned).collect()
+    }
+
+    /// The keys of those who contend for the lock `name`, which is plain, in their order.
+    pub(crate) fn line(&self, name: &str) -> Vec<String> {
+        let line = format!("{}/lock/{name}/", self.namespace);
+        let found = self.ctl(&["get", "--prefix", &line, "--keys-only", "--sort-by=create"]);
+        found.lines().filter(|key| !key.is_empty()).map(str::to_owned).collect()
+    }
+
+    /// Ends the lease of a key by hand, and all that hangs on it.
+    pub(crate) fn revoke_lease_of(&self, key: &str) {
+        let found = self.ctl(&["get", key, "--write-out=json"]);
+        let (_, lease) = found.split_once("\"lease\":").expect("it hangs on a lease");
+        let digits: String = lease.chars().take_while(char::is_ascii_digit).collect();
+        let id: i64 = digits.parse().expect("it is a number");
+        self.ctl(&["lease", "revoke", &format!("{id:x}")]);
     }
 }
 
@@ -54,6 +118,11 @@ impl TestBench for EtcdBench {
 
     async fn peek(&self) -> Leftovers {
         let mut left = Leftovers::default();
+        if self.is_raw {
+            let keys = self.ctl(&["get", "--prefix", "", "--keys-only"]);
+            let is_ours = |key: &&str| !key.is_empty() && !key.starts_with(&self.namespace);
+            left.tickets = keys.lines().filter(is_ours).count();
+        }
         for key in self.keys() {
             match key.split('/').next() {
                 Some("about") => {}
@@ -66,9 +135,12 @@ impl TestBench for EtcdBench {
     }
 
     async fn steal(&self, name: &LockName) {
-        let name = name.as_str().replace('%', "%25").replace('/', "%2F");
-        let line = format!("{}/lock/{name}/", self.namespace);
-        self.server.ctl(&["del", "--prefix", &line]);
+        let line = if self.is_raw {
+            format!("{name}/")
+        } else {
+            format!("{}/lock/{}/", self.namespace, name.as_str().replace('%', "%25").replace('/', "%2F"))
+        };
+        self.ctl(&["del", "--prefix", &line]);
     }
 
     async fn cut(&self) {

@@ -1,8 +1,19 @@
 //! etcd on the test bench, and what only a server can get wrong.
 
+mod actors;
 mod bench;
+mod cluster;
+mod connection;
+mod crowd;
+mod errors;
 mod examine;
+mod flights;
 mod layouts;
+mod leases;
+mod puppet;
+mod server;
+mod setups;
+mod storm;
 
 use bench::EtcdBench;
 

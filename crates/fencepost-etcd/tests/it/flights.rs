@@ -1,0 +1,111 @@
+//! What travels together: one operation that fails is no failure of the others.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::{Attempt, Backend, ErrorKind, Grant, LockName, Mode, Owner, Result, Rule, Want};
+use fencepost_testkit::TestBench;
+use fencepost_testkit::servers::etcd::{EtcdServer, Setup};
+use fencepost_testkit::suite::assert_clean;
+
+use crate::bench::{EtcdBench, Server};
+use crate::setups::give_rights;
+
+fn attempt(name: &str, seconds: u64) -> Arc<Attempt> {
+    Arc::new(Attempt {
+        owner: Owner::random(),
+        wants: vec![Want { name: LockName::new(name).unwrap(), mode: Mode::Exclusive }],
+        rule: Rule::All,
+        ttl: Duration::from_secs(seconds),
+        label: "bare".into(),
+        meta: [].into(),
+    })
+}
+
+fn come(attempt: &Arc<Attempt>) -> Op {
+    Op::Acquire { attempt: attempt.clone(), queue: Queue::Join }
+}
+
+fn grant(attempt: &Arc<Attempt>, reply: Result<Reply>) -> Grant {
+    match reply {
+        Ok(Reply::Granted(award)) => Grant { attempt: attempt.clone(), award },
+        other => panic!("{other:?}"),
+    }
+}
+
+async fn take(backend: &dyn Backend, attempt: &Arc<Attempt>) -> Grant {
+    grant(attempt, backend.execute(vec![come(attempt)]).await.remove(0))
+}
+
+/// Scenario 48: one lease of a flight is gone. Only what hung on it is; who comes gets another, the others do not notice.
+#[tokio::test]
+async fn one_dead_lease_of_a_flight_is_no_failure_of_the_others() {
+    let bench = EtcdBench::plain();
+    let backend = bench.connect().await.unwrap();
+    let (dead, live) = (attempt("dead", 60), attempt("live", 90));
+    let (dead, live) = (take(&*backend, &dead).await, take(&*backend, &live).await);
+    bench.revoke_lease_of(&bench.line("dead")[0]);
+    let (one, two, three) = (attempt("one", 60), attempt("two", 90), attempt("three", 60));
+    let flight = vec![
+        come(&one),
+        come(&two),
+        Op::Release(live),
+        come(&three),
+        Op::Renew(dead.clone()),
+        Op::Release(dead.clone()),
+    ];
+    let mut replies = backend.execute(flight).await.into_iter();
+    let one = grant(&one, replies.next().unwrap());
+    let two = grant(&two, replies.next().unwrap());
+    assert_eq!(replies.next().unwrap().unwrap(), Reply::Released);
+    let three = grant(&three, replies.next().unwrap());
+    assert_eq!(replies.next().unwrap().unwrap(), Reply::NotHeld);
+    assert_eq!(replies.next().unwrap().unwrap(), Reply::NotHeld);
+    let renewals = [&one, &two, &three].map(|grant| Op::Renew(grant.clone()));
+    for reply in backend.execute(renewals.into()).await {
+        assert!(matches!(reply, Ok(Reply::Renewed { .. })), "{reply:?}");
+    }
+    let releases = [one, two, three].map(Op::Release);
+    for reply in backend.execute(releases.into()).await {
+        assert_eq!(reply.unwrap(), Reply::Released);
+    }
+    backend.close().await;
+    assert_clean(&bench).await;
+}
+
+/// With locks at their own names a user may have some of them: the others are denied, and nothing else is.
+#[tokio::test]
+async fn one_name_that_is_denied_is_no_failure_of_the_others() {
+    let server = Arc::new(EtcdServer::start(&Setup::plain().with_user("nobody", "word")));
+    let url = format!("etcd://app:secret@127.0.0.1:{}", server.port());
+    let bench = EtcdBench::at(&url, "&layout=raw", Server::Own(server.clone()));
+    give_rights(&server, bench.url(), "app", "secret", "ours");
+    let role = format!("fencepost-{}", bench.namespace());
+    server.ctl(&["role", "grant-permission", &role, "--prefix=true", "readwrite", "lent/"]);
+    let backend = bench.connect().await.unwrap();
+    let (ours, theirs, lent) = (attempt("ours", 60), attempt("theirs", 60), attempt("lent", 60));
+    let denied = backend.execute(vec![come(&theirs)]).await.remove(0);
+    assert_eq!(denied.unwrap_err().kind(), ErrorKind::Denied);
+    let mut replies = backend.execute(vec![come(&theirs), come(&ours), come(&lent)]).await.into_iter();
+    // Servers up to 3.4 do not look into transactions within transactions, and permit it.
+    let _ = replies.next().unwrap();
+    let held = grant(&ours, replies.next().unwrap());
+    let lent = grant(&lent, replies.next().unwrap());
+    let waiter = attempt("ours", 60);
+    let reply = backend.execute(vec![come(&waiter)]).await.remove(0).unwrap();
+    assert!(matches!(reply, Reply::Waiting { .. }), "{reply:?}");
+    server.ctl(&["role", "revoke-permission", &role, "--prefix=true", "lent/"]);
+    let flight = vec![Op::Renew(lent.clone()), Op::Renew(held.clone()), Op::Check(waiter.clone())];
+    let mut replies = backend.execute(flight).await.into_iter();
+    assert_eq!(replies.next().unwrap().unwrap_err().kind(), ErrorKind::Denied);
+    let reply = replies.next().unwrap().unwrap();
+    assert!(matches!(reply, Reply::Renewed { .. }), "{reply:?}");
+    let reply = replies.next().unwrap().unwrap();
+    assert!(matches!(reply, Reply::Waiting { .. }), "{reply:?}");
+    let mut replies = backend.execute(vec![Op::Release(lent), Op::Release(held)]).await.into_iter();
+    let _ = replies.next().unwrap();
+    assert_eq!(replies.next().unwrap().unwrap(), Reply::Released);
+    let reply = backend.execute(vec![Op::Leave(waiter)]).await.remove(0).unwrap();
+    assert!(matches!(reply, Reply::HadBeenGranted(_)), "{reply:?}");
+}
