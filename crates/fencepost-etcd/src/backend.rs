@@ -117,6 +117,11 @@ impl EtcdBackend {
         for (at, attempt) in checks {
             let (waits_here, may_come, is_there) = {
                 let mut state = self.home.state();
+                if state.coming.contains(&attempt.owner) {
+                    // Another call is about to find out.
+                    answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
+                    continue;
+                }
                 let waits = state.places.is_waiting(attempt.owner, asked);
                 // Before anything is waited for: whoever sweeps meanwhile must see that somebody cares.
                 let is_there = state.places.keep(attempt.owner, asked).is_some();
@@ -125,10 +130,14 @@ impl EtcdBackend {
             if may_come {
                 let coming = vec![(*at, Coming::Come(attempt, Queue::Join))];
                 answers.extend(self.come_and_go(coming, asked).await);
-                // If it could not come after all, it is still the next.
-                self.home.state().places.to_front(attempt.owner);
-                // Several may have left at once, and only the first was told.
-                self.home.wake_next(&self.home.state(), attempt);
+                let mut state = self.home.state();
+                if state.places.is_waiting(attempt.owner, asked) {
+                    // It could not come after all, and is still the next.
+                    state.places.to_front(attempt.owner);
+                } else {
+                    // Several may have left at once, and only the first was told.
+                    self.home.wake_next(&state, attempt);
+                }
             } else if waits_here {
                 answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
             } else if is_there {

@@ -14,6 +14,7 @@ mod puppet;
 mod server;
 mod setups;
 mod storm;
+mod weather;
 
 use bench::EtcdBench;
 

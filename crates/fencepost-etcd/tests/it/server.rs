@@ -163,7 +163,9 @@ async fn a_line_that_was_taken_away_is_made_again() {
     // Whichever was first to come again.
     let (mut first, mut second) = (Some(first), Some(second));
     wait::until("one is granted the lock", async || {
-        [&first, &second].iter().any(|waiter| waiter.as_ref().is_some_and(|it| it.is_finished()))
+        [&first, &second]
+            .iter()
+            .any(|waiter| waiter.as_ref().is_some_and(tokio::task::JoinHandle::is_finished))
     })
     .await;
     if second.as_ref().is_some_and(tokio::task::JoinHandle::is_finished) {
