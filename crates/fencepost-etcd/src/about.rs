@@ -1,4 +1,4 @@
-//! What a storage says about itself: which one it is, and in which format its locks are.
+//! What a storage says about itself: which one it is, and in which form its locks are.
 
 use fencepost_core::{Error, ErrorKind, Result, StorageId};
 
