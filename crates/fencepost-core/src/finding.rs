@@ -38,6 +38,14 @@ pub enum Verdict {
 }
 
 impl Finding {
+    /// Of these, what is not as it should be. What could not be checked for the same reason is told once, and not for each
+    /// check.
+    pub fn worth_a_word(mut findings: Vec<Self>) -> Vec<Self> {
+        findings.retain(|finding| finding.verdict != Verdict::Fine);
+        findings.dedup_by(|later, first| later.found == first.found);
+        findings
+    }
+
     /// It is as it should be.
     pub fn fine(check: impl Into<String>, found: impl Into<String>) -> Self {
         Self::new(check, Verdict::Fine, found)

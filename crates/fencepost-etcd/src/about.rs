@@ -24,9 +24,7 @@ pub(crate) async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> 
     let answer = link.txn(request, LOOKING).await.map_err(|failure| failure.into_error(location))?;
     let cluster = answer.header.map_or(0, |header| header.cluster_id);
     if answer.succeeded {
-        if only_existing {
-            return Err(Error::new(ErrorKind::Missing, format!("there are no locks in {location} yet")));
-        }
+        // Whoever only looks finds that nothing is locked, and leaves it so: others may take the locks in their own way.
         return Ok(life_of(new, cluster));
     }
     let text = answer.responses.first().and_then(|look| found(look).first()).map(|key| key.value.clone());

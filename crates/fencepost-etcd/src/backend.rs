@@ -9,7 +9,7 @@ use fencepost_core::backend::{
     Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply, Scope, Wakeup,
 };
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Attempt, Error, ErrorKind, Grant, LockName, Mode, Options, Result, Rule};
+use fencepost_core::{Attempt, Error, ErrorKind, Finding, Grant, LockName, Mode, Options, Result, Rule};
 use fencepost_net::{Account, Encryption};
 use futures_util::StreamExt;
 use futures_util::future::{join, join_all, join3};
@@ -17,9 +17,10 @@ use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::about::introduce;
-use crate::config;
+use crate::config::{self, Config};
 use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
 use crate::error::Failure;
+use crate::examine::{examine, whereabouts};
 use crate::home::{Home, State};
 use crate::keys::Keys;
 use crate::leases::{Lease, Promise, seconds};
@@ -32,6 +33,7 @@ const FLIGHTS: usize = 2;
 
 pub(crate) struct EtcdBackend {
     home: Arc<Home>,
+    config: Config,
     /// Until the engine listens.
     pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
 }
@@ -69,7 +71,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     });
     tokio::spawn(watching::listen(Arc::downgrade(&home), events));
     tokio::spawn(watching::watch_what_lasts(Arc::downgrade(&home)));
-    Ok(Arc::new(EtcdBackend { home, pushes: Mutex::new(Some(pushes)) }))
+    Ok(Arc::new(EtcdBackend { home, config, pushes: Mutex::new(Some(pushes)) }))
 }
 
 /// What becomes of one operation.
@@ -113,6 +115,11 @@ impl EtcdBackend {
         for (at, attempt) in checks {
             let (waits_here, may_come, is_there) = {
                 let mut state = self.home.state();
+                if state.coming.contains(&attempt.owner) {
+                    // Another call is about to find out.
+                    answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
+                    continue;
+                }
                 let waits = state.places.is_waiting(attempt.owner, asked);
                 // Before anything is waited for: whoever sweeps meanwhile must see that somebody cares.
                 let is_there = state.places.keep(attempt.owner, asked).is_some();
@@ -121,11 +128,12 @@ impl EtcdBackend {
             if may_come {
                 let coming = vec![(*at, Coming::Come(attempt, Queue::Join))];
                 answers.extend(self.come_and_go(coming, asked).await);
-                // If it could not come after all, it is still the next.
-                self.home.state().places.to_front(attempt.owner);
-                // Several may have left at once, and only the first was told.
-                let state = self.home.state();
-                if state.places.get(attempt.owner).is_some() {
+                let mut state = self.home.state();
+                if state.places.is_waiting(attempt.owner, asked) {
+                    // It could not come after all, and is still the next.
+                    state.places.to_front(attempt.owner);
+                } else {
+                    // Several may have left at once, and only the first was told.
                     self.home.wake_next(&state, attempt);
                 }
             } else if waits_here {
@@ -387,6 +395,18 @@ impl Backend for EtcdBackend {
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         self.home.list(prefix, &page).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        examine(&self.home, &self.config).await
+    }
+
+    async fn warnings(&self) -> Vec<Finding> {
+        Finding::worth_a_word(self.examine().await)
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        whereabouts(&self.home, name).await
     }
 
     async fn close(&self) {

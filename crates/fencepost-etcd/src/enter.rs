@@ -10,7 +10,7 @@ use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule, Want}
 
 use crate::config::Layout;
 use crate::error::Failure;
-use crate::home::{Entry, Home};
+use crate::home::{Coming, Entry, Home};
 use crate::leases::{Lease, Promise};
 use crate::proto::{KeyValue, TxnRequest, TxnResponse};
 use crate::request::{
@@ -48,6 +48,11 @@ impl Home {
         for step in steps {
             self.expect(step, asked);
         }
+        let owners = steps.iter().filter_map(|step| match step {
+            Step::Come { attempt, .. } => Some(attempt.owner),
+            Step::Go(_) => None,
+        });
+        let _coming = Coming::new(self, owners.collect());
         if let [step] = steps {
             let answer = self.link.txn(self.transaction(step), patience).await;
             return vec![self.take(step, answer, asked)];
@@ -88,13 +93,17 @@ impl Home {
         }
     }
 
-    /// Whoever comes is remembered before it is sent: its keys may be there although nobody answers.
+    /// Whoever comes is remembered before it is sent: its keys may be there although nobody answers. Whoever goes is watched
+    /// no more: that its keys are gone is no news.
     fn expect(&self, step: &Step, asked: Moment) {
-        if let Step::Come { attempt, lease, .. } = step {
-            let coming = Some(asked + Self::patience(attempt.ttl) * 2);
-            let entry =
-                Entry { lease: lease.id, revision: None, coming, held: None, card: Card::new(attempt) };
-            self.state().places.insert(attempt, entry, asked);
+        match step {
+            Step::Come { attempt, lease, .. } => {
+                let coming = Some(asked + Self::patience(attempt.ttl) * 2);
+                let card = Card::new(attempt);
+                let entry = Entry { lease: lease.id, revision: None, coming, held: None, card };
+                self.state().places.insert(attempt, entry, asked);
+            }
+            Step::Go(grant) => self.state().watches.end(&self.link, grant.attempt.owner),
         }
     }
 

@@ -1,7 +1,7 @@
 //! What all parts of one client's backend share: where the keys are, the way to the cluster, and what is known of this
 //! client's own entries.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) watches: Watches,
     /// Owners that have left before they came, and until when that is remembered.
     pub(crate) departed: HashMap<Owner, Moment>,
+    /// Those who come just now: whether they have keys is known when they are answered.
+    pub(crate) coming: HashSet<Owner>,
     /// When somebody last looked for places that nobody cares for.
     pub(crate) swept: Option<Moment>,
 }
@@ -159,6 +161,28 @@ impl Home {
                 Some(_) => Wakeup::Gone { owner, why },
                 None => Wakeup::Turn { owner },
             });
+        }
+    }
+}
+
+/// Those who come by one transaction, until it is answered or given up.
+pub(crate) struct Coming<'a> {
+    home: &'a Home,
+    owners: Vec<Owner>,
+}
+
+impl<'a> Coming<'a> {
+    pub(crate) fn new(home: &'a Home, owners: Vec<Owner>) -> Self {
+        home.state().coming.extend(&owners);
+        Self { home, owners }
+    }
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        let mut state = self.home.state();
+        for owner in &self.owners {
+            state.coming.remove(owner);
         }
     }
 }

@@ -8,6 +8,7 @@ mod cell;
 mod config;
 mod enter;
 mod error;
+mod examine;
 mod heir;
 mod home;
 mod keys;

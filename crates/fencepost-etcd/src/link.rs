@@ -1,6 +1,7 @@
 //! One client's way to the cluster: pinned to one member, and to the next when that one fails.
 
 mod calls;
+mod each;
 mod member;
 mod stream;
 #[cfg(test)]

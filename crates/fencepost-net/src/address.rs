@@ -1,6 +1,7 @@
 //! Where a server is.
 
 use std::fmt;
+use std::net::IpAddr;
 
 /// A server's host and port.
 #[derive(Clone, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
@@ -15,6 +16,11 @@ impl Address {
     /// Several of them as they stand in a URL.
     pub fn list(addresses: &[Self]) -> String {
         addresses.iter().map(Self::to_string).collect::<Vec<_>>().join(",")
+    }
+
+    /// Whether what is said there stays on this host.
+    pub fn is_local(&self) -> bool {
+        self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
     /// Reads `HOST` or `HOST:PORT`, where an IPv6 address is in brackets.
@@ -59,6 +65,13 @@ mod tests {
         for (text, expected) in addresses {
             assert_eq!(Address::read(text, 7), expected, "{text}");
         }
+    }
+
+    #[test]
+    fn what_stays_on_this_host() {
+        let is_local = |host: &str| Address { host: host.into(), port: 7 }.is_local();
+        assert!(["localhost", "127.0.0.1", "127.1.2.3", "::1"].into_iter().all(is_local));
+        assert!(!["h", "10.0.0.1", "::2", "localhost.example"].into_iter().any(is_local));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result, Verdict};
+use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result};
 use fencepost_net::Encryption;
 use futures_util::StreamExt;
 use futures_util::future::join_all;
@@ -266,11 +266,7 @@ impl Backend for RedisBackend {
     }
 
     async fn warnings(&self) -> Vec<Finding> {
-        let mut findings = self.examine().await;
-        findings.retain(|finding| finding.verdict != Verdict::Fine);
-        // What the account may not look at is said once, not for each check.
-        findings.dedup_by(|later, first| later.found == first.found);
-        findings
+        Finding::worth_a_word(self.examine().await)
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {

@@ -2,8 +2,9 @@
 
 use std::path::{Path, PathBuf};
 
+use fencepost_core::shell_word;
+
 use crate::open::beside;
-use crate::whereabouts::shell_word;
 
 /// The rights on the database at this path, which need not be there.
 pub(crate) fn rights_on(path: &Path) -> String {

@@ -5,13 +5,12 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fencepost_core::Finding;
+use fencepost_core::{Finding, shell_word};
 use rustix::fs::{Access, access};
 
 use crate::error::io_error;
 use crate::file_system::{file_system, free_space};
 use crate::open::beside;
-use crate::whereabouts::shell_word;
 
 const OTHERS_READ: u32 = 0o004;
 const OTHERS_WRITE: u32 = 0o002;

@@ -1,8 +1,8 @@
-//! Where a lock stands in the database, for people with SQLite's own tools; and texts as words of a shell.
+//! Where a lock stands in the database, for people with SQLite's own tools.
 
 use std::path::Path;
 
-use fencepost_core::{Finding, LockName};
+use fencepost_core::{Finding, LockName, shell_word};
 
 /// Which rows are about the lock.
 pub(crate) fn rows_of(path: &Path, name: &LockName) -> Finding {
@@ -13,22 +13,9 @@ pub(crate) fn rows_of(path: &Path, name: &LockName) -> Finding {
     Finding::fine("lock", found).with_advice(format!("to look: sqlite3 -readonly {file} {question}"))
 }
 
-/// The text as one word of a shell.
-pub(crate) fn shell_word(text: &str) -> String {
-    let plain = |c: char| c.is_ascii_alphanumeric() || "/._-+:@%,".contains(c);
-    if text.chars().all(plain) { text.to_owned() } else { format!("'{}'", text.replace('\'', r"'\''")) }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_text_is_one_word_to_the_shell() {
-        assert_eq!(shell_word("/a/b.db"), "/a/b.db");
-        assert_eq!(shell_word("/a b/it's"), r"'/a b/it'\''s'");
-        assert_eq!(shell_word("/a/$(reboot)"), "'/a/$(reboot)'");
-    }
 
     #[test]
     fn a_name_is_a_literal_inside_of_a_word() {

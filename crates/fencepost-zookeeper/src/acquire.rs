@@ -40,8 +40,11 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
         },
         Known::Doubtful(session) => {
             if find_again(shared, &session, attempt).await? {
-                let lines = lines(shared, &session, attempt).await?;
-                return settle(shared, &session, attempt, queue, &lines).await;
+                // What was found was only read; the check proves it.
+                return match heartbeat::check(shared, attempt).await? {
+                    Reply::Waiting { .. } if queue == Queue::Never => give_up(shared, attempt).await,
+                    reply => Ok(reply),
+                };
             }
         }
         Known::Lapsed => tender::remove(shared, attempt.owner).await?,
@@ -49,6 +52,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
     }
     let session = shared.session(attempt.ttl).await?;
     begin(shared, &session, attempt);
+    let sent = shared.clock.now();
     let lines = match make(shared, &session, attempt).await {
         Ok(lines) => lines,
         Err(error) => {
@@ -59,7 +63,10 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
             return Err(error);
         }
     };
-    settle(shared, &session, attempt, queue, &lines).await
+    Ok(match settle(shared, &session, attempt, queue, &lines).await? {
+        Reply::Granted(award) => Reply::Granted(Award { spent: sent.since(session.proven()), ..award }),
+        reply => reply,
+    })
 }
 
 fn known(shared: &Shared, attempt: &Arc<Attempt>, queue: Queue) -> Known {

@@ -4,13 +4,14 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::{LockName, Options, Result, StorageId};
+use fencepost_core::{Finding, LockName, Options, Result, StorageId};
 use futures_util::StreamExt;
 use futures_util::future::join_all;
 use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config;
+use crate::examine::{examine, whereabouts};
 use crate::flight;
 use crate::listing;
 use crate::setup::Setup;
@@ -73,6 +74,18 @@ impl Backend for ZooKeeperBackend {
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         listing::list(&self.shared, prefix, &page).await
+    }
+
+    async fn examine(&self) -> Vec<Finding> {
+        examine(&self.shared.setup, self.storage_id).await
+    }
+
+    async fn warnings(&self) -> Vec<Finding> {
+        Finding::worth_a_word(self.examine().await)
+    }
+
+    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+        whereabouts(&self.shared.setup, name).await
     }
 
     async fn close(&self) {

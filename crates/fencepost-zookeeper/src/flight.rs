@@ -136,3 +136,49 @@ async fn alone(shared: &Arc<Shared>, op: &Op) -> Result<Reply> {
         Op::Renew(_) | Op::Check(_) | Op::Release(_) => Err(shared.vanished()),
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use fencepost_core::backend::Queue;
+    use fencepost_core::{Attempt, Award, FencingToken, Mode, Rule, Want};
+
+    use super::*;
+
+    fn attempt(names: &[&str]) -> Arc<Attempt> {
+        let want = |name: &&str| Want { name: LockName::new(*name).unwrap(), mode: Mode::Exclusive };
+        Arc::new(Attempt {
+            owner: Owner::random(),
+            wants: names.iter().map(want).collect(),
+            rule: Rule::All,
+            ttl: Duration::from_secs(10),
+            label: "test".into(),
+            meta: [].into(),
+        })
+    }
+
+    fn acquire(attempt: &Arc<Attempt>) -> Op {
+        Op::Acquire { attempt: attempt.clone(), queue: Queue::Join }
+    }
+
+    fn release(attempt: &Arc<Attempt>) -> Op {
+        let award = Award { token: FencingToken::new(1), ttl: attempt.ttl, chosen: 0, spent: Duration::ZERO };
+        Op::Release(Grant { attempt: attempt.clone(), award })
+    }
+
+    #[test]
+    fn what_does_not_depend_on_each_other_goes_at_once() {
+        let (a, b, again) = (attempt(&["a"]), attempt(&["b"]), attempt(&["a"]));
+        assert_eq!(rounds(&[acquire(&a), acquire(&again), release(&b)]), [vec![0, 1, 2]]);
+        assert_eq!(rounds(&[]), Vec::<Vec<usize>>::new());
+    }
+
+    #[test]
+    fn what_depends_on_something_goes_behind_it() {
+        let (a, b, both) = (attempt(&["a"]), attempt(&["b"]), attempt(&["a", "b"]));
+        assert_eq!(rounds(&[release(&a), acquire(&both), release(&b)]), [vec![0], vec![1], vec![2]]);
+        assert_eq!(rounds(&[acquire(&a), acquire(&a)]), [vec![0], vec![1]], "the same owner");
+        assert_eq!(rounds(&[release(&a), acquire(&b), Op::Check(both)]), [vec![0, 1], vec![2]]);
+    }
+}

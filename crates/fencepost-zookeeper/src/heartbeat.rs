@@ -3,17 +3,22 @@
 use std::sync::Arc;
 
 use fencepost_core::backend::{Queue, Reply};
-use fencepost_core::{Attempt, Error, Grant, Result};
+use fencepost_core::clock::Moment;
+use fencepost_core::{Attempt, Award, Error, Grant, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
 use crate::acquire::{acquire, settle};
 use crate::nodes::lines;
+use crate::queue::{Verdict, verdict};
 use crate::session::Session;
 use crate::shared::Shared;
 
 /// How many nodes are proven in one request: few enough to fit into the servers' buffers, however long their names are.
 const AT_ONCE: usize = 256;
+
+/// A session that was proven within this part of a lease need not be proven again for whoever has come to its turn.
+const RECENT: u32 = 4;
 
 /// What is to be kept.
 #[derive(Clone, Copy, Debug)]
@@ -36,6 +41,8 @@ enum Plan {
     Answer(Reply),
     /// Its nodes must be proven.
     Prove(Arc<Session>, Vec<String>),
+    /// The session was proven at this moment, which is recent enough to go by what is read.
+    Look(Arc<Session>, Vec<String>, Moment),
     /// It has no nodes yet, or it is not known whether it has.
     Acquire,
     /// It has none; whether it could have some is to be found out before it is told.
@@ -77,6 +84,7 @@ pub(crate) async fn beat(shared: &Arc<Shared>, beats: &[Beat<'_>]) -> Vec<Result
         let reply = match plan {
             Plan::Answer(reply) => Ok(reply.clone()),
             // Whoever is told asks anew at once, and that should not fail.
+            Plan::Look(session, nodes, proven) => look(shared, session, attempt, nodes, *proven).await,
             Plan::NoTicket => shared.session(attempt.ttl).await.map(|_| Reply::NoTicket),
             // A box, because an acquire that finds a place checks it.
             Plan::Acquire | Plan::Prove(..) => Box::pin(acquire(shared, attempt, Queue::Join)).await,
@@ -96,11 +104,15 @@ fn plan(shared: &Shared, beat: Beat<'_>) -> Plan {
     // It is kept when it is asked for and not when that has succeeded: what is under way must not lapse.
     if let Some(entry) = book.keep(owner, now) {
         let (session, nodes) = (entry.session.clone(), entry.nodes.clone());
+        let proven = session.proven();
         return match beat {
             Beat::Renew(grant) if entry.token != Some(grant.award.token.get()) => {
                 Plan::Answer(Reply::NotHeld)
             }
             Beat::Check(_) if nodes.is_empty() => Plan::Acquire,
+            Beat::Check(attempt) if entry.award.is_none() && proven + attempt.ttl / RECENT > now => {
+                Plan::Look(session, nodes, proven)
+            }
             Beat::Renew(_) | Beat::Check(_) => Plan::Prove(session, nodes),
         };
     }
@@ -117,6 +129,28 @@ fn plan(shared: &Shared, beat: Beat<'_>) -> Plan {
     }
 }
 
+/// Sees whether it is an attempt's turn, without a write: whoever is seen to be first stays it for as long as its node is
+/// there, and that is for as long as its session was proven to live. The lease counts from that proof.
+async fn look(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    attempt: &Arc<Attempt>,
+    nodes: &[String],
+    proven: Moment,
+) -> Result<Reply> {
+    session.connected(&shared.setup, &shared.clock).await?;
+    let now = shared.clock.now();
+    let lines = lines(shared, session, attempt).await?;
+    if verdict(attempt, nodes, &lines) == Verdict::Gone {
+        let mut proof = keep_together(shared, session, vec![(0, Beat::Check(attempt))], vec![nodes]).await;
+        return proof.pop().map_or_else(|| Err(shared.vanished()), |(_, reply)| reply);
+    }
+    Ok(match settle(shared, session, attempt, Queue::Join, &lines).await? {
+        Reply::Granted(award) => Reply::Granted(Award { spent: now.since(proven), ..award }),
+        reply => reply,
+    })
+}
+
 async fn keep_together(
     shared: &Arc<Shared>,
     session: &Arc<Session>,
@@ -126,6 +160,7 @@ async fn keep_together(
     if let Err(away) = session.connected(&shared.setup, &shared.clock).await {
         return members.into_iter().map(|(at, _)| (at, Err(away.duplicate()))).collect();
     }
+    let sent = shared.clock.now();
     let proof = prove(session, &nodes);
     // Their lines are read behind the proof, in the same flight.
     let lines = join_all(members.iter().map(async |(_, beat)| match beat {
@@ -133,6 +168,10 @@ async fn keep_together(
         beat => Some(lines(shared, session, beat.attempt()).await),
     }));
     let (proof, lines) = futures_util::join!(proof, lines);
+    if proof.iter().any(Result::is_ok) {
+        session.prove(sent);
+    }
+    let passed = sent.since(session.proven());
     let members = members.into_iter().zip(proof).zip(lines);
     let replies = members.map(async |(((at, beat), proof), lines)| {
         let attempt = beat.attempt();
@@ -142,14 +181,17 @@ async fn keep_together(
                 gone(shared, attempt);
                 Ok(if matches!(beat, Beat::Renew(_)) { Reply::NotHeld } else { Reply::NoTicket })
             }
-            (Ok(true), None) => Ok(Reply::Renewed { ttl: attempt.ttl }),
+            (Ok(true), None) => Ok(Reply::Renewed { ttl: attempt.ttl.saturating_sub(passed) }),
             (Ok(true), Some(Err(error))) => Err(error),
             (Ok(true), Some(Ok(lines))) => {
                 let settled = settle(shared, session, attempt, Queue::Join, &lines).await;
                 match (beat, settled) {
                     // It was its turn before anybody told it.
-                    (Beat::Renew(_), Ok(Reply::Granted(award))) => Ok(Reply::Renewed { ttl: award.ttl }),
+                    (Beat::Renew(_), Ok(Reply::Granted(award))) => {
+                        Ok(Reply::Renewed { ttl: award.ttl.saturating_sub(passed) })
+                    }
                     (Beat::Renew(_), Ok(_)) => Ok(Reply::NotHeld),
+                    (_, Ok(Reply::Granted(award))) => Ok(Reply::Granted(Award { spent: passed, ..award })),
                     (_, settled) => settled,
                 }
             }

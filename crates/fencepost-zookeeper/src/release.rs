@@ -91,7 +91,12 @@ async fn give_back(shared: &Shared, session: &Session, nodes: &[&[String]]) -> V
         return nodes.iter().map(|_| Err(away.duplicate())).collect();
     }
     let failed = |error: &zk::Error| -> Error { shared.setup.failed(error) };
-    match delete_together(session, nodes).await {
+    let sent = shared.clock.now();
+    let deleted = delete_together(session, nodes).await;
+    if deleted.is_ok() {
+        session.prove(sent);
+    }
+    match deleted {
         Ok(()) => nodes.iter().map(|_| Ok(true)).collect(),
         Err(MultiWriteError::RequestFailed { source }) => {
             nodes.iter().map(|_| Err(failed(&source))).collect()

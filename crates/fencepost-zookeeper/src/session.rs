@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use zookeeper_client::{self as zk, CreateMode, SessionState, StateWatcher};
 
 use crate::error::unreachable;
-use crate::setup::{Setup, ahead};
+use crate::setup::{Range, Setup, ahead};
 
 /// How long a session may take to end when a client is closed.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -30,17 +30,23 @@ pub(crate) struct Session {
     pub(crate) ahead: i64,
     /// Tells the one who looks after it that there is something to do.
     pub(crate) chores: Arc<Notify>,
+    range: Range,
     used: AtomicU64,
+    /// From when on the session lives for its whole time at least, whatever its server believes.
+    proven: AtomicU64,
+    /// When the newest request left that was answered.
+    heard: AtomicU64,
 }
 
 impl Session {
     /// Opens a session for leases of this length.
-    pub(crate) async fn open(setup: &Setup, ttl: Duration) -> Result<Self> {
+    pub(crate) async fn open(setup: &Setup, ttl: Duration, clock: &Clock) -> Result<Self> {
         let looking = ttl.is_zero();
         let wanted = if looking { setup.range.looking() } else { setup.range.session(ttl) };
         let connector = setup.connector(wanted);
         // A session in which something is held must not be closed by a drop: that would release it all.
         let connector = if looking { connector } else { connector.with_detached() };
+        let sent = clock.now().as_nanos();
         let client = setup.connect(connector).await?;
         if !looking && client.session_timeout() != wanted {
             return Err(out_of_range(setup, ttl));
@@ -58,8 +64,10 @@ impl Session {
             other => other,
         };
         let time = time.map_err(|error| setup.failed(&error))?;
-        let (chores, used) = (Arc::new(Notify::new()), AtomicU64::new(0));
-        Ok(Self { client, ttl, id, node, ahead: ahead(time), chores, used })
+        let (chores, used, proven, heard) =
+            (Arc::new(Notify::new()), AtomicU64::new(0), AtomicU64::new(sent), AtomicU64::new(sent));
+        let range = setup.range;
+        Ok(Self { client, ttl, id, node, ahead: ahead(time), chores, range, used, proven, heard })
     }
 
     /// For how long the server keeps it without hearing from us.
@@ -89,6 +97,34 @@ impl Session {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
+    /// A request that left at this moment was answered. Returns when the newest before it had left.
+    pub(crate) fn hear(&self, sent: Moment) -> Moment {
+        Moment::from_nanos(self.heard.fetch_max(sent.as_nanos(), Ordering::Relaxed))
+    }
+
+    /// A write that left at this moment was answered. The lease counts from then; earlier, if a follower may not have told
+    /// the leader of anything for longer than we allow for.
+    pub(crate) fn prove(&self, sent: Moment) {
+        // The driver gives up a connection on which it hears nothing for two fifths of the session's time.
+        let silence = sent.since(self.hear(sent)).min(self.timeout() * 2 / 5);
+        let untold = silence.saturating_sub(self.range.gap());
+        let counted_from = if self.range.has_followers { sent - untold } else { sent };
+        self.proven.fetch_max(counted_from.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// Says something, so that the servers hear of the session.
+    pub(crate) async fn say_something(&self, clock: &Clock) {
+        let sent = clock.now();
+        if self.client.check_stat(&self.node).await.is_ok() {
+            self.hear(sent);
+        }
+    }
+
+    /// From when on the session lives for its whole time at least.
+    pub(crate) fn proven(&self) -> Moment {
+        Moment::from_nanos(self.proven.load(Ordering::Relaxed))
+    }
+
     /// Waits for a connection, for as long as that makes sense. Nothing was sent if it fails.
     pub(crate) async fn connected(&self, setup: &Setup, clock: &Clock) -> Result<()> {
         if self.is_connected() {
@@ -111,10 +147,12 @@ impl Session {
     }
 
     /// Whether the connection that has come back is one of this session. Some servers give a new one without saying so.
-    pub(crate) async fn is_the_same(&self) -> Result<bool, zk::Error> {
+    pub(crate) async fn is_the_same(&self, clock: &Clock) -> Result<bool, zk::Error> {
+        let sent = clock.now();
         let sync = self.client.sync(&self.node);
         let ours = self.client.list_ephemerals(&self.node);
         sync.await?;
+        self.hear(sent);
         Ok(ours.await?.contains(&self.node))
     }
 

@@ -43,13 +43,21 @@ pub(crate) struct Setup {
 pub(crate) struct Range {
     pub(crate) shortest: Duration,
     pub(crate) longest: Duration,
+    /// Whether there may be servers that do not decide by themselves which sessions have ended.
+    pub(crate) has_followers: bool,
 }
 
 impl Range {
     /// How much longer than a lease its session is. A follower tells the leader only twice a tick which sessions it has
-    /// heard of, and the shortest session has two ticks.
+    /// heard of, and the shortest session has two ticks. If it is cut off right after a write, the leader knows only what
+    /// we sent before that: so we send something every [`Range::gap`].
     pub(crate) fn margin(self) -> Duration {
-        self.shortest / 4
+        if self.has_followers { self.shortest / 4 + self.gap() } else { Duration::ZERO }
+    }
+
+    /// How long a session in which something is held says nothing at most.
+    pub(crate) fn gap(self) -> Duration {
+        self.shortest / 16
     }
 
     /// How long the session of such a lease must be.
@@ -79,7 +87,7 @@ impl Setup {
         let (location, paths) = (config.location(), Paths::new(&config.chroot));
         let encryption = config.tls.as_ref().map(encryption::options).transpose()?;
         let servers = Address::list(&config.servers);
-        let unknown = Range { shortest: Duration::ZERO, longest: Duration::MAX };
+        let unknown = Range { shortest: Duration::ZERO, longest: Duration::MAX, has_followers: true };
         let mut setup = Self { config, servers, encryption, location, paths, range: unknown };
         setup.range.longest = setup.negotiate(LONGEST).await?;
         // The driver gives a connect less time than it asks for, so that it asks for less and less, and takes silence for no.
@@ -93,7 +101,14 @@ impl Setup {
                 Err(_) => break,
             }
         }
+        setup.range.has_followers = setup.has_followers().await?;
         Ok(setup)
+    }
+
+    /// Whether there is more than one server that stands alone. Who is not told assumes it.
+    async fn has_followers(&self) -> Result<bool> {
+        let config = self.connect_to_look().await?.get_config().await;
+        Ok(config.map_or(true, |(config, _)| !config.is_empty()))
     }
 
     /// How long a session is given to whoever asks for this.
@@ -157,7 +172,8 @@ impl Setup {
             Ok((bytes, _)) => return self.read_about(&bytes),
             Err(zk::Error::NoNode) if existing => {
                 let message = format!("there are no locks yet in {}", self.location);
-                return Err(Error::new(ErrorKind::Missing, message));
+                return Err(Error::new(ErrorKind::Missing, message)
+                    .with_hint("the first to take a lock makes what is needed; or is it another chroot?"));
             }
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(self.failed(&error)),
@@ -196,4 +212,20 @@ impl Setup {
 /// By how much the servers' wall clock is ahead of ours, in milliseconds, from the time they gave a node just now.
 pub(crate) fn ahead(theirs: i64) -> i64 {
     theirs - i64::try_from(wall_time().as_millis()).unwrap_or(i64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_session_is_longer_than_its_lease_where_others_must_hear_of_it() {
+        let range =
+            Range { shortest: Duration::from_secs(4), longest: Duration::from_secs(40), has_followers: true };
+        assert_eq!(range.margin(), Duration::from_millis(1250));
+        assert_eq!(range.session(range.shortest_ttl()), range.shortest);
+        assert_eq!(range.session(range.longest_ttl()), range.longest);
+        let alone = Range { has_followers: false, ..range };
+        assert_eq!(alone.session(Duration::from_micros(9_000_001)), Duration::from_millis(9001));
+    }
 }

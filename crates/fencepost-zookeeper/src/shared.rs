@@ -160,10 +160,13 @@ impl Shared {
     }
 
     async fn begin(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
-        let session = Arc::new(Session::open(&self.setup, ttl).await?);
+        let session = Arc::new(Session::open(&self.setup, ttl, &self.clock).await?);
         session.touch(self.clock.now());
         if !ttl.is_zero() {
             self.spawn(tender::tend(Arc::downgrade(self), Arc::downgrade(&session), session.states()));
+            if self.setup.range.has_followers {
+                self.spawn(tender::keep_talking(Arc::downgrade(self), Arc::downgrade(&session)));
+            }
         }
         Ok(session)
     }
@@ -183,7 +186,7 @@ impl Shared {
     }
 
     /// The session is over, and everything in it.
-    pub(crate) fn session_is_over(&self, session: &Arc<Session>) {
+    pub(crate) fn session_is_over(&self, session: &Arc<Session>, why: LostReason) {
         let mut sessions = lock(&self.sessions);
         if sessions
             .get(&session.ttl)
@@ -199,11 +202,7 @@ impl Shared {
             places.map(|(owner, place)| (owner, place.entry.award.is_some())).collect();
         for (owner, was_granted) in lost {
             self.forget(&mut book, owner);
-            self.push(if was_granted {
-                Wakeup::Gone { owner, why: LostReason::Expired }
-            } else {
-                Wakeup::Turn { owner }
-            });
+            self.push(if was_granted { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
         }
     }
 

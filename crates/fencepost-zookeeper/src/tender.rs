@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::Moment;
-use fencepost_core::{Owner, Result};
+use fencepost_core::{LostReason, Owner, Result};
 use zookeeper_client::{SessionState, StateWatcher};
 
 use crate::nodes::{delete_all, find_again};
@@ -27,15 +27,15 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
     loop {
         let Some((shared, session)) = shared.upgrade().zip(session.upgrade()) else { return };
         if session.is_over() {
-            return shared.session_is_over(&session);
+            return shared.session_is_over(&session, LostReason::Expired);
         }
         if was_away && session.is_connected() {
-            match session.is_the_same().await {
+            match session.is_the_same(&shared.clock).await {
                 Ok(true) => {
                     was_away = false;
                     shared.push(Wakeup::Recheck);
                 }
-                Ok(false) => return shared.session_is_over(&session),
+                Ok(false) => return shared.session_is_over(&session, LostReason::Expired),
                 // Away again.
                 Err(_) => {}
             }
@@ -43,7 +43,7 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
         watch_those_that_last(&shared, &session);
         remove_what_nobody_keeps(&shared, &session).await;
         if is_stuck(&shared, &session) {
-            return shared.session_is_over(&session);
+            return shared.session_is_over(&session, LostReason::Abandoned);
         }
         if shared.give_up_idle(&session) {
             return;
@@ -56,6 +56,25 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
             state = states.changed() => was_away |= state == SessionState::Disconnected,
             () = timer.fired() => {}
             () = chores.notified() => {}
+        }
+    }
+}
+
+/// Lets the servers hear of a session more often than the driver does.
+pub(crate) async fn keep_talking(shared: Weak<Shared>, session: Weak<Session>) {
+    loop {
+        let Some(strong) = shared.upgrade() else { return };
+        let (clock, pause) = (strong.clock.clone(), strong.setup.range.gap() * 3 / 4);
+        drop(strong);
+        if clock.sleep_until(clock.now() + pause).await.is_err() {
+            return;
+        }
+        let Some(session) = session.upgrade() else { return };
+        if session.is_over() {
+            return;
+        }
+        if session.is_connected() {
+            session.say_something(&clock).await;
         }
     }
 }

@@ -28,6 +28,9 @@
 //! |---|---|---|
 //! | `memory` (default) | `memory:`, `memory:NAME` | the tasks and threads of this process |
 //! | `sqlite` | `sqlite:`, `sqlite:PATH` | the processes of one host |
+//! | `redis` | `redis://HOST`, `redis+sentinel://…`, `redis+cluster://…` | all hosts that reach it |
+//! | `etcd` | `etcd://HOST,HOST,HOST`, `etcds://…` | all hosts that reach it |
+//! | `zookeeper` | `zk://HOST,HOST,HOST/CHROOT` | all hosts that reach it |
 //! | `full` | all of them | |
 //!
 //! Two more say what the locks do, whatever the storage; `full` is about storages and leaves them out, so that nobody

@@ -21,6 +21,7 @@ mod pipelines;
 mod reference;
 mod sandbox;
 mod secrets;
+mod servers;
 mod sessions;
 mod signals;
 mod terminal;

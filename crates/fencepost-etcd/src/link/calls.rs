@@ -19,7 +19,7 @@ use crate::proto::{
     AlarmRequest, AlarmResponse, AlarmType, LeaseGrantRequest, LeaseGrantResponse, LeaseKeepAliveRequest,
     LeaseKeepAliveResponse, LeaseRevokeRequest, LeaseRevokeResponse, LeaseTimeToLiveRequest,
     LeaseTimeToLiveResponse, MemberListRequest, MemberListResponse, RangeRequest, RangeResponse,
-    ResponseHeader, StatusRequest, StatusResponse, TxnRequest, TxnResponse,
+    ResponseHeader, TxnRequest, TxnResponse,
 };
 
 /// How often a call asks for a new token: every change of anybody's rights makes the last one useless.
@@ -65,7 +65,6 @@ answers!(
     LeaseTimeToLiveResponse,
     MemberListResponse,
     RangeResponse,
-    StatusResponse,
     TxnResponse,
 );
 
@@ -130,12 +129,6 @@ impl Link {
             return Err(Failure::NoLease);
         }
         Ok(KeptAlive { ttl_secs, raft_term: answer.header.map_or(0, |header| header.raft_term) })
-    }
-
-    /// How the member is that we are connected to.
-    pub(crate) async fn status(&self, patience: Duration) -> Answered<StatusResponse> {
-        let call = async |channel, request| MaintenanceClient::new(channel).status(request).await;
-        self.call(Effect::None, StatusRequest {}, patience, call).await
     }
 
     /// What is wrong with the cluster.

@@ -20,7 +20,7 @@ use super::Common;
 use crate::error::{Meaning, Over, causes, meaning, stranger, unreachable};
 use crate::proto::auth_client::AuthClient;
 use crate::proto::maintenance_client::MaintenanceClient;
-use crate::proto::{AuthenticateRequest, StatusRequest};
+use crate::proto::{AuthenticateRequest, StatusRequest, StatusResponse};
 
 /// How much may be under way to us before the server has to wait.
 const WINDOW: u32 = 4 << 20;
@@ -84,14 +84,19 @@ impl Live {
 
     /// A member that stands still, has no leader or only learns says so here, before anything depends on it.
     async fn greet(&self) -> Result<()> {
+        if self.status().await?.is_learner {
+            return Err(unreachable(&self.common.setup.location).with_source("the member is a learner"));
+        }
+        Ok(())
+    }
+
+    /// How this member is.
+    pub(super) async fn status(&self) -> Result<StatusResponse> {
         let request = Self::dress(StatusRequest {}, None);
         let status = MaintenanceClient::new(self.channel()).status(request).await;
         let status = status.map_err(|status| self.not_let_in(&status))?.into_inner();
         self.common.recognise(status.header.as_ref())?;
-        if status.is_learner {
-            return Err(unreachable(&self.common.setup.location).with_source("the member is a learner"));
-        }
-        Ok(())
+        Ok(status)
     }
 
     /// Gets a token, unless somebody got one since `stale` was used.

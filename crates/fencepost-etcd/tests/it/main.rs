@@ -6,6 +6,7 @@ mod cluster;
 mod connection;
 mod crowd;
 mod errors;
+mod examine;
 mod flights;
 mod layouts;
 mod leases;

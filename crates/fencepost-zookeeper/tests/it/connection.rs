@@ -146,7 +146,7 @@ async fn connections_that_end_at_any_moment_leave_no_node() {
         .map(|number| {
             let lock = client.lock(format!("lock/{}", number % 3)).ttl(SHORT * 5);
             tokio::spawn(async move {
-                for _ in 0..40 {
+                for _ in 0..12 {
                     if let Ok(guard) = lock.acquire().await {
                         let _ = guard.release().await;
                     }

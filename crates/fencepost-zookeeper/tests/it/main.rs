@@ -4,6 +4,7 @@ mod actors;
 mod bench;
 mod connection;
 mod ensemble;
+mod examine;
 mod setups;
 
 use bench::ZooKeeperBench;

@@ -57,11 +57,21 @@ mod tests {
             "redis://u:p@h",
             "redis://:p@h/0",
             "redis://u:p@a,b/x",
+            "etcds://u:p@a,b,c?tls_ca=/a",
+            "zk://u:p@a:2181,b/locks",
             "redis+sentinel://h/main?replicas=1&sentinel_password=p",
         ] {
             assert!(has_password(with), "{with}");
         }
-        for without in ["redis://h:6379/0", "redis://u@h", "redis://h/a:b@c", "sqlite:/a:b@c", "sqlite:"] {
+        for without in [
+            "etcd://a:1,b:2",
+            "zk://a:1/locks",
+            "redis://h:6379/0",
+            "redis://u@h",
+            "redis://h/a:b@c",
+            "sqlite:/a:b@c",
+            "sqlite:",
+        ] {
             assert!(!has_password(without), "{without}");
         }
     }

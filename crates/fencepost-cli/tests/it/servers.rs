@@ -1,0 +1,245 @@
+//! The commands on etcd and on ZooKeeper: what a URL of theirs does, and what is said about one that does not work.
+
+use std::process::Command;
+
+use fencepost_testkit::servers::etcd::{self, EtcdServer};
+use fencepost_testkit::servers::free_port;
+use fencepost_testkit::servers::zookeeper;
+use serde_json::Value;
+
+use crate::sandbox::{Ran, Running, Sandbox, until};
+
+const SECRET: &str = "geheim";
+
+/// A folder, and a place of its own on a server that others use too.
+struct Stage {
+    sandbox: Sandbox,
+    url: String,
+}
+
+impl Stage {
+    fn all() -> [Self; 2] {
+        let own = format!("cli-{:x}-{}", std::process::id(), free_port());
+        let etcd = format!("{}?namespace={own}", etcd::shared().url());
+        let zookeeper = format!("{}/{own}", zookeeper::shared().url());
+        [etcd, zookeeper].map(|url| Self { sandbox: Sandbox::new(), url })
+    }
+
+    fn fencepost(&self, args: &[&str]) -> Command {
+        let mut command = self.sandbox.fencepost(args);
+        command.env("FENCEPOST_URL", &self.url);
+        command
+    }
+
+    fn run(&self, args: &[&str]) -> Ran {
+        Ran(self.fencepost(args).output().unwrap())
+    }
+
+    /// What a command says, as one JSON value.
+    #[track_caller]
+    fn json(&self, args: &[&str]) -> Value {
+        serde_json::from_str(&self.run(args).expect(0).stdout()).unwrap()
+    }
+
+    /// Starts a holder that ends when the file `go` is there, and waits until it holds.
+    fn hold(&self, name: &str, options: &[&str]) -> Running {
+        self.sandbox.write("there", "");
+        let script = "echo $$ > held; while [ -e there ] && ! [ -e go ]; do sleep 0.02; done";
+        let words = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
+        let mut running = Running::start(&mut self.fencepost(&words));
+        until("it holds", || {
+            assert!(!running.has_ended(), "it has ended: {}", running.said());
+            self.sandbox.read("held").ends_with('\n')
+        });
+        running
+    }
+
+    fn let_go(&self) {
+        self.sandbox.write("go", "");
+    }
+}
+
+/// The verdict and the text of one check.
+#[track_caller]
+fn finding<'a>(examined: &'a Value, check: &str) -> (&'a str, &'a str) {
+    let findings = examined["findings"].as_array().unwrap();
+    let finding = findings.iter().find(|finding| finding["check"] == check);
+    let finding = finding.unwrap_or_else(|| panic!("no {check} in {examined}"));
+    (finding["verdict"].as_str().unwrap(), finding["found"].as_str().unwrap())
+}
+
+#[test]
+fn a_lock_is_held_seen_waited_for_and_free_again() {
+    for stage in Stage::all() {
+        let mut holder = stage.hold("a/b", &["--owner-label", "ours"]);
+        let locks = stage.json(&["list", "--json"]);
+        assert_eq!((&locks[0]["name"], &locks[0]["scope"]), (&"a/b".into(), &"fleet".into()), "{locks}");
+        let lock = stage.json(&["show", "a/b", "--json"]);
+        assert_eq!(lock["holders"][0]["label"], "ours", "{lock}");
+        stage.run(&["run", "-n", "a/b", "--", "true"]).expect(75);
+        let script = r#"echo "$FENCEPOST_TOKEN" > second"#;
+        let mut waiter = Running::start(&mut stage.fencepost(&["run", "a/b", "--", "sh", "-c", script]));
+        until("it waits", || stage.json(&["show", "a/b", "--json"])["waiters"] == 1);
+        stage.let_go();
+        holder.expect(0);
+        waiter.expect(0);
+        let second: u64 = stage.sandbox.line("second").parse().unwrap();
+        assert!(second > lock["holders"][0]["token"].as_u64().unwrap(), "{second}, {lock}");
+        assert_eq!(stage.json(&["list", "--json"]), Value::Array(Vec::new()));
+    }
+}
+
+#[test]
+fn a_lock_is_broken_and_its_command_ends() {
+    for stage in Stage::all() {
+        let mut holder = stage.hold("a", &[]);
+        stage.run(&["break", "a", "--yes"]).expect(0);
+        holder.expect(76);
+        assert_eq!(stage.json(&["list", "--json"]), Value::Array(Vec::new()));
+    }
+}
+
+#[test]
+fn changes_are_watched() {
+    for stage in Stage::all() {
+        stage.run(&["run", "first", "true"]).expect(0);
+        let out = std::fs::File::create(stage.sandbox.path("changes")).unwrap();
+        let mut watching = stage.fencepost(&["watch", "--every", "100ms"]);
+        let watching = Running::start_into(&mut watching, out.into());
+        let mut holder = stage.hold("seen", &[]);
+        until("it is seen", || stage.sandbox.read("changes").contains("\"seen\""));
+        stage.let_go();
+        holder.expect(0);
+        drop(watching);
+    }
+}
+
+#[test]
+fn the_doctor_looks_at_the_servers_and_finds_a_lock() {
+    for stage in Stage::all() {
+        stage.run(&["run", "a", "true"]).expect(0);
+        let examined = stage.json(&["doctor", "--json", "a"]);
+        let place = stage.url.split(['/', '=']).next_back().unwrap();
+        for (check, said) in [
+            ("reachability", "127.0.0.1"),
+            ("access", "granted"),
+            ("scope", "all hosts"),
+            ("ttl", "the median of 9"),
+            ("encryption", "none"),
+            ("failover", "one"),
+            ("clocks", "leader"),
+            ("leader", ""),
+        ] {
+            let (verdict, found) = finding(&examined, check);
+            assert!(verdict == "fine" && found.contains(said), "{check}: {verdict}, {found}");
+        }
+        let is_etcd = stage.url.starts_with("etcd");
+        let (server, lock) =
+            if is_etcd { ("etcd 3.", "lock's keys") } else { ("ZooKeeper 3.", "lock's node") };
+        assert!(finding(&examined, "server").1.starts_with(server), "{examined}");
+        assert!(finding(&examined, lock).1.contains(place), "{examined}");
+    }
+}
+
+/// etcd serves before the first lock was taken; below a chroot that is not there yet there is nothing to look at.
+#[test]
+fn looking_makes_nothing() {
+    let [etcd, zookeeper] = Stage::all();
+    assert_eq!(etcd.json(&["list", "--json"]), Value::Array(Vec::new()));
+    assert!(finding(&etcd.json(&["doctor", "--json"]), "namespace").1.contains("no lock has been taken yet"));
+    let namespace = etcd.url.rsplit('=').next().unwrap();
+    assert_eq!(etcd::shared().ctl(&["get", "--prefix", namespace, "--keys-only"]), "");
+
+    zookeeper.run(&["list"]).expect(125);
+    assert_eq!(finding(&zookeeper.json(&["doctor", "--json"]), "storage").0, "warning");
+    let chroot = zookeeper.url.rsplit('/').next().unwrap();
+    assert!(!zookeeper::shared().cli(&["ls", "/"]).contains(chroot));
+}
+
+#[test]
+fn rights_are_printed_without_connecting() {
+    let sandbox = Sandbox::new();
+    for (url, said) in [
+        (
+            "etcd://ann:geheim@nowhere.invalid",
+            "etcdctl role grant-permission fencepost --prefix=true readwrite fencepost/",
+        ),
+        ("zk://ann:geheim@nowhere.invalid/team", "setAcl /team digest:USER:HASH:cdrwa"),
+    ] {
+        let ran = sandbox.run(&["rights", "--url", url]).expect(0);
+        assert!(ran.stdout().contains(said) && !ran.stdout().contains(SECRET), "{}", ran.stdout());
+    }
+}
+
+#[test]
+fn urls_that_make_no_sense_are_refused_and_not_repeated() {
+    let sandbox = Sandbox::new();
+    for (url, said) in [
+        ("etcd://u:geheim@h/path", "has a path"),
+        ("etcd://u:geheim@h?geheim=1", "option"),
+        ("etcd://u:geheim@h?layout=geheim", "layout"),
+        ("etcd://", ""),
+        ("zk://u:geheim@h?dialect=geheim", "dialect"),
+        ("zk://u:geheim@h?auth=geheim", "auth"),
+        ("zk://h?auth=sasl", "user and password"),
+        ("zk://h?tls_insecure=true", "TLS"),
+    ] {
+        for args in
+            [&["run", "--url", url, "a", "true"][..], &["list", "--url", url], &["rights", "--url", url]]
+        {
+            let ran = sandbox.run(args).expect(125);
+            let told = ran.stdout() + &ran.stderr();
+            assert!(told.contains(said) && !told.contains(SECRET), "{args:?}: {told}");
+        }
+        let ran = sandbox.run(&["doctor", "--url", url, "--json"]).expect(1);
+        assert_eq!(finding(&serde_json::from_str(&ran.stdout()).unwrap(), "URL").0, "problem");
+        assert!(!(ran.stdout() + &ran.stderr()).contains(SECRET), "{}", ran.stdout());
+    }
+}
+
+#[test]
+fn nobody_there_is_told_without_the_password() {
+    let sandbox = Sandbox::new();
+    let port = free_port();
+    for scheme in ["etcd", "etcds", "zk"] {
+        let url = format!("{scheme}://user:{SECRET}@127.0.0.1:{port}");
+        for args in
+            [&["run", "-v", "a", "true"][..], &["list"], &["show", "a"], &["watch"], &["break", "a", "--yes"]]
+        {
+            let output = sandbox.fencepost(args).env("FENCEPOST_URL", &url).output().unwrap();
+            let ran = Ran(output).expect(125);
+            let told = ran.stdout() + &ran.stderr();
+            assert!(told.contains(&format!("127.0.0.1:{port}")), "{args:?}: {told}");
+            assert!(!told.contains(SECRET), "{args:?}: {told}");
+        }
+        let output = sandbox.fencepost(["doctor", "--json"]).env("FENCEPOST_URL", &url).output().unwrap();
+        let ran = Ran(output).expect(1);
+        let examined = serde_json::from_str(&ran.stdout()).unwrap();
+        assert_eq!(finding(&examined, "reachability").0, "problem");
+        assert_eq!(finding(&examined, "configuration").0, "fine");
+        assert!(!ran.stdout().contains(SECRET), "{}", ran.stdout());
+    }
+}
+
+#[test]
+fn a_wrong_password_is_no_access_and_is_not_shown() {
+    let sandbox = Sandbox::new();
+    let server = EtcdServer::start(&etcd::Setup::plain().with_user("ann", SECRET));
+    let url = server.url_as("ann").replace(SECRET, "geheimnis");
+    let output = sandbox.fencepost(["doctor", "--json"]).env("FENCEPOST_URL", &url).output().unwrap();
+    let ran = Ran(output).expect(1);
+    let examined = serde_json::from_str(&ran.stdout()).unwrap();
+    assert_eq!(finding(&examined, "reachability").0, "fine");
+    assert_eq!(finding(&examined, "access").0, "problem");
+    assert!(!ran.stdout().contains(SECRET), "{}", ran.stdout());
+}
+
+/// What a storage cannot do is said before the command runs.
+#[test]
+fn what_is_not_possible_is_refused() {
+    let [etcd, _] = Stage::all();
+    let url = format!("{}&layout=raw", etcd.url);
+    let ran = etcd.run(&["run", "--url", &url, "--shared", "a", "--", "touch", "ran"]).expect(125);
+    assert!(ran.stderr().contains("layout=raw"), "{}", ran.stderr());
+    assert!(!etcd.sandbox.path("ran").exists());
+}

@@ -1,0 +1,75 @@
+//! Who can read what is said to the cluster, and who can say something there.
+
+use fencepost_core::Finding;
+use fencepost_net::Address;
+
+use crate::config::Config;
+
+fn is_local(config: &Config) -> bool {
+    config.members.iter().all(Address::is_local)
+}
+
+/// Whether the way to the members is encrypted.
+pub(super) fn encryption(config: &Config) -> Finding {
+    match &config.tls {
+        Some(tls) if tls.insecure => {
+            Finding::warning("encryption", "TLS, but with whoever answers: tls_insecure=true")
+                .with_advice("name who signed the servers' certificates: tls_ca=FILE")
+        }
+        Some(_) => Finding::fine("encryption", "TLS"),
+        None if is_local(config) => Finding::fine("encryption", "none, and none is needed on one host"),
+        None => Finding::warning(
+            "encryption",
+            "none: names, labels, cells and passwords can be read and changed on the way",
+        )
+        .with_advice("give the members certificates, and write etcds://"),
+    }
+}
+
+/// Whether the cluster asks who we are, and who we are there.
+pub(super) fn authentication(config: &Config, is_logged_in: bool) -> Finding {
+    let is_certified = config.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
+    let advice = "`fencepost rights` prints the role to make; then `etcdctl auth enable`";
+    match &config.login {
+        Some(login) if is_logged_in => Finding::fine("authentication", format!("on, as {}", login.user)),
+        Some(_) => Finding::warning("authentication", "off: the account in the URL was not asked for")
+            .with_advice(advice),
+        None if is_certified => Finding::fine("authentication", "no account, and a certificate of our own"),
+        None if is_local(config) => Finding::fine("authentication", "off, on this host"),
+        None => {
+            Finding::warning("authentication", "off: whoever reaches a member can take or break every lock")
+                .with_advice(advice)
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::Verdict;
+
+    use super::*;
+    use crate::config::parse;
+
+    #[test]
+    fn what_others_can_read_or_do_is_a_warning() {
+        use Verdict::{Fine, Warning};
+        for (url, is_logged_in, encrypted, authenticated) in [
+            ("etcd://localhost,127.0.0.1,[::1]", false, Fine, Fine),
+            ("etcd://localhost,h", false, Warning, Warning),
+            ("etcd://ann:hunter2@localhost", true, Fine, Fine),
+            ("etcd://ann:hunter2@localhost", false, Fine, Warning),
+            ("etcds://h", false, Fine, Warning),
+            ("etcds://h?tls_cert=/a&tls_key=/b", false, Fine, Fine),
+            ("etcds://ann:hunter2@h?tls_insecure=true", true, Warning, Fine),
+        ] {
+            let config = parse(url).unwrap();
+            let findings = [encryption(&config), authentication(&config, is_logged_in)];
+            assert_eq!(
+                findings.each_ref().map(|finding| finding.verdict),
+                [encrypted, authenticated],
+                "{url}"
+            );
+            assert!(!format!("{findings:?}").contains("hunter2"));
+        }
+    }
+}

@@ -1,0 +1,80 @@
+//! What `fencepost doctor` finds out about an ensemble: whatever can weaken a promise.
+
+mod access;
+mod ensemble;
+mod srvr;
+mod whereabouts;
+
+use std::time::Duration;
+
+use fencepost_core::{Finding, Result, StorageId};
+use zookeeper_client as zk;
+
+use crate::config::Dialect;
+use crate::setup::Setup;
+use ensemble::Ensemble;
+
+pub(crate) use whereabouts::whereabouts;
+
+/// The ttl that locks have if nobody says otherwise.
+const DEFAULT_TTL: Duration = Duration::from_secs(30);
+
+/// Examines the ensemble, and every server of it that the URL names. The session in which it looks makes no node.
+pub(crate) async fn examine(setup: &Setup, storage_id: StorageId) -> Vec<Finding> {
+    let config = &setup.config;
+    let mut findings = vec![
+        Finding::fine("chroot", format!("{}, storage id {storage_id}", setup.paths.locks())),
+        dialect(config.dialect),
+        leases(setup),
+        Finding::fine(
+            "clocks",
+            "sessions are timed by the leader alone, and by no wall clock: none has to be right",
+        ),
+    ];
+    let looking = setup.connect_to_look().await;
+    let (members, acls) = match &looking {
+        Ok(client) => {
+            let (members, acls) =
+                futures_util::join!(client.get_config(), client.get_acl(setup.paths.locks()));
+            let failed = |error: zk::Error| setup.failed(&error);
+            (members.map(|(bytes, _)| bytes).map_err(failed), acls.map(|(acls, _)| acls).map_err(failed))
+        }
+        Err(error) => (Err(error.duplicate()), Err(error.duplicate())),
+    };
+    let ensemble = Ensemble { asked: srvr::ask_each(config, &setup.location).await, members };
+    findings.extend(ensemble.judge());
+    findings.push(access::encryption(config));
+    findings.push(access::authentication(config));
+    findings.push(Finding::or_why_not("rights", acls.map(|acls| access::rights(&acls))));
+    findings
+}
+
+/// How nodes are named, and what follows from that.
+fn dialect(dialect: Dialect) -> Finding {
+    let like = match dialect {
+        Dialect::Curator => "as Curator does",
+        Dialect::Kazoo => "as kazoo does",
+        Dialect::Plain => "`lock-` and a number",
+    };
+    let word = dialect.word();
+    Finding::fine(
+        "dialect",
+        format!("{word}: our nodes are named {like}, and wait for those of all dialects"),
+    )
+}
+
+/// How long leases can be.
+fn leases(setup: &Setup) -> Finding {
+    let (shortest, longest) = (setup.range.shortest_ttl(), setup.range.longest_ttl());
+    let found = format!("a ttl can be {shortest:?} to {longest:?}");
+    if (shortest..=longest).contains(&DEFAULT_TTL) {
+        return Finding::fine("leases", found);
+    }
+    Finding::warning("leases", format!("{found}, and locks have {DEFAULT_TTL:?} if nobody says otherwise"))
+        .with_advice("give a ttl, or let the servers allow more: minSessionTimeout, maxSessionTimeout")
+}
+
+/// What nobody could find out.
+fn nothing(check: &str, why: Result<()>) -> Finding {
+    Finding::or_why_not(check, why.map(|()| Finding::fine(check, "nothing was asked")))
+}

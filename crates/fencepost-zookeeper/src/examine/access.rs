@@ -1,0 +1,86 @@
+//! Who can read what is said to the servers, and who can change what is there.
+
+use fencepost_core::Finding;
+use fencepost_net::Address;
+use zookeeper_client::{Acl, Permission};
+
+use crate::config::{Auth, Config};
+
+/// Whether the way to the servers is encrypted.
+pub(super) fn encryption(config: &Config) -> Finding {
+    if config.tls.is_some() {
+        return Finding::fine("encryption", "TLS");
+    }
+    if config.servers.iter().all(Address::is_local) {
+        return Finding::fine("encryption", "none, and none is needed on one host");
+    }
+    Finding::warning(
+        "encryption",
+        "none: names, labels, cells and passwords can be read and changed on the way",
+    )
+    .with_advice("give the servers certificates (secureClientPort), and write ?tls=true")
+}
+
+/// Who we are there.
+pub(super) fn authentication(config: &Config) -> Finding {
+    let found = match &config.auth {
+        None => "nobody in particular: what we make is everybody's".to_owned(),
+        Some(Auth::Digest(login)) => format!("{}, by digest: what we make is that user's alone", login.user),
+        Some(Auth::Sasl(login)) => format!("{}, by SASL: what we make is that user's alone", login.user),
+    };
+    Finding::fine("authentication", found)
+}
+
+/// Who may do what with the chroot.
+pub(super) fn rights(acls: &[Acl]) -> Finding {
+    let anybody = |permission: Permission| {
+        acls.iter().any(|acl| acl.scheme() == "world" && acl.permission().has(permission))
+    };
+    let advice = "`fencepost rights` prints what to paste; let the URL name the account";
+    if [Permission::CREATE, Permission::DELETE, Permission::ADMIN].into_iter().any(anybody) {
+        return Finding::warning("rights", "whoever reaches a server can take or break every lock")
+            .with_advice(advice);
+    }
+    let read = if anybody(Permission::READ) { "; everybody can see the names of locks" } else { "" };
+    Finding::fine("rights", format!("only known accounts can take locks{read}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::Verdict;
+    use zookeeper_client::AuthId;
+
+    use super::*;
+    use crate::config::parse;
+
+    #[test]
+    fn what_others_can_read_is_a_warning() {
+        for (url, verdict) in [
+            ("zk://localhost,127.0.0.1", Verdict::Fine),
+            ("zk://localhost,h", Verdict::Warning),
+            ("zk://h?tls=true", Verdict::Fine),
+            ("zk://ann:hunter2@h", Verdict::Warning),
+        ] {
+            let config = parse(url).unwrap();
+            let findings = [encryption(&config), authentication(&config)];
+            assert_eq!(findings[0].verdict, verdict, "{url}");
+            assert!(!format!("{findings:?}").contains("hunter2"));
+        }
+    }
+
+    #[test]
+    fn what_everybody_may_do_is_a_warning() {
+        let ann = || Acl::new(Permission::ALL, AuthId::new("digest", "ann:hash"));
+        let world = |permission| Acl::new(permission, AuthId::anyone());
+        for (acls, verdict, said) in [
+            (vec![world(Permission::ALL)], Verdict::Warning, "every lock"),
+            (vec![ann(), world(Permission::DELETE)], Verdict::Warning, "every lock"),
+            (vec![ann(), world(Permission::READ)], Verdict::Fine, "names of locks"),
+            (vec![ann()], Verdict::Fine, "only known accounts"),
+        ] {
+            let finding = rights(&acls);
+            assert_eq!(finding.verdict, verdict, "{finding}");
+            assert!(finding.found.contains(said), "{finding}");
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Ensembles as they may be, and what is said about them.
+
+use fencepost_core::Verdict;
+
+use super::*;
+
+/// An ensemble of so many, of which the URL names those that are in these modes; one without a mode is down.
+fn ensemble(all: usize, named: &[&str]) -> Ensemble {
+    let asked = named.iter().zip(1_u16..).map(|(mode, port)| {
+        let answer = match *mode {
+            "" => Err(Error::new(ErrorKind::Unreachable, "nobody is there")),
+            "?" => Err(Error::new(ErrorKind::Denied, "it does not say").with_hint("permit it")),
+            mode => Ok(Answer { version: "3.8.0".into(), mode: mode.to_owned() }),
+        };
+        (Address { host: "h".into(), port }, answer)
+    });
+    let members = (1..=all).map(|number| format!("server.{number}=h:1:2:participant;h:3\n"));
+    let text: String = if all == 1 { "version=0".into() } else { members.collect() };
+    Ensemble { asked: asked.collect(), members: Ok(text.into_bytes()) }
+}
+
+/// Whatever is not fine.
+fn wrong(ensemble: &Ensemble) -> Vec<(String, Verdict)> {
+    let findings = ensemble.judge();
+    assert!(findings.iter().all(|it| it.verdict == Verdict::Fine || it.advice.is_some()), "{findings:?}");
+    let wrong = findings.into_iter().filter(|finding| finding.verdict != Verdict::Fine);
+    wrong.map(|finding| (finding.check, finding.verdict)).collect()
+}
+
+fn found(ensemble: &Ensemble, check: &str) -> Finding {
+    let mut findings = ensemble.judge();
+    let at = findings.iter().position(|finding| finding.check == check).expect("it is checked");
+    findings.swap_remove(at)
+}
+
+#[test]
+fn a_healthy_ensemble_is_fine() {
+    for healthy in [
+        ensemble(1, &["standalone"]),
+        ensemble(3, &["follower", "leader", "follower"]),
+        ensemble(3, &["follower", "leader", "follower", "observer"]),
+    ] {
+        assert_eq!(wrong(&healthy), []);
+    }
+    let three = ensemble(3, &["follower", "leader", "follower"]);
+    assert_eq!(found(&three, "servers").found, "3 of 3 serve; 1 can fail without stopping locks");
+    assert_eq!(found(&three, "leader").found, "h:2");
+    assert_eq!(found(&ensemble(1, &["standalone"]), "leader").found, "h:1, which stands alone");
+}
+
+#[test]
+fn each_weakness_is_found() {
+    use Verdict::{Problem, Warning};
+    let cases: [(Ensemble, &[(&str, Verdict)]); 7] = [
+        (ensemble(3, &["leader", "", "follower"]), &[("servers", Warning)]),
+        (ensemble(5, &["leader", "", "follower", "follower", "follower"]), &[("servers", Warning)]),
+        (ensemble(3, &["leader", "", ""]), &[("servers", Problem)]),
+        (ensemble(3, &["follower"]), &[("failover", Warning)]),
+        (ensemble(3, &["follower", "follower", "follower"]), &[("leader", Warning)]),
+        (ensemble(3, &["follower", "leader", "read-only"]), &[("servers", Warning)]),
+        (ensemble(1, &["?"]), &[("server", Warning), ("servers", Warning)]),
+    ];
+    for (ensemble, expected) in cases {
+        let expected: Vec<_> = expected.iter().map(|(check, is)| ((*check).to_owned(), *is)).collect();
+        assert_eq!(wrong(&ensemble), expected);
+    }
+    let down = found(&ensemble(3, &["leader", "", "follower"]), "servers");
+    assert_eq!(down.found, "2 of 3 serve; h:2 does not: nobody is there");
+}
+
+#[test]
+fn who_belongs_to_it_may_be_a_secret() {
+    let mut closed = ensemble(3, &["leader", "follower", "follower"]);
+    closed.members = Err(Error::new(ErrorKind::Denied, "it is not permitted").with_hint("permit it"));
+    let expected = ["servers", "failover", "leader"].map(|check| (check.to_owned(), Verdict::Warning));
+    assert_eq!(wrong(&closed), expected);
+}
+
+#[test]
+fn versions() {
+    assert!(["3.4.14", "3.5.9", "?", ""].into_iter().all(is_old));
+    assert!(!["3.6.0", "3.8.0", "3.10.1", "4.0"].into_iter().any(is_old));
+}

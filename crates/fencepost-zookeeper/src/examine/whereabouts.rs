@@ -1,0 +1,136 @@
+//! Where a lock is kept: the exact node, who is below it, and whether something else is there too.
+
+use fencepost_contenders::Card;
+use fencepost_core::{Finding, LockName, Result, shell_word};
+use futures_util::future::join_all;
+use zookeeper_client::{self as zk, Stat};
+
+use crate::paths::Node;
+use crate::queue::Queue;
+use crate::setup::Setup;
+
+/// How many contenders are looked at.
+const MOST: usize = 20;
+
+/// One contender's node, as it was read.
+struct Seen<'a> {
+    node: &'a Node,
+    stat: Stat,
+    card: Option<Card>,
+}
+
+/// The nodes of a lock, and what is in them.
+pub(crate) async fn whereabouts(setup: &Setup, name: &LockName) -> Vec<Finding> {
+    let client = match setup.connect_to_look().await {
+        Ok(client) => client,
+        Err(error) => return vec![Finding::or_why_not("lock's node", Err(error))],
+    };
+    let path = setup.paths.lock(name);
+    let mut findings = match below(setup, &client, &path).await {
+        Ok(found) => found,
+        Err(error) => vec![Finding::or_why_not("lock's node", Err(error))],
+    };
+    findings.push(Finding::or_why_not("cell's node", cell(setup, &client, name).await));
+    findings.push(Finding::fine(
+        "peers",
+        format!("whoever locks {path} with Curator's InterProcessMutex or kazoo's Lock takes the same lock"),
+    ));
+    findings
+}
+
+async fn cell(setup: &Setup, client: &zk::Client, name: &LockName) -> Result<Finding> {
+    let path = setup.paths.cell(name);
+    let stat = client.check_stat(&path).await.map_err(|error| setup.failed(&error))?;
+    let what = if stat.is_some() { "a value" } else { "nothing there now" };
+    Ok(Finding::fine("cell's node", format!("{path} ({what})")))
+}
+
+/// What is below the lock's node.
+async fn below(setup: &Setup, client: &zk::Client, path: &str) -> Result<Vec<Finding>> {
+    let children = match client.list_children(path).await {
+        Ok(children) => children,
+        Err(zk::Error::NoNode) => Vec::new(),
+        Err(error) => return Err(setup.failed(&error)),
+    };
+    let line = Queue::of(&children);
+    let first = line.nodes().iter().take(MOST);
+    let read =
+        join_all(first.clone().map(async |node| client.get_data(&format!("{path}/{}", node.called)).await));
+    let seen: Vec<Seen<'_>> = first
+        .zip(read.await)
+        // Whoever cannot be read has left, or is not ours to see.
+        .filter_map(|(node, read)| {
+            let (bytes, stat) = read.ok()?;
+            Some(Seen { node, stat, card: Card::from_bytes(&bytes) })
+        })
+        .collect();
+    let mut findings = vec![place(setup, path, &line, &seen)];
+    findings.extend(strangers(path, &seen));
+    findings.extend(no_contenders(&children));
+    Ok(findings)
+}
+
+/// Where the lock's nodes are, and who is first.
+fn place(setup: &Setup, path: &str, line: &Queue, seen: &[Seen<'_>]) -> Finding {
+    let (all, first) = (line.nodes().len(), line.holding());
+    let holder = seen.first().map(|holder| format!("; {} is of {}", holder.node.called, whose(holder)));
+    let found = match all {
+        0 => "nothing there now".to_owned(),
+        _ => format!("{first} first in line, {} behind{}", all - first, holder.unwrap_or_default()),
+    };
+    let server = setup.config.servers.first().map(ToString::to_string).unwrap_or_default();
+    Finding::fine("lock's node", format!("{path} ({found})")).with_advice(format!(
+        "to look: zkCli.sh -server {} ls {}",
+        shell_word(&server),
+        shell_word(path)
+    ))
+}
+
+fn whose(seen: &Seen<'_>) -> String {
+    let session = format!("0x{:x}", seen.stat.ephemeral_owner);
+    match &seen.card {
+        Some(card) => format!("{:?}, in the session {session}", &*card.label),
+        None if seen.stat.ephemeral_owner == 0 => "nobody that can be known, and of no session".to_owned(),
+        None if seen.node.called.starts_with("_c_") => format!("Curator, in the session {session}"),
+        None if seen.node.called.contains("__lock__") => format!("kazoo, in the session {session}"),
+        None => format!("another program, in the session {session}"),
+    }
+}
+
+/// Contenders that are not ours. They exclude ours, and ours exclude them.
+fn strangers(path: &str, seen: &[Seen<'_>]) -> Option<Finding> {
+    let strangers: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.card.is_none()).collect();
+    if let Some(eternal) = strangers.iter().find(|seen| seen.stat.ephemeral_owner == 0) {
+        let called = &eternal.node.called;
+        return Some(
+            Finding::warning(
+                "foreign nodes",
+                format!("{called} is of no session: it does not end by itself, and keeps the lock"),
+            )
+            .with_advice(format!(
+                "if it is left over: zkCli.sh delete {}",
+                shell_word(&format!("{path}/{called}"))
+            )),
+        );
+    }
+    let named = strangers.iter().map(|seen| format!("{} is of {}", seen.node.called, whose(seen)));
+    let named = named.collect::<Vec<_>>().join("; ");
+    let count = strangers.len();
+    (count > 0).then(|| Finding::fine("foreign nodes", format!("{count}, in one line with ours: {named}")))
+}
+
+/// What is at the lock's place and is no contender: another recipe may be in use there.
+fn no_contenders(children: &[String]) -> Option<Finding> {
+    let others: Vec<&str> =
+        children.iter().map(String::as_str).filter(|child| Node::parse(child).is_none()).collect();
+    let first = others.first()?;
+    Some(
+        Finding::warning(
+            "other nodes",
+            format!("{} that contend for nothing we know, such as {first}", others.len()),
+        )
+        .with_advice(
+            "if another recipe is used there, a read-write lock or a semaphore of Curator's, it does not exclude ours: use another name",
+        ),
+    )
+}
