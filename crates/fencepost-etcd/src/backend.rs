@@ -25,7 +25,7 @@ use crate::home::{Home, State};
 use crate::keys::Keys;
 use crate::leases::{Lease, Promise, seconds};
 use crate::link::{Link, Setup};
-use crate::rounds::rounds;
+use crate::rounds::{chunks, rounds};
 use crate::watching;
 
 /// How many flights may be under way at once.
@@ -333,23 +333,6 @@ fn is_rare(attempt: &Attempt, queue: Queue) -> bool {
     let is_any = attempt.rule == Rule::Any && attempt.wants.len() > 1;
     let is_slot = attempt.wants.iter().any(|want| matches!(want.mode, Mode::Slots { .. }));
     is_any || (is_slot && queue == Queue::Never)
-}
-
-/// Those who travel in one transaction.
-fn chunks(steps: Vec<(usize, Step)>) -> Vec<Vec<(usize, Step)>> {
-    let mut chunks: Vec<Vec<(usize, Step)>> = Vec::new();
-    for step in steps {
-        // One with many names has a transaction of its own, which may have more parts than one inside another.
-        let is_large = step.1.parts() > MOST_PARTS - TOGETHER;
-        let fits = |chunk: &&mut Vec<(usize, Step)>| {
-            chunk.len() < TOGETHER && chunk.iter().all(|(_, step)| step.parts() <= MOST_PARTS - TOGETHER)
-        };
-        match chunks.last_mut().filter(fits).filter(|_| !is_large) {
-            Some(chunk) => chunk.push(step),
-            None => chunks.push(vec![step]),
-        }
-    }
-    chunks
 }
 
 #[async_trait]

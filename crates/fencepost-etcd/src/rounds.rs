@@ -4,6 +4,8 @@
 use fencepost_core::backend::{Op, Queue};
 use fencepost_core::{Attempt, LockName, Mode, Owner, Rule};
 
+use crate::enter::{MOST_PARTS, Step, TOGETHER};
+
 /// Splits a flight into rounds, which are executed one after the other. The numbers are those of the operations.
 pub(crate) fn rounds(ops: &[Op]) -> Vec<Vec<usize>> {
     let mut rounds: Vec<Vec<usize>> = Vec::new();
@@ -65,6 +67,23 @@ fn names(op: &Op) -> Box<dyn Iterator<Item = &LockName> + '_> {
             Box::new(std::iter::once(name))
         }
     }
+}
+
+/// Those who travel in one transaction.
+pub(crate) fn chunks(steps: Vec<(usize, Step)>) -> Vec<Vec<(usize, Step)>> {
+    let mut chunks: Vec<Vec<(usize, Step)>> = Vec::new();
+    for step in steps {
+        // One with many names has a transaction of its own, which may have more parts than one inside another.
+        let is_large = step.1.parts() > MOST_PARTS - TOGETHER;
+        let fits = |chunk: &&mut Vec<(usize, Step)>| {
+            chunk.len() < TOGETHER && chunk.iter().all(|(_, step)| step.parts() <= MOST_PARTS - TOGETHER)
+        };
+        match chunks.last_mut().filter(fits).filter(|_| !is_large) {
+            Some(chunk) => chunk.push(step),
+            None => chunks.push(vec![step]),
+        }
+    }
+    chunks
 }
 
 #[cfg(test)]
