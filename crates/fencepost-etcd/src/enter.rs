@@ -400,6 +400,10 @@ impl Home {
         let Some(place) = state.places.keep(attempt.owner, asked) else {
             return Reply::NoTicket;
         };
+        if place.entry.revision.is_some_and(|known| known > revision) {
+            // It has come again since.
+            return Reply::Waiting { turn_in: attempt.ttl };
+        }
         place.entry.revision = Some(revision);
         // Whoever has chosen already stands in no other line.
         let chosen = place.entry.held.or(chosen);
