@@ -3,9 +3,12 @@
 mod actors;
 mod bench;
 mod connection;
+mod crash;
 mod ensemble;
 mod examine;
+mod puppet;
 mod setups;
+mod storm;
 
 use bench::ZooKeeperBench;
 
