@@ -78,7 +78,9 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
             } else if nodes(shared, attempt).is_some() {
                 // They were made, and only the lines could not be read.
                 shared.unwant(attempt.owner);
-                return Err(unknown(&shared.setup.location).with_source(error));
+                if error.kind() == ErrorKind::Unreachable {
+                    return Err(unknown(&shared.setup.location).with_source(error));
+                }
             } else if error.kind() != ErrorKind::OutcomeUnknown {
                 shared.forget_with(attempt.owner, &[]);
             }

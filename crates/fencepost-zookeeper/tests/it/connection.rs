@@ -15,7 +15,7 @@ use crate::actors::{LONG, SHORT, connect, granted, hold, joined, until_idle, wai
 use crate::bench::ZooKeeperBench;
 
 /// What stands in every request that makes a node of a contender, and in no other.
-const CREATE: &[u8] = b"\"label\"";
+pub(crate) const CREATE: &[u8] = b"\"label\"";
 /// What stands in every request about a node that was made: the beginning of its number.
 const NODE: &[u8] = b"-lock-00000";
 

@@ -8,7 +8,7 @@ use fencepost_testkit::servers::zookeeper::{Ensemble, Setup, ZooKeeperServer};
 use crate::actors::{LONG, connect, granted, joined};
 use crate::puppet::Puppet;
 
-const TTL: Duration = Duration::from_millis(2000);
+const TTL: Duration = Duration::from_secs(2);
 /// What is promised beyond the ttl: a tick, which is 100 ms here, and a second.
 const MORE: Duration = Duration::from_millis(1100);
 

@@ -6,6 +6,7 @@ mod connection;
 mod crash;
 mod ensemble;
 mod examine;
+mod flights;
 mod puppet;
 mod setups;
 mod storm;
