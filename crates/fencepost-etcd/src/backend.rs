@@ -18,7 +18,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::about::introduce;
 use crate::config::{self, Config};
-use crate::enter::{Came, MOST_PARTS, Step, TOGETHER, too_many_names};
+use crate::enter::{Came, Step, TOGETHER, not_too_many_names};
 use crate::error::Failure;
 use crate::examine::{examine, whereabouts};
 use crate::home::{Home, State};
@@ -115,11 +115,6 @@ impl EtcdBackend {
         for (at, attempt) in checks {
             let (waits_here, may_come, is_there) = {
                 let mut state = self.home.state();
-                if state.coming.contains(&attempt.owner) {
-                    // Another call is about to find out.
-                    answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
-                    continue;
-                }
                 let waits = state.places.is_waiting(attempt.owner, asked);
                 // Before anything is waited for: whoever sweeps meanwhile must see that somebody cares.
                 let is_there = state.places.keep(attempt.owner, asked).is_some();
@@ -269,7 +264,7 @@ impl EtcdBackend {
             (Came::Taken(seen), Step::Come { attempt, queue: Queue::Join, .. }) => {
                 Ok(home.wait_for_the_key(attempt, seen, asked))
             }
-            (Came::Taken(_), _) => Ok(Reply::Busy),
+            (Came::Taken(_) | Came::NotAlone, _) => Ok(Reply::Busy),
             (Came::WithoutLease, Step::Come { attempt, queue, .. }) => {
                 let (lease, promise) = home.lease_for(attempt.ttl).await?;
                 let again = Step::Come { attempt: attempt.clone(), queue: *queue, lease, promise };
@@ -293,9 +288,7 @@ impl EtcdBackend {
     /// What can be said before anybody comes: it may have come before, or wait in this process.
     fn at_the_door(&self, attempt: &Arc<Attempt>, queue: Queue, asked: Moment) -> Result<Door> {
         self.home.can_be_taken(attempt)?;
-        if attempt.wants.len() * 4 + 1 > MOST_PARTS {
-            return Err(too_many_names(attempt));
-        }
+        not_too_many_names(attempt)?;
         let mut state = self.home.state();
         if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
             return Ok(Door::Answer(Reply::Busy));

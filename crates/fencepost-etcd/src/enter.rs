@@ -10,9 +10,10 @@ use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule, Want}
 
 use crate::config::Layout;
 use crate::error::Failure;
-use crate::home::{Coming, Entry, Home};
+use crate::heir::Heir;
+use crate::home::{Entry, Home};
 use crate::leases::{Lease, Promise};
-use crate::proto::{KeyValue, TxnRequest, TxnResponse};
+use crate::proto::{KeyValue, ResponseOp, TxnRequest, TxnResponse};
 use crate::request::{
     absent, all, created, delete, empty, found, get, in_order, inner, latest, mere, nested, put,
 };
@@ -20,13 +21,25 @@ use crate::watching::held;
 
 /// How many nested transactions one carries.
 pub(crate) const TOGETHER: usize = 64;
+/// How many locks are remembered at which somebody else was seen.
+const MOST_CROWDED: usize = 4096;
 /// How many parts a transaction has at most, as servers are by default.
 pub(crate) const MOST_PARTS: usize = 128;
 
 /// One that comes or goes.
+#[derive(Clone)]
 pub(crate) enum Step {
     Come { attempt: Arc<Attempt>, queue: Queue, lease: Lease, promise: Option<Promise> },
     Go(Grant),
+}
+
+/// One that is on its way.
+struct Sent<'a> {
+    step: &'a Step,
+    /// Who comes after one that goes.
+    heir: Option<Heir<'a>>,
+    /// Whether one that comes has asked the whole question.
+    in_full: bool,
 }
 
 /// What a transaction made of one that comes.
@@ -38,76 +51,128 @@ pub(crate) enum Came {
     WithoutLease,
     /// Somebody has what it wants, as of this revision, and it has not come.
     Taken(i64),
+    /// Somebody else is there, and it has not come: the whole question has to be asked.
+    NotAlone,
 }
 
 impl Home {
-    /// Sends those who come and go together, and answers in order.
+    /// Sends those who come and go together, and answers in order. Whoever finds that it is not alone asks again, in full.
     pub(crate) async fn come_and_go(&self, steps: &[Step], asked: Moment) -> Vec<Came> {
+        let mut answers = self.send(steps, false, asked).await;
+        let (places, again): (Vec<usize>, Vec<Step>) = steps
+            .iter()
+            .enumerate()
+            .filter(|(at, _)| matches!(answers[*at], Came::NotAlone))
+            .map(|(at, step)| (at, step.clone()))
+            .unzip();
+        if !again.is_empty() {
+            for (at, answer) in places.into_iter().zip(self.send(&again, true, asked).await) {
+                answers[at] = answer;
+            }
+        }
+        answers
+    }
+
+    async fn send(&self, steps: &[Step], in_full: bool, asked: Moment) -> Vec<Came> {
         let shortest = steps.iter().map(Step::ttl).min().unwrap_or_default();
         let patience = Self::patience(shortest);
-        for step in steps {
-            self.expect(step, asked);
+        let mut sent: Vec<Sent<'_>> = steps.iter().map(|step| self.prepare(step, in_full, asked)).collect();
+        if steps.len() == 1
+            && let Some(sent) = sent.pop()
+        {
+            let answer = self.link.txn(self.transaction(&sent), patience).await;
+            return vec![self.take(sent, answer, asked)];
         }
-        let owners = steps.iter().filter_map(|step| match step {
-            Step::Come { attempt, .. } => Some(attempt.owner),
-            Step::Go(_) => None,
-        });
-        let _coming = Coming::new(self, owners.collect());
-        if let [step] = steps {
-            let answer = self.link.txn(self.transaction(step), patience).await;
-            return vec![self.take(step, answer, asked)];
-        }
-        let together = all(steps.iter().map(|step| nested(self.transaction(step))).collect());
-        match self.link.txn(together, patience).await {
+        let parts = sent.iter().map(|sent| nested(self.transaction(sent)));
+        let answer = self.link.txn(all(parts.collect()), patience).await;
+        let mut answers = Vec::with_capacity(steps.len());
+        match answer {
             Ok(answer) => {
                 let header = answer.header;
-                let inners = answer.responses.into_iter().map(|response| {
-                    let mut answer = inner(response).unwrap_or_default();
-                    answer.header = header;
-                    answer
-                });
-                steps.iter().zip(inners).map(|(step, answer)| self.take(step, Ok(answer), asked)).collect()
+                for (sent, part) in sent.into_iter().zip(answer.responses) {
+                    let answer = TxnResponse { header, ..inner(part).unwrap_or_default() };
+                    answers.push(self.take(sent, Ok(answer), asked));
+                }
             }
             // One lease that is gone fails them all, as does one name that is not ours or a storage that is full; and nothing
             // was done: one by one.
             Err(failure) if failure.is_definite() => {
-                let mut answers = Vec::with_capacity(steps.len());
-                for step in steps {
-                    let answer = self.link.txn(self.transaction(step), patience).await;
-                    answers.push(self.take(step, answer, asked));
+                for sent in sent {
+                    let answer = self.link.txn(self.transaction(&sent), patience).await;
+                    answers.push(self.take(sent, answer, asked));
                 }
-                answers
             }
             Err(failure) => {
                 let error = self.failed(failure);
-                let failed = |step| self.take(step, Err(Failure::Failed(error.duplicate())), asked);
-                steps.iter().map(failed).collect()
+                let failed = |sent| self.take(sent, Err(Failure::Failed(error.duplicate())), asked);
+                answers.extend(sent.into_iter().map(failed));
             }
         }
+        answers
     }
 
-    fn transaction(&self, step: &Step) -> TxnRequest {
-        match step {
-            Step::Come { attempt, queue, lease, .. } => self.coming(attempt, *queue, lease.id),
-            Step::Go(grant) => self.going(grant),
+    fn transaction(&self, sent: &Sent<'_>) -> TxnRequest {
+        match sent.step {
+            Step::Come { attempt, queue, lease, .. } if sent.in_full => {
+                self.coming_among_others(attempt, *queue, lease.id)
+            }
+            Step::Come { attempt, lease, .. } => self.coming_alone(attempt, lease.id),
+            Step::Go(grant) => self.going(grant, sent.heir.as_ref()),
         }
     }
 
     /// Whoever comes is remembered before it is sent: its keys may be there although nobody answers. Whoever goes is watched
     /// no more: that its keys are gone is no news.
-    fn expect(&self, step: &Step, asked: Moment) {
+    fn prepare<'a>(&'a self, step: &'a Step, in_full: bool, asked: Moment) -> Sent<'a> {
         match step {
             Step::Come { attempt, lease, .. } => {
                 let coming = Some(asked + Self::patience(attempt.ttl) * 2);
                 let card = Card::new(attempt);
                 let entry = Entry { lease: lease.id, revision: None, coming, held: None, card };
                 self.state().places.insert(attempt, entry, asked);
+                Sent { step, heir: None, in_full: in_full || self.is_crowded(attempt) }
             }
-            Step::Go(grant) => self.state().watches.end(&self.link, grant.attempt.owner),
+            Step::Go(grant) => {
+                self.state().watches.end(&self.link, grant.attempt.owner);
+                Sent { step, heir: self.heir(grant), in_full }
+            }
         }
     }
 
-    fn coming(&self, attempt: &Attempt, queue: Queue, lease: i64) -> TxnRequest {
+    /// If nobody is in any of the lines, nothing else needs to be looked at.
+    fn coming_alone(&self, attempt: &Attempt, lease: i64) -> TxnRequest {
+        let card = Card::new(attempt).to_bytes();
+        let mut request = TxnRequest::default();
+        request.compare.push(absent(self.keys.left(attempt.owner)));
+        for want in &attempt.wants {
+            request.compare.push(empty(self.keys.line(&want.name)));
+            request.success.push(put(self.keys.seat(want, attempt.owner), card.clone(), lease));
+        }
+        request
+    }
+
+    /// Whether somebody else was seen at one of the locks when we last looked.
+    fn is_crowded(&self, attempt: &Attempt) -> bool {
+        let state = self.state();
+        !state.crowded.is_empty() && attempt.wants.iter().any(|want| state.crowded.contains(&want.name))
+    }
+
+    /// Remembers whether anybody else was seen.
+    fn saw(&self, attempt: &Attempt, others: bool) {
+        let mut state = self.state();
+        if state.crowded.len() > MOST_CROWDED {
+            state.crowded.clear();
+        }
+        for want in &attempt.wants {
+            if others {
+                state.crowded.insert(want.name.clone());
+            } else {
+                state.crowded.remove(&want.name);
+            }
+        }
+    }
+
+    fn coming_among_others(&self, attempt: &Attempt, queue: Queue, lease: i64) -> TxnRequest {
         let keys = &self.keys;
         let card = Card::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
@@ -143,12 +208,12 @@ impl Home {
         }
     }
 
-    fn going(&self, grant: &Grant) -> TxnRequest {
+    fn going(&self, grant: &Grant, heir: Option<&Heir<'_>>) -> TxnRequest {
         let revision = revision_of(grant);
         let gone = |want: &Want| {
             let seat = self.keys.seat(want, grant.attempt.owner);
             let mut success = vec![delete(seat.clone())];
-            success.extend(self.heir(grant).into_iter().flat_map(|heir| self.succession(&heir)));
+            success.extend(heir.into_iter().flat_map(Heir::succession));
             TxnRequest { compare: vec![created(seat, revision)], success, failure: Vec::new() }
         };
         match grant.held() {
@@ -158,7 +223,8 @@ impl Home {
         }
     }
 
-    fn take(&self, step: &Step, answer: Result<TxnResponse, Failure>, asked: Moment) -> Came {
+    fn take(&self, sent: Sent<'_>, answer: Result<TxnResponse, Failure>, asked: Moment) -> Came {
+        let Sent { step, heir, in_full } = sent;
         if let Step::Come { attempt, .. } = step {
             self.arrived(attempt.owner);
         }
@@ -168,7 +234,7 @@ impl Home {
                     if let Some(promise) = *promise {
                         self.state().leases.confirm(promise, term(&answer));
                     }
-                    self.came(attempt, *queue, &answer, asked)
+                    self.came(attempt, *queue, in_full, &answer, asked)
                 }
                 Err(Failure::NoLease) => {
                     self.forget(attempt.owner);
@@ -184,7 +250,9 @@ impl Home {
             },
             Step::Go(grant) => Came::Answer(match answer {
                 Ok(answer) => {
-                    self.hand_over(grant, &answer);
+                    if let Some(heir) = heir {
+                        heir.hear(&answer);
+                    }
                     Ok(self.went(grant, answer))
                 }
                 Err(failure) => Err(self.failed(failure)),
@@ -201,23 +269,38 @@ impl Home {
         if held { Reply::Released } else { Reply::NotHeld }
     }
 
-    fn came(&self, attempt: &Arc<Attempt>, queue: Queue, answer: &TxnResponse, asked: Moment) -> Came {
-        if !answer.succeeded {
-            return self.did_not_come(attempt, answer);
-        }
+    fn came(
+        &self,
+        attempt: &Arc<Attempt>,
+        queue: Queue,
+        in_full: bool,
+        answer: &TxnResponse,
+        asked: Moment,
+    ) -> Came {
         let revision = answer.header.map_or(0, |header| header.revision);
-        let mut looks = answer.responses[attempt.wants.len()..].iter();
+        if !in_full && !answer.succeeded {
+            self.forget(attempt.owner);
+            self.saw(attempt, true);
+            return Came::NotAlone;
+        }
+        if !answer.succeeded {
+            return self.did_not_come(attempt, &answer.responses, revision);
+        }
+        let mut looks = answer.responses.iter().skip(attempt.wants.len());
         let lines = attempt.wants.iter().map(|want| {
             let is_told = !self.is_try(queue) || self.keys.in_the_way(want).is_none();
-            let line = if is_told { looks.next().map_or(&[][..], found) } else { &[] };
+            let line = if in_full && is_told { looks.next().map_or(&[][..], found) } else { &[] };
             self.before(want, line, revision)
         });
         let lines: Vec<Before> = lines.collect();
+        if in_full && lines.iter().all(|line| *line == Before::Nobody) {
+            self.saw(attempt, false);
+        }
         Came::Answer(Ok(self.stands(attempt, &lines, revision, revision, asked)))
     }
 
-    fn did_not_come(&self, attempt: &Arc<Attempt>, answer: &TxnResponse) -> Came {
-        let (wants, looks) = (&attempt.wants, &answer.responses);
+    fn did_not_come(&self, attempt: &Arc<Attempt>, looks: &[ResponseOp], seen: i64) -> Came {
+        let wants = &attempt.wants;
         let is_there = |at: usize| looks.get(at).is_some_and(|look| !found(look).is_empty());
         if is_there(0) {
             self.forget(attempt.owner);
@@ -236,7 +319,7 @@ impl Home {
                 return Came::Answer(Err(conflict));
             }
         }
-        Came::Taken(answer.header.map_or(0, |header| header.revision))
+        Came::Taken(seen)
     }
 
     /// Whether whoever comes does so only if the lock is free. Where one key is the whole line, nobody waits in it.
@@ -317,6 +400,10 @@ impl Home {
         let Some(place) = state.places.keep(attempt.owner, asked) else {
             return Reply::NoTicket;
         };
+        if place.entry.revision.is_some_and(|known| known > revision) {
+            // It has come again since.
+            return Reply::Waiting { turn_in: attempt.ttl };
+        }
         place.entry.revision = Some(revision);
         // Whoever has chosen already stands in no other line.
         let chosen = place.entry.held.or(chosen);
@@ -369,17 +456,25 @@ impl Step {
     /// How many parts its transaction has.
     pub(crate) fn parts(&self) -> usize {
         match self {
-            Self::Come { attempt, .. } => attempt.wants.len() * 4 + 1,
+            Self::Come { attempt, .. } => most_parts(attempt),
             Self::Go(grant) => grant.held().len(),
         }
     }
 }
 
-/// A transaction that is too large for any server, and what to do about it.
-pub(crate) fn too_many_names(attempt: &Attempt) -> Error {
+/// How many parts a transaction has by which this attempt comes, with those inside it.
+fn most_parts(attempt: &Attempt) -> usize {
+    attempt.wants.len() * 4 + 1
+}
+
+/// Refuses what is too large for any server, and says what to do about it.
+pub(crate) fn not_too_many_names(attempt: &Attempt) -> Result<()> {
+    if most_parts(attempt) <= MOST_PARTS {
+        return Ok(());
+    }
     let message =
         format!("{} names at once are more than etcd takes in one transaction", attempt.wants.len());
-    Error::new(ErrorKind::Unsupported, message).with_hint("take fewer locks together: at most 30")
+    Err(Error::new(ErrorKind::Unsupported, message).with_hint("take fewer locks together: at most 30"))
 }
 
 pub(crate) fn term(answer: &TxnResponse) -> u64 {

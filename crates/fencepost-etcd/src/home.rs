@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencepost_contenders::{Card, Place, Places};
 use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Attempt, Award, FencingToken, Grant, LostReason, Owner, StorageId, Want};
+use fencepost_core::{Attempt, Award, FencingToken, Grant, LockName, LostReason, Owner, StorageId, Want};
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -47,8 +47,10 @@ pub(crate) struct State {
     pub(crate) watches: Watches,
     /// Owners that have left before they came, and until when that is remembered.
     pub(crate) departed: HashMap<Owner, Moment>,
-    /// Those who come just now: whether they have keys is known when they are answered.
-    pub(crate) coming: HashSet<Owner>,
+    /// Locks that somebody else was seen at: whoever wants one of them asks the whole question at once.
+    pub(crate) crowded: HashSet<LockName>,
+    /// Those about whom a release that is under way asks.
+    pub(crate) heirs: HashSet<Owner>,
     /// When somebody last looked for places that nobody cares for.
     pub(crate) swept: Option<Moment>,
 }
@@ -161,28 +163,6 @@ impl Home {
                 Some(_) => Wakeup::Gone { owner, why },
                 None => Wakeup::Turn { owner },
             });
-        }
-    }
-}
-
-/// Those who come by one transaction, until it is answered or given up.
-pub(crate) struct Coming<'a> {
-    home: &'a Home,
-    owners: Vec<Owner>,
-}
-
-impl<'a> Coming<'a> {
-    pub(crate) fn new(home: &'a Home, owners: Vec<Owner>) -> Self {
-        home.state().coming.extend(&owners);
-        Self { home, owners }
-    }
-}
-
-impl Drop for Coming<'_> {
-    fn drop(&mut self) {
-        let mut state = self.home.state();
-        for owner in &self.owners {
-            state.coming.remove(owner);
         }
     }
 }

@@ -80,7 +80,7 @@ impl Home {
                         self.forget(owner);
                         return Ok(Reply::Left);
                     }
-                    Standing::Gone { is_some_left } => {
+                    Standing::Gone { is_some_left, .. } => {
                         if is_some_left {
                             self.clear(attempt).await?;
                         }

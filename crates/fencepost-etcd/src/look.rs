@@ -17,7 +17,7 @@ use crate::watching::held;
 /// Where an attempt stands.
 pub(crate) enum Standing {
     /// One of its keys is missing, or is not what it was. Others may be left.
-    Gone { is_some_left: bool },
+    Gone { is_some_left: bool, seen: i64 },
     /// Its keys were made by `revision`; what is before it in each line, as of `seen`.
     There { revision: i64, seen: i64, lines: Vec<Before> },
 }
@@ -57,10 +57,13 @@ impl Home {
         replies
     }
 
-    fn is_coming(&self, owner: Owner, now: Moment) -> bool {
+    /// Whether an attempt has come after this revision, or may be coming now.
+    fn has_come_since(&self, owner: Owner, seen: i64, now: Moment) -> bool {
         let state = self.state();
-        let place = state.places.get(owner);
-        place.is_some_and(|place| place.entry.revision.is_none() && place.entry.coming > Some(now))
+        state.places.get(owner).is_some_and(|place| match place.entry.revision {
+            Some(revision) => revision > seen,
+            None => place.entry.coming > Some(now),
+        })
     }
 
     /// Whether a lease should be kept alive before anything is promised on it.
@@ -101,7 +104,7 @@ impl Home {
                     let lines = wants.iter().zip(lines).map(|(want, line)| self.before(want, line, made));
                     Standing::There { revision: made, seen, lines: lines.collect() }
                 }
-                _ => Standing::Gone { is_some_left: keys.iter().any(|keys| !keys.is_empty()) },
+                _ => Standing::Gone { is_some_left: keys.iter().any(|keys| !keys.is_empty()), seen },
             });
         }
         Ok((standings, term(&answer)))
@@ -133,11 +136,11 @@ impl Home {
 
     async fn answer(&self, attempt: &Arc<Attempt>, standing: Standing, asked: Moment) -> Result<Reply> {
         match standing {
-            // Another flight brings it just now.
-            Standing::Gone { .. } if self.is_coming(attempt.owner, asked) => {
+            // Another flight brings it just now, or has brought it after this look.
+            Standing::Gone { seen, .. } if self.has_come_since(attempt.owner, seen, asked) => {
                 Ok(Reply::Waiting { turn_in: attempt.ttl })
             }
-            Standing::Gone { is_some_left } => {
+            Standing::Gone { is_some_left, .. } => {
                 let was_there = self.forget(attempt.owner).is_some();
                 if is_some_left || (was_there && attempt.wants.len() > 1) {
                     self.clear(attempt).await?;

@@ -224,8 +224,12 @@ impl Home {
             None => {}
             Some(Purpose::Own(owner)) => self.is_gone(owner, LostReason::NotHeld).await,
             Some(Purpose::Ahead(owner)) => {
-                self.state().watches.spent(&self.link, owner, id);
-                self.push(Wakeup::Turn { owner });
+                let mut state = self.state();
+                state.watches.spent(&self.link, owner, id);
+                // Whoever is about to be told by the very transaction that ended the key need not ask.
+                if !state.heirs.contains(&owner) {
+                    self.push(Wakeup::Turn { owner });
+                }
             }
             Some(Purpose::Line(name)) => self.wake_line(&name),
         }
