@@ -4,10 +4,11 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::backend::{Queue, Reply};
-use fencepost_core::{Attempt, Award, ErrorKind, FencingToken, Result, Rule};
+use fencepost_core::{Attempt, Award, Error, ErrorKind, FencingToken, Owner, Result, Rule};
 
+use crate::error::unknown;
 use crate::heartbeat;
-use crate::nodes::{delete_all, find_again, lines, make, remove};
+use crate::nodes::{delete_all, find_again, fits, lines, make, remove};
 use crate::queue::{self, Verdict, agree, verdict};
 use crate::session::Session;
 use crate::shared::{Entry, Shared};
@@ -17,6 +18,8 @@ use crate::watching;
 /// What the book says about an attempt that wants in.
 enum Known {
     Departed,
+    /// Another flight is just making its nodes.
+    Coming,
     /// It has nodes.
     Placed,
     /// It may have nodes.
@@ -32,6 +35,7 @@ enum Known {
 pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue: Queue) -> Result<Reply> {
     match known(shared, attempt, queue) {
         Known::Departed => return Ok(Reply::Busy),
+        Known::Coming => return Err(unknown(&shared.setup.location)),
         Known::Beyond if queue == Queue::Never => return Ok(Reply::Busy),
         Known::Beyond => return Ok(waiting(attempt)),
         Known::Placed => match heartbeat::check(shared, attempt).await? {
@@ -41,28 +45,52 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
         Known::Doubtful(session) => {
             if find_again(shared, &session, attempt).await? {
                 // What was found was only read; the check proves it.
-                return match heartbeat::check(shared, attempt).await? {
-                    Reply::Waiting { .. } if queue == Queue::Never => give_up(shared, attempt).await,
-                    reply => Ok(reply),
-                };
+                match heartbeat::check(shared, attempt).await? {
+                    Reply::Waiting { .. } if queue == Queue::Never => return give_up(shared, attempt).await,
+                    Reply::NoTicket => {}
+                    reply => return Ok(reply),
+                }
             }
         }
         Known::Lapsed => tender::remove(shared, attempt.owner).await?,
         Known::Unknown => {}
     }
+    if attempt.wants.len() > 1 && !fits(shared, attempt) {
+        let (count, location) = (attempt.wants.len(), &shared.setup.location);
+        let message = format!("{count} names at once are more than {location} takes in one request");
+        return Err(Error::new(ErrorKind::Unsupported, message).with_hint("take fewer, or shorter ones"));
+    }
     let session = shared.session(attempt.ttl).await?;
-    begin(shared, &session, attempt);
+    let Some(coming) = begin(shared, &session, attempt) else {
+        // While there was no session, somebody else has begun with it, or it has left.
+        let has_left = shared.book().has_departed(attempt.owner, shared.clock.now());
+        return if has_left { Ok(Reply::Busy) } else { Err(unknown(&shared.setup.location)) };
+    };
     let sent = shared.clock.now();
-    let lines = match make(shared, &session, attempt).await {
+    let made = make(shared, &session, attempt).await;
+    drop(coming);
+    let lines = match made {
         Ok(lines) => lines,
         Err(error) => {
             let error = shared.setup.failed(&error);
-            if error.kind() != ErrorKind::OutcomeUnknown || session.is_over() {
-                shared.forget(&mut shared.book(), attempt.owner);
+            if session.is_over() {
+                shared.forget_if(attempt.owner, |entry| Arc::ptr_eq(&entry.session, &session));
+            } else if nodes(shared, attempt).is_some() {
+                // They were made, and only the lines could not be read.
+                shared.unwant(attempt.owner);
+                if error.kind() == ErrorKind::Unreachable {
+                    return Err(unknown(&shared.setup.location).with_source(error));
+                }
+            } else if error.kind() != ErrorKind::OutcomeUnknown {
+                shared.forget_with(attempt.owner, &[]);
             }
             return Err(error);
         }
     };
+    if shared.book().has_departed(attempt.owner, shared.clock.now()) {
+        // It has left while it came.
+        return give_up(shared, attempt).await;
+    }
     Ok(match settle(shared, &session, attempt, queue, &lines).await? {
         Reply::Granted(award) => Reply::Granted(Award { spent: sent.since(session.proven()), ..award }),
         reply => reply,
@@ -75,7 +103,15 @@ fn known(shared: &Shared, attempt: &Arc<Attempt>, queue: Queue) -> Known {
     if book.has_departed(attempt.owner, now) {
         return Known::Departed;
     }
-    if book.places.get(attempt.owner).is_some() {
+    let is_over = |entry: &Entry| entry.session.is_over() && !entry.coming;
+    if book.places.get(attempt.owner).is_some_and(|place| is_over(&place.entry)) {
+        // Its nodes have ended with their session.
+        shared.forget(&mut book, attempt.owner);
+    }
+    if let Some(place) = book.places.get(attempt.owner) {
+        if place.entry.coming {
+            return Known::Coming;
+        }
         return match book.keep(attempt.owner, now) {
             None => Known::Lapsed,
             Some(entry) if entry.nodes.is_empty() => Known::Doubtful(entry.session.clone()),
@@ -91,8 +127,28 @@ fn known(shared: &Shared, attempt: &Arc<Attempt>, queue: Queue) -> Known {
     Known::Beyond
 }
 
-/// Remembers that this attempt may have nodes from now on.
-fn begin(shared: &Shared, session: &Arc<Session>, attempt: &Arc<Attempt>) {
+/// Somebody who makes the nodes of an attempt; when it is dropped, others may see to them.
+struct Coming<'a> {
+    shared: &'a Shared,
+    session: &'a Arc<Session>,
+    owner: Owner,
+}
+
+impl Drop for Coming<'_> {
+    fn drop(&mut self) {
+        let mut book = self.shared.book();
+        let place = book.places.get_mut(self.owner);
+        if let Some(place) = place.filter(|place| Arc::ptr_eq(&place.entry.session, self.session)) {
+            place.entry.coming = false;
+            if place.entry.unwanted.is_some() {
+                self.session.chores.notify_one();
+            }
+        }
+    }
+}
+
+/// Remembers that this attempt may have nodes from now on; nothing if it must not.
+fn begin<'a>(shared: &'a Shared, session: &'a Arc<Session>, attempt: &Arc<Attempt>) -> Option<Coming<'a>> {
     let entry = Entry {
         session: session.clone(),
         nodes: Vec::new(),
@@ -100,8 +156,15 @@ fn begin(shared: &Shared, session: &Arc<Session>, attempt: &Arc<Attempt>) {
         token: None,
         watched: Vec::new(),
         unwanted: None,
+        coming: true,
     };
-    shared.book().places.insert(attempt, entry, shared.clock.now());
+    let (now, owner) = (shared.clock.now(), attempt.owner);
+    let mut book = shared.book();
+    if book.has_departed(owner, now) || book.places.get(owner).is_some() {
+        return None;
+    }
+    book.places.insert(attempt, entry, now);
+    Some(Coming { shared, session, owner })
 }
 
 /// What an attempt is told whose nodes are in these lines.
@@ -197,10 +260,11 @@ pub(crate) async fn grant(
             }
         }
     }
-    if book.unwatched.is_empty() {
+    let unwatched = book.unwatched.entry(session.id).or_default();
+    if unwatched.is_empty() {
         session.chores.notify_one();
     }
-    book.unwatched.push((attempt.owner, now));
+    unwatched.push((attempt.owner, now));
     Ok(award)
 }
 
@@ -224,12 +288,19 @@ pub(crate) async fn leave(shared: &Arc<Shared>, attempt: &Arc<Attempt>) -> Resul
             shared.move_up(&book, attempt);
             return Ok(Reply::Left);
         }
-        let Some(place) = book.places.get(attempt.owner) else {
+        let Some(place) = book.places.get_mut(attempt.owner) else {
             // An acquire of it may still come.
             book.depart(attempt, now);
             return Ok(Reply::Left);
         };
-        place.entry.session.clone()
+        let session = place.entry.session.clone();
+        if place.entry.coming {
+            // Whoever makes its nodes removes them.
+            place.entry.unwanted.get_or_insert(now);
+            book.depart(attempt, now);
+            return Ok(Reply::Left);
+        }
+        session
     };
     if session.is_over() {
         shared.forget(&mut shared.book(), attempt.owner);

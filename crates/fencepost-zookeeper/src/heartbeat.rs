@@ -9,13 +9,10 @@ use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
 use crate::acquire::{acquire, settle};
-use crate::nodes::lines;
+use crate::nodes::{lines, portions};
 use crate::queue::{Verdict, verdict};
 use crate::session::Session;
 use crate::shared::Shared;
-
-/// How many nodes are proven in one request: few enough to fit into the servers' buffers, however long their names are.
-const AT_ONCE: usize = 256;
 
 /// A session that was proven within this part of a lease need not be proven again for whoever has come to its turn.
 const RECENT: u32 = 4;
@@ -205,9 +202,9 @@ pub(crate) fn is_granted(shared: &Shared, attempt: &Attempt) -> bool {
     shared.book().places.get(attempt.owner).is_some_and(|place| place.entry.award.is_some())
 }
 
-fn lost(shared: &Shared, session: &Session, attempt: &Attempt, error: &zk::Error) -> Error {
+fn lost(shared: &Shared, session: &Arc<Session>, attempt: &Attempt, error: &zk::Error) -> Error {
     if session.is_over() {
-        shared.forget(&mut shared.book(), attempt.owner);
+        shared.forget_if(attempt.owner, |entry| Arc::ptr_eq(&entry.session, session));
     }
     shared.setup.failed(error)
 }
@@ -224,7 +221,7 @@ fn gone(shared: &Shared, attempt: &Attempt) {
 /// Whether the nodes of each are there. This is a write: it goes through the leader, so that a server which is cut off
 /// cannot answer, and nobody is woken by it.
 async fn prove(session: &Session, nodes: &[&[String]]) -> Vec<Result<bool, zk::Error>> {
-    let chunks: Vec<&[&[String]]> = nodes.chunks(AT_ONCE).collect();
+    let chunks = portions(nodes, |nodes| nodes);
     let proofs: Vec<_> = chunks.iter().map(|chunk| checks(session, chunk, true)).collect();
     let mut proven = Vec::with_capacity(nodes.len());
     for (chunk, proof) in chunks.iter().zip(join_all(proofs).await) {

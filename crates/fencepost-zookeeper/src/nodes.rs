@@ -7,10 +7,40 @@ use fencepost_core::{Attempt, Result, Rule};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, CreateMode, MultiWriteResult};
 
-use crate::paths::stem;
+use crate::paths::{Node, stem};
 use crate::queue::Queue;
 use crate::session::Session;
 use crate::shared::Shared;
+
+/// How large a request is at most; servers take 1 MiB unless they are told otherwise, and hang up on more.
+const LARGEST: usize = 900 * 1024;
+/// What a request says about a node besides its path and its data, at most.
+const BESIDES: usize = 128;
+
+/// Whether one request can make all nodes of an attempt.
+pub(crate) fn fits(shared: &Shared, attempt: &Attempt) -> bool {
+    let each = Card::new(attempt).to_bytes().len() + BESIDES;
+    let paths = attempt.wants.iter().map(|want| shared.line(&want.name).len());
+    paths.map(|path| path + each).sum::<usize>() <= LARGEST
+}
+
+/// Splits what is to be asked about nodes, so that no request is too large. What is about one attempt stays together.
+pub(crate) fn portions<T>(all: &[T], nodes: impl Fn(&T) -> &[String]) -> Vec<&[T]> {
+    let mut portions = Vec::new();
+    let (mut from, mut size) = (0, 0);
+    for (at, one) in all.iter().enumerate() {
+        let more: usize = nodes(one).iter().map(|node| node.len() + BESIDES).sum();
+        if at > from && size + more > LARGEST {
+            portions.push(&all[from..at]);
+            (from, size) = (at, 0);
+        }
+        size += more;
+    }
+    if from < all.len() {
+        portions.push(&all[from..]);
+    }
+    portions
+}
 
 /// Makes the nodes and reads the lines, in one flight; if parents are missing, they and all of that in another one.
 pub(crate) async fn make(
@@ -111,7 +141,7 @@ pub(crate) async fn remove(
 ) -> Result<()> {
     match delete_all(session, nodes).await {
         Ok(()) => {
-            shared.forget(&mut shared.book(), attempt.owner);
+            shared.forget_with(attempt.owner, nodes);
             Ok(())
         }
         Err(error) => {
@@ -145,50 +175,76 @@ pub(crate) async fn find_again(shared: &Shared, session: &Arc<Session>, attempt:
     let lines = lines?;
     let mut found = Vec::new();
     for (want, line) in attempt.wants.iter().zip(&lines) {
-        let parent = shared.line(&want.name);
-        let node = match line.find(attempt.owner) {
-            Some(node) => Some(node.called.clone()),
-            None => find_by_card(shared, session, &parent, line, attempt).await?,
-        };
-        found.push(node.map_or_else(String::new, |called| format!("{parent}/{called}")));
+        let node = find_own(shared, session, &shared.line(&want.name), line, attempt).await?;
+        found.push(node.unwrap_or_default());
     }
     let is_whole = match attempt.rule {
         Rule::All => found.iter().all(|node| !node.is_empty()),
         Rule::Any => found.iter().any(|node| !node.is_empty()),
     };
     if is_whole {
-        if let Some(place) = shared.book().places.get_mut(attempt.owner) {
+        let mut book = shared.book();
+        let place = book.places.get_mut(attempt.owner);
+        // Somebody else may have looked too, and have gone on already.
+        if let Some(place) = place.filter(|place| !place.entry.coming && place.entry.nodes.is_empty()) {
             place.entry.nodes = found;
         }
         return Ok(true);
     }
-    remove(shared, session, attempt, &found).await?;
+    if let Err(error) = delete_all(session, &found).await {
+        shared.unwant(attempt.owner);
+        return Err(shared.setup.failed(&error));
+    }
+    shared.forget_with(attempt.owner, &[]);
     Ok(false)
 }
 
-/// Looks for the node of an owner among those whose names do not say whose they are.
-async fn find_by_card(
+/// Looks for the node that an owner has in this session. In one that has ended it may have another, which is not its own
+/// any more although the servers do not know yet.
+async fn find_own(
     shared: &Shared,
     session: &Session,
     parent: &str,
     line: &Queue,
     attempt: &Attempt,
 ) -> Result<Option<String>> {
-    let nameless: Vec<&String> =
-        line.nodes().iter().filter(|node| node.owner.is_none()).map(|node| &node.called).collect();
-    let cards: Vec<_> =
-        nameless.iter().map(|called| session.client.get_data(&format!("{parent}/{called}"))).collect();
-    for (called, data) in nameless.into_iter().zip(join_all(cards).await) {
+    let may_be_its = |node: &&Node| node.owner.is_none_or(|owner| owner == attempt.owner);
+    let nodes: Vec<(&Node, String)> = line
+        .nodes()
+        .iter()
+        .filter(may_be_its)
+        .map(|node| (node, format!("{parent}/{}", node.called)))
+        .collect();
+    let cards: Vec<_> = nodes.iter().map(|(_, path)| session.client.get_data(path)).collect();
+    for ((node, path), data) in nodes.into_iter().zip(join_all(cards).await) {
         match data {
             Ok((data, stat)) => {
-                let owner = Card::from_bytes(&data).map(|card| card.owner);
+                let owner = node.owner.or_else(|| Card::from_bytes(&data).map(|card| card.owner));
                 if stat.ephemeral_owner == session.id && owner == Some(attempt.owner) {
-                    return Ok(Some(called.clone()));
+                    return Ok(Some(path));
                 }
             }
-            Err(zk::Error::NoNode) => {}
+            // Somebody else's, whose names do not say so.
+            Err(zk::Error::NoNode | zk::Error::NoAuth) => {}
             Err(error) => return Err(shared.setup.failed(&error)),
         }
     }
     Ok(None)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_request_is_too_large_and_nothing_is_left_out() {
+        let attempts: Vec<Vec<String>> = (0..2000).map(|at| vec!["x".repeat(1000); at % 3 + 1]).collect();
+        let portions = portions(&attempts, |nodes| nodes);
+        let size = |portion: &&[Vec<String>]| portion.iter().flatten().map(String::len).sum::<usize>();
+        assert!(portions.len() > 2 && portions.iter().all(|portion| size(portion) <= LARGEST));
+        assert_eq!(portions.concat(), attempts);
+        let alone = [vec!["x".repeat(LARGEST * 2)], vec!["y".to_owned()]];
+        assert_eq!(super::portions(&alone, |nodes| nodes).len(), 2);
+        assert!(super::portions(&attempts[..0], |nodes| nodes).is_empty());
+    }
 }

@@ -8,12 +8,9 @@ use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
 use crate::heartbeat;
-use crate::nodes::delete_all;
+use crate::nodes::{delete_all, portions};
 use crate::session::Session;
 use crate::shared::Shared;
-
-/// How many nodes are deleted in one request: few enough to fit into the servers' buffers, however long their names are.
-const AT_ONCE: usize = 256;
 
 /// Which grants, and the nodes of each.
 type Members = Vec<(usize, Vec<String>)>;
@@ -38,7 +35,7 @@ pub(crate) async fn release(shared: &Arc<Shared>, grants: &[&Grant]) -> Vec<Resu
     }
     let groups = groups.iter().map(async |(session, members)| {
         let mut answers = Vec::with_capacity(members.len());
-        for members in members.chunks(AT_ONCE) {
+        for members in portions(members, |(_, nodes)| nodes) {
             let nodes: Vec<&[String]> = members.iter().map(|(_, nodes)| nodes.as_slice()).collect();
             let given_back = give_back(shared, session, &nodes).await;
             answers.extend(members.iter().map(|(at, _)| *at).zip(given_back));

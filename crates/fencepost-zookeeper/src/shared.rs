@@ -36,6 +36,8 @@ pub(crate) struct Entry {
     pub(crate) watched: Vec<String>,
     /// From when on its nodes are to be removed by whoever looks after the session. Nobody keeps it any more then.
     pub(crate) unwanted: Option<Moment>,
+    /// Somebody is just making its nodes: nobody else makes, looks for or removes any.
+    pub(crate) coming: bool,
 }
 
 /// What this client has in the lines, and what it has left.
@@ -44,8 +46,11 @@ pub(crate) struct Book {
     pub(crate) places: Places<Entry>,
     /// Who has left, until when that is remembered.
     departed: HashMap<Owner, Moment>,
-    /// Grants that are not watched yet, by the time of their grant.
-    pub(crate) unwatched: Vec<(Owner, Moment)>,
+    /// Grants that are not watched yet, by session, with the time of their grant.
+    pub(crate) unwatched: HashMap<i64, Vec<(Owner, Moment)>>,
+    /// The nodes that are watched by session, and who waits for each to go. However many come and leave again behind one
+    /// that stays, it is watched once.
+    pub(crate) blockers: HashMap<(i64, String), HashSet<Owner>>,
     /// The lines that are watched as a whole, by session.
     pub(crate) lines_watched: HashSet<(i64, LockName)>,
 }
@@ -200,6 +205,7 @@ impl Shared {
         let places = book.places.iter().filter(|(_, place)| Arc::ptr_eq(&place.entry.session, session));
         let lost: Vec<(Owner, bool)> =
             places.map(|(owner, place)| (owner, place.entry.award.is_some())).collect();
+        book.unwatched.remove(&session.id);
         for (owner, was_granted) in lost {
             self.forget(&mut book, owner);
             self.push(if was_granted { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
@@ -209,7 +215,24 @@ impl Shared {
     /// Forgets a place whose nodes are gone, and lets those move up who waited for it in this process.
     pub(crate) fn forget(&self, book: &mut Book, owner: Owner) {
         if let Some(place) = book.places.remove(owner) {
+            for node in place.entry.watched {
+                if let Some(waiting) = book.blockers.get_mut(&(place.entry.session.id, node)) {
+                    waiting.remove(&owner);
+                }
+            }
             self.move_up(book, &place.attempt);
+        }
+    }
+
+    /// Forgets a place whose nodes these were. The same owner may have come anew meanwhile, and has others then.
+    pub(crate) fn forget_with(&self, owner: Owner, nodes: &[String]) {
+        self.forget_if(owner, |entry| !entry.coming && entry.nodes == nodes);
+    }
+
+    pub(crate) fn forget_if(&self, owner: Owner, is_it: impl Fn(&Entry) -> bool) {
+        let mut book = self.book();
+        if book.places.get(owner).is_some_and(|place| is_it(&place.entry)) {
+            self.forget(&mut book, owner);
         }
     }
 

@@ -5,14 +5,15 @@
 use std::sync::{Arc, Weak};
 use std::time::Duration;
 
+use fencepost_contenders::Place;
 use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::Moment;
 use fencepost_core::{LostReason, Owner, Result};
-use zookeeper_client::{SessionState, StateWatcher};
+use zookeeper_client::StateWatcher;
 
 use crate::nodes::{delete_all, find_again};
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::shared::{Entry, Shared};
 use crate::watching::watch_own;
 
 /// A grant that is held for less than this is not watched: that would cost more than it.
@@ -53,7 +54,8 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
         // Nobody holds on to the session while nothing happens, so that dropping it ends it.
         drop((shared, session));
         tokio::select! {
-            state = states.changed() => was_away |= state == SessionState::Disconnected,
+            // It was connected before. Whoever is busy may see only that it is so again.
+            _ = states.changed() => was_away = true,
             () = timer.fired() => {}
             () = chores.notified() => {}
         }
@@ -87,9 +89,9 @@ fn next_chore(shared: &Shared, session: &Arc<Session>) -> Moment {
         Some(from) => from.max(now + session.ttl / 12),
         None => place.kept + place.attempt.ttl,
     });
-    let lasting = book.unwatched.iter().map(|(_, granted)| *granted + SHORT);
-    let idle = session.used() + session.timeout();
-    let next = ends.chain(lasting).chain([idle]).min().unwrap_or(idle);
+    let lasting = book.unwatched.get(&session.id).into_iter().flatten().map(|(_, granted)| *granted + SHORT);
+    // A session with something in it is not idle, however long ago somebody came.
+    let next = ends.chain(lasting).min().unwrap_or_else(|| session.used() + session.timeout());
     // What is late already is not worth a busy loop.
     next.max(now + Duration::from_millis(5))
 }
@@ -100,14 +102,17 @@ fn watch_those_that_last(shared: &Arc<Shared>, session: &Arc<Session>) {
     let mut lasting = Vec::new();
     {
         let mut book = shared.book();
-        let unwatched = std::mem::take(&mut book.unwatched);
-        for (owner, granted) in unwatched {
-            let Some(place) = book.places.get(owner) else { continue };
-            if Arc::ptr_eq(&place.entry.session, session) && granted + SHORT <= now {
-                lasting.push((owner, place.entry.nodes.clone()));
-            } else {
-                book.unwatched.push((owner, granted));
+        let mut unwatched = book.unwatched.remove(&session.id).unwrap_or_default();
+        unwatched.retain(|(owner, granted)| {
+            let Some(place) = book.places.get(*owner) else { return false };
+            let lasts = *granted + SHORT <= now;
+            if lasts {
+                lasting.push((*owner, place.entry.nodes.clone()));
             }
+            !lasts
+        });
+        if !unwatched.is_empty() {
+            book.unwatched.insert(session.id, unwatched);
         }
     }
     for (owner, nodes) in lasting {
@@ -126,7 +131,10 @@ async fn remove_what_nobody_keeps(shared: &Arc<Shared>, session: &Arc<Session>) 
             }
         }
         let unwanted = book.places.iter().filter(|(_, place)| {
-            Arc::ptr_eq(&place.entry.session, session) && place.entry.unwanted.is_some_and(|from| from <= now)
+            let entry = &place.entry;
+            Arc::ptr_eq(&entry.session, session)
+                && !entry.coming
+                && entry.unwanted.is_some_and(|from| from <= now)
         });
         unwanted.map(|(owner, _)| owner).collect()
     };
@@ -153,15 +161,17 @@ pub(crate) async fn remove(shared: &Arc<Shared>, owner: Owner) -> Result<()> {
     }) else {
         return Ok(());
     };
-    if is_known || find_again(shared, &session, &attempt).await? {
-        let nodes =
-            shared.book().places.get(owner).map(|place| place.entry.nodes.clone()).unwrap_or_default();
-        if let Err(error) = delete_all(&session, &nodes).await {
-            shared.unwant(owner);
-            return Err(shared.setup.failed(&error));
-        }
+    if !is_known && !find_again(shared, &session, &attempt).await? {
+        return Ok(());
     }
-    shared.forget(&mut shared.book(), owner);
+    // The same owner may have come anew meanwhile.
+    let unwanted = |place: &Place<Entry>| place.entry.unwanted.map(|_| place.entry.nodes.clone());
+    let Some(nodes) = shared.book().places.get(owner).and_then(unwanted) else { return Ok(()) };
+    if let Err(error) = delete_all(&session, &nodes).await {
+        shared.unwant(owner);
+        return Err(shared.setup.failed(&error));
+    }
+    shared.forget_with(owner, &nodes);
     Ok(())
 }
 

@@ -1,5 +1,6 @@
 //! Whom the servers tell: waiters that somebody before them has left, holders that their own node has vanished.
 
+use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
 use fencepost_core::backend::Wakeup;
@@ -8,7 +9,7 @@ use zookeeper_client::{self as zk, AddWatchMode, EventType};
 
 use crate::queue::{Queue, Standing, last_of};
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::shared::{Book, Shared};
 
 /// What became of a node that was watched.
 enum News {
@@ -30,10 +31,7 @@ pub(crate) fn wait_for(
         match standing {
             Standing::Behind(called) => {
                 let node = format!("{}/{called}", shared.line(name));
-                if begin_to_watch(shared, attempt.owner, &node) {
-                    let (shared_by, session) = (Arc::downgrade(shared), Arc::downgrade(session));
-                    shared.spawn(watch_blocker(shared_by, session, attempt.owner, node));
-                }
+                watch_blocker(shared, session, attempt.owner, node);
             }
             Standing::BehindMany => watch_line(shared, session, name),
             Standing::Gone | Standing::Holds => {}
@@ -45,8 +43,8 @@ pub(crate) fn wait_for(
 pub(crate) fn watch_own(shared: &Arc<Shared>, session: &Arc<Session>, owner: Owner, nodes: &[String]) {
     for node in nodes.iter().filter(|node| !node.is_empty()) {
         if begin_to_watch(shared, owner, node) {
-            let (shared_by, session) = (Arc::downgrade(shared), Arc::downgrade(session));
-            shared.spawn(watch_grant(shared_by, session, owner, node.clone()));
+            let (weak, session) = (Arc::downgrade(shared), Arc::downgrade(session));
+            shared.spawn(watch_grant(weak, session, owner, node.clone()));
         }
     }
 }
@@ -70,8 +68,9 @@ fn end_watching(shared: &Shared, owner: Owner, node: &str) {
     }
 }
 
-/// Waits until a node is gone. What is written into it is nobody's business here.
-async fn until_gone(session: &Weak<Session>, node: &str) -> News {
+/// Waits until a node is gone that was made by this transaction, if that is known. What is written into it is nobody's
+/// business here.
+async fn until_gone(session: &Weak<Session>, node: &str, mut made: Option<i64>) -> News {
     loop {
         // The session itself is not held on to while nothing happens, so that dropping it ends it.
         let Some(strong) = session.upgrade() else {
@@ -80,6 +79,8 @@ async fn until_gone(session: &Weak<Session>, node: &str) -> News {
         let data = strong.client.get_and_watch_data(node).await;
         drop(strong);
         let watcher = match data {
+            // Where names do not say whose a node is, another one may be called the same.
+            Ok((_, stat, _)) if *made.get_or_insert(stat.czxid) != stat.czxid => return News::Gone,
             Ok((_, _, watcher)) => watcher,
             Err(zk::Error::NoNode) => return News::Gone,
             Err(_) => return News::Nothing,
@@ -92,17 +93,36 @@ async fn until_gone(session: &Weak<Session>, node: &str) -> News {
     }
 }
 
-async fn watch_blocker(shared: Weak<Shared>, session: Weak<Session>, owner: Owner, node: String) {
-    let news = until_gone(&session, &node).await;
-    let Some(shared) = shared.upgrade() else { return };
-    end_watching(&shared, owner, &node);
-    if matches!(news, News::Gone) && shared.book().places.get(owner).is_some() {
-        shared.push(Wakeup::Turn { owner });
+/// Watches a node for which this owner waits.
+fn watch_blocker(shared: &Arc<Shared>, session: &Arc<Session>, owner: Owner, node: String) {
+    let key = (session.id, node);
+    {
+        let mut book = shared.book();
+        let Book { places, blockers, .. } = &mut *book;
+        let Some(place) = places.get_mut(owner) else { return };
+        let is_watched = blockers.contains_key(&key);
+        if blockers.entry(key.clone()).or_default().insert(owner) {
+            place.entry.watched.push(key.1.clone());
+        }
+        if is_watched {
+            return;
+        }
     }
+    let (weak, session) = (Arc::downgrade(shared), Arc::downgrade(session));
+    shared.spawn(async move {
+        let news = until_gone(&session, &key.1, None).await;
+        let Some(shared) = weak.upgrade() else { return };
+        let waiting = shared.book().blockers.remove(&key).unwrap_or_default();
+        for owner in waiting.into_iter().filter(|_| matches!(news, News::Gone)) {
+            shared.push(Wakeup::Turn { owner });
+        }
+    });
 }
 
 async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner, node: String) {
-    let news = until_gone(&session, &node).await;
+    let made = |shared: Arc<Shared>| shared.book().places.get(owner).and_then(|place| place.entry.token);
+    let made = shared.upgrade().and_then(made).and_then(|token| i64::try_from(token).ok());
+    let news = until_gone(&session, &node, made).await;
     let (Some(shared), Some(session)) = (shared.upgrade(), session.upgrade()) else { return };
     end_watching(&shared, owner, &node);
     // The same owner may have other nodes by now.
@@ -111,7 +131,13 @@ async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner,
         let place = book.places.get(owner).filter(|place| place.entry.unwanted.is_none());
         place.is_some_and(|place| place.entry.nodes.contains(&node))
     };
-    if !is_its_own() || matches!(news, News::Nothing) {
+    if !is_its_own() {
+        return;
+    }
+    if matches!(news, News::Nothing) {
+        // It is watched again, but not at once: the connection was lost.
+        let soon = shared.clock.now() + session.ttl / 12;
+        shared.book().unwatched.entry(session.id).or_default().push((owner, soon));
         return;
     }
     let broken = shared.setup.paths.broken_grant(owner);
@@ -128,31 +154,47 @@ async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner,
     }
 }
 
+/// Why a line is followed no longer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum End {
+    /// Nobody waits in it any more. It is not in the book any more, so that one who comes now watches it anew.
+    Deserted,
+    /// It cannot be read, or the watch is lost.
+    Unknown,
+}
+
 /// Watches a whole line for all of this session who wait in it for any departure: one watch, however many they are.
 fn watch_line(shared: &Arc<Shared>, session: &Arc<Session>, name: &LockName) {
     let line = (session.id, name.clone());
     if shared.book().lines_watched.insert(line.clone()) {
         let (weak, session) = (Arc::downgrade(shared), Arc::downgrade(session));
         shared.spawn(async move {
-            follow_line(&weak, &session, &line.1).await;
-            if let Some(shared) = weak.upgrade() {
+            if let Err(End::Unknown) = follow_line(&weak, &session, &line.1).await
+                && let Some(shared) = weak.upgrade()
+            {
                 shared.book().lines_watched.remove(&line);
             }
         });
     }
 }
 
-async fn follow_line(shared: &Weak<Shared>, session: &Weak<Session>, name: &LockName) {
-    let Some(mut watcher) = ({
-        let (Some(shared), Some(session)) = (shared.upgrade(), session.upgrade()) else { return };
-        session.client.watch(&shared.line(name), AddWatchMode::PersistentRecursive).await.ok()
-    }) else {
-        return;
+async fn follow_line(
+    shared: &Weak<Shared>,
+    session: &Weak<Session>,
+    name: &LockName,
+) -> Result<Infallible, End> {
+    let both = || shared.upgrade().zip(session.upgrade()).ok_or(End::Unknown);
+    let mut watcher = {
+        let (shared, session) = both()?;
+        let line = shared.line(name);
+        let watcher = session.client.watch(&line, AddWatchMode::PersistentRecursive).await;
+        watcher.map_err(|_| End::Unknown)?
     };
     loop {
         // Also before the first event: what happened before the watch was set is found by this.
-        if !tell_those_admitted(shared, session, name).await {
-            return;
+        {
+            let (shared, session) = both()?;
+            tell_those_admitted(&shared, &session, name).await?;
         }
         loop {
             let event = watcher.changed().await;
@@ -160,40 +202,39 @@ async fn follow_line(shared: &Weak<Shared>, session: &Weak<Session>, name: &Lock
                 EventType::NodeDeleted => break,
                 // The driver does not set such watches again after a new connection: everything is checked then, and that
                 // sets a new one.
-                EventType::Session => return,
+                EventType::Session => return Err(End::Unknown),
                 _ => {}
             }
         }
     }
 }
 
-/// Tells those in this line whose turn it may be; false if nobody waits any more.
-async fn tell_those_admitted(shared: &Weak<Shared>, session: &Weak<Session>, name: &LockName) -> bool {
-    let (Some(shared), Some(session)) = (shared.upgrade(), session.upgrade()) else { return false };
+/// Tells those in this line whose turn it may be.
+async fn tell_those_admitted(shared: &Shared, session: &Arc<Session>, name: &LockName) -> Result<(), End> {
     let waiting: Vec<(Owner, String)> = {
-        let book = shared.book();
+        let mut book = shared.book();
         let places = book
             .places
             .iter()
-            .filter(|(_, place)| place.entry.award.is_none() && Arc::ptr_eq(&place.entry.session, &session));
+            .filter(|(_, place)| place.entry.award.is_none() && Arc::ptr_eq(&place.entry.session, session));
         let wanted = places.filter_map(|(owner, place)| {
             let is_slot = |mode| matches!(mode, Mode::Slots { .. });
             let at = place.attempt.wants.iter().position(|want| want.name == *name && is_slot(want.mode))?;
             Some((owner, last_of(place.entry.nodes.get(at)?).to_owned()))
         });
-        wanted.collect()
+        let waiting: Vec<(Owner, String)> = wanted.collect();
+        if waiting.is_empty() {
+            book.lines_watched.remove(&(session.id, name.clone()));
+            return Err(End::Deserted);
+        }
+        waiting
     };
-    if waiting.is_empty() {
-        return false;
-    }
-    let Ok(children) = session.client.list_children(&shared.line(name)).await else {
-        return false;
-    };
+    let children = session.client.list_children(&shared.line(name)).await.map_err(|_| End::Unknown)?;
     let line = Queue::of(&children);
     for (owner, called) in waiting {
         if matches!(line.standing(&called), Standing::Holds | Standing::Gone) {
             shared.push(Wakeup::Turn { owner });
         }
     }
-    true
+    Ok(())
 }

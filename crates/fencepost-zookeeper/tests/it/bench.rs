@@ -48,9 +48,14 @@ impl ZooKeeperBench {
         zk::Client::connect(&self.server).await.expect("the server is there")
     }
 
+    /// The node of this lock.
+    pub(crate) fn line(&self, node: &str) -> String {
+        format!("{}/{node}", self.chroot)
+    }
+
     /// All contenders of this lock, with their parent.
     pub(crate) async fn contenders(&self, driver: &zk::Client, node: &str) -> Vec<String> {
-        let parent = format!("{}/{node}", self.chroot);
+        let parent = self.line(node);
         let children = driver.list_children(&parent).await.unwrap_or_default();
         let mut nodes: Vec<String> = children.iter().map(|child| format!("{parent}/{child}")).collect();
         nodes.sort_by_key(|node| node[node.len() - 10..].to_owned());

@@ -1,18 +1,21 @@
 //! Connections that break: who notices, who does not, and what is left behind.
 
+use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use fencepost_core::{Client, ErrorKind, Keep, LostReason, Mode};
+use fencepost_core::{Client, ErrorKind, Guard, Keep, LostReason, Mode};
 use fencepost_testkit::TestBench;
+use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 use fencepost_testkit::wire::{Direction, Wire};
+use tokio::task::JoinSet;
 
 use crate::actors::{LONG, SHORT, connect, granted, hold, joined, until_idle, waiting};
 use crate::bench::ZooKeeperBench;
 
 /// What stands in every request that makes a node of a contender, and in no other.
-const CREATE: &[u8] = b"\"label\"";
+pub(crate) const CREATE: &[u8] = b"\"label\"";
 /// What stands in every request about a node that was made: the beginning of its number.
 const NODE: &[u8] = b"-lock-00000";
 
@@ -161,7 +164,7 @@ async fn connections_that_end_at_any_moment_leave_no_node() {
     assert_clean(&bench).await;
 }
 
-/// Scenarios 4 and 7: the server ends a session. Its grants are lost before others hold, they write no cell, and the
+/// Scenario 7: the server ends a session. Its grants are lost before others hold, they write no cell, and the
 /// client goes on with a new session.
 #[tokio::test]
 async fn a_session_that_the_server_ends_loses_its_grants_first() {
@@ -182,6 +185,65 @@ async fn a_session_that_the_server_ends_loses_its_grants_first() {
     let again = granted(again).await;
     assert!(again.token() > token);
     again.release().await.unwrap();
+    assert_clean(&bench).await;
+}
+
+/// Scenario 4: the server is away for longer than the session and comes back with its node. Nobody takes that for a lock.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_server_brings_back_is_not_held() {
+    let server = ZooKeeperServer::start(&Setup::plain());
+    let bench = ZooKeeperBench::with(&server, "");
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(SHORT)).await;
+    tokio::task::block_in_place(|| server.kill());
+    assert_eq!(wait::within_patience("it is lost", guard.lost()).await, LostReason::Expired);
+    tokio::task::block_in_place(|| server.restart());
+    let again = hold(&client.lock("a").ttl(SHORT)).await;
+    assert!(!guard.is_valid() && again.token() > guard.token());
+    let driver = bench.driver().await;
+    let [node] = &bench.contenders(&driver, "a").await[..] else { panic!("one has it, nobody waits") };
+    let made = driver.check_stat(node).await.unwrap().expect("it is held").czxid;
+    assert_eq!(u64::try_from(made), Ok(again.token().get()));
+    again.release().await.unwrap();
+    assert_clean(&bench).await;
+}
+
+/// Wants to lead, again and again; nobody else may when it does.
+async fn lead(client: Client, own: usize, seats: Arc<[Mutex<Option<Arc<Guard>>>; 2]>) {
+    loop {
+        let Ok(guard) = client.lock("a").ttl(SHORT).acquire().await else { continue };
+        let guard = Arc::new(guard);
+        let rival = seats[1 - own].lock().unwrap().clone();
+        assert!(!rival.is_some_and(|rival| rival.is_valid()), "two lead");
+        *seats[own].lock().unwrap() = Some(guard.clone());
+        guard.lost().await;
+    }
+}
+
+/// Scenario 5: who leads and who waits to lead lose their sessions and come back at once. Never do two lead, and one does.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn two_that_come_back_at_once_have_one_leader() {
+    let bench = ZooKeeperBench::plain();
+    let (seats, other) = (Arc::default(), bystander(&bench).await);
+    let mut candidates = JoinSet::new();
+    for own in 0..2 {
+        candidates.spawn(lead(bench.client().await, own, Arc::clone(&seats)));
+    }
+    for _ in 0..3 {
+        wait::until("one leads and one waits", async || {
+            let state = other.inspect("a").await.unwrap();
+            (state.holders.len(), state.waiters) == (1, 1)
+        })
+        .await;
+        bench.wire().half_open();
+        until_idle(&other, "a").await;
+        bench.wire().heal();
+        assert!(candidates.try_join_next().is_none(), "they go on");
+    }
+    wait::until("one leads again", async || other.inspect("a").await.unwrap().holders.len() == 1).await;
+    candidates.shutdown().await;
+    *seats[0].lock().unwrap() = None;
+    *seats[1].lock().unwrap() = None;
     assert_clean(&bench).await;
 }
 

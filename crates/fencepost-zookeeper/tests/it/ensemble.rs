@@ -11,7 +11,7 @@ use zookeeper_client as zk;
 use crate::actors::{LONG, SHORT, connect, granted, hold, joined};
 
 /// All nodes of contenders that are left.
-async fn left_over(ensemble: &Ensemble) -> Vec<String> {
+pub(crate) async fn left_over(ensemble: &Ensemble) -> Vec<String> {
     let servers = ensemble.url().trim_start_matches("zk://").to_owned();
     let driver = zk::Client::connect(&servers).await.expect("they serve");
     driver.sync("/").await.expect("they serve");

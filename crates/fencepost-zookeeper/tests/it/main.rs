@@ -3,9 +3,13 @@
 mod actors;
 mod bench;
 mod connection;
+mod crash;
 mod ensemble;
 mod examine;
+mod flights;
+mod puppet;
 mod setups;
+mod storm;
 
 use bench::ZooKeeperBench;
 

@@ -1,0 +1,42 @@
+//! Processes that die: when others have their locks.
+
+use std::time::Duration;
+
+use fencepost_core::clock::Clock;
+use fencepost_testkit::servers::zookeeper::{Ensemble, Setup, ZooKeeperServer};
+
+use crate::actors::{LONG, connect, granted, joined};
+use crate::puppet::Puppet;
+
+const TTL: Duration = Duration::from_secs(2);
+/// What is promised beyond the ttl: a tick, which is 100 ms here, and a second.
+const MORE: Duration = Duration::from_millis(1100);
+
+async fn is_released_in_time(theirs: &str, ours: &str) {
+    let mut dying = Puppet::new(theirs);
+    dying.say(&format!("acquire a {}", TTL.as_millis()));
+    dying.hear("granted");
+    let client = connect(ours).await;
+    let waiter = joined(&client, client.lock("a").ttl(LONG), "a", 1).await;
+    let clock = Clock::system();
+    let dies = clock.now();
+    drop(dying);
+    let next = granted(waiter).await;
+    let took = clock.now().since(dies);
+    assert!(took <= TTL + MORE, "the lock of a process that was killed was free after {took:?}");
+    next.release().await.unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lock_of_a_dead_process_is_free_after_ttl_and_tick() {
+    let server = ZooKeeperServer::start(&Setup::plain());
+    is_released_in_time(&server.url(), &server.url()).await;
+}
+
+/// A follower tells the leader later, and sessions are a little longer for it.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_lock_of_a_dead_process_is_free_in_time_behind_a_follower() {
+    let ensemble = Ensemble::start();
+    let (follower, leader) = (ensemble.follower(), ensemble.leader());
+    is_released_in_time(&ensemble.server(follower).url(), &ensemble.server(leader).url()).await;
+}
