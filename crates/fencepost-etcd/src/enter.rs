@@ -201,6 +201,8 @@ impl Home {
     fn ahead_of_the_last(&self, want: &Want) -> crate::proto::RangeRequest {
         let line = self.keys.line(&want.name);
         match want.mode {
+            // Below a name there may be others, and keys that were made by the same transaction hide who was before them.
+            Mode::Exclusive if self.keys.layout == Layout::Raw => latest(line, 0),
             Mode::Exclusive => latest(line, 2),
             Mode::Shared | Mode::Slots { .. } => {
                 crate::proto::RangeRequest { keys_only: true, ..in_order(line) }
