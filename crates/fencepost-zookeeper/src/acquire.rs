@@ -314,12 +314,17 @@ pub(crate) async fn leave(shared: &Arc<Shared>, attempt: &Arc<Attempt>) -> Resul
     session.connected(&shared.setup, &shared.clock).await?;
     let lines = lines(shared, &session, attempt).await?;
     let nodes = nodes(shared, attempt).unwrap_or_default();
-    if let Verdict::Holds(chosen) = verdict(attempt, &nodes, &lines)
+    let verdict = verdict(attempt, &nodes, &lines);
+    if let Verdict::Holds(chosen) = verdict
         && !is_unwanted(shared, attempt)
     {
         return Ok(Reply::HadBeenGranted(grant(shared, &session, attempt, &nodes, chosen).await?));
     }
     remove(shared, &session, attempt, &nodes).await?;
+    if verdict == Verdict::Gone {
+        // Somebody has removed it before; to the servers it was nobody who left.
+        shared.book().depart(attempt, now);
+    }
     Ok(Reply::Left)
 }
 

@@ -5,7 +5,6 @@ use std::time::Duration;
 
 use fencepost_contenders::{Card, KeptCell};
 use fencepost_core::backend::Reply;
-use fencepost_core::clock::wall_time;
 use fencepost_core::{Cell, Grant, Keep, LockName, Result};
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
@@ -15,11 +14,6 @@ use crate::shared::Shared;
 
 /// How often a write is tried that others come between.
 const TRIES: usize = 5;
-
-/// The servers' wall clock.
-pub(crate) fn their_time(session: &Session) -> i64 {
-    i64::try_from(wall_time().as_millis()).unwrap_or(i64::MAX).saturating_add(session.ahead)
-}
 
 /// The cell that was kept there, unless its time is over: it is removed then.
 pub(crate) async fn kept(
@@ -35,7 +29,7 @@ pub(crate) async fn kept(
     let Some(kept) = KeptCell::from_bytes(&bytes) else {
         return Ok(None);
     };
-    let age = Duration::from_millis(u64::try_from(their_time(session) - stat.mtime).unwrap_or(0));
+    let age = Duration::from_millis(u64::try_from(session.their_time() - stat.mtime).unwrap_or(0));
     if kept.lasts.is_some_and(|lasts| age >= lasts) {
         // Whoever writes a new one meanwhile has changed its version.
         let _ = session.client.delete(place, Some(stat.version)).await;

@@ -11,7 +11,7 @@ use fencepost_core::{Cell, FencingToken, LockName, Owner, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
-use crate::cell::{kept, their_time};
+use crate::cell::kept;
 use crate::paths::{Node, decode};
 use crate::queue::Queue;
 use crate::session::Session;
@@ -130,7 +130,7 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, name: &LockName) -> Result<Loc
 async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Result<LockState> {
     let look = look(shared, session, name, LockState::MAX_LINE).await?;
     let renewed = renewals(shared, session, &look).await?;
-    let now = their_time(session);
+    let now = session.their_time();
     let contender = |seen: &Seen| {
         let alive = renewed.get(&seen.stat.ephemeral_owner).copied().unwrap_or(0).max(seen.stat.ctime);
         let spent = Duration::from_millis(u64::try_from(now - alive).unwrap_or(0));

@@ -10,7 +10,7 @@ use tokio::sync::Notify;
 use zookeeper_client::{self as zk, CreateMode, SessionState, StateWatcher};
 
 use crate::error::unreachable;
-use crate::setup::{Range, Setup, ahead};
+use crate::setup::{Range, Setup};
 
 /// How long a session may take to end when a client is closed.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -26,8 +26,9 @@ pub(crate) struct Session {
     pub(crate) id: i64,
     /// Its own node.
     pub(crate) node: String,
-    /// By how much the servers' wall clock is ahead of ours, in milliseconds.
-    pub(crate) ahead: i64,
+    /// What the servers' wall clock said when the session began, in milliseconds, and when that was heard.
+    began: (i64, Moment),
+    clock: Clock,
     /// Tells the one who looks after it that there is something to do.
     pub(crate) chores: Arc<Notify>,
     range: Range,
@@ -66,8 +67,14 @@ impl Session {
         let time = time.map_err(|error| setup.failed(&error))?;
         let (chores, used, proven, heard) =
             (Arc::new(Notify::new()), AtomicU64::new(0), AtomicU64::new(sent), AtomicU64::new(sent));
-        let range = setup.range;
-        Ok(Self { client, ttl, id, node, ahead: ahead(time), chores, range, used, proven, heard })
+        let (range, clock, began) = (setup.range, clock.clone(), (time, clock.now()));
+        Ok(Self { client, ttl, id, node, began, clock, chores, range, used, proven, heard })
+    }
+
+    /// The servers' wall clock, in milliseconds. Whoever sets ours changes nothing.
+    pub(crate) fn their_time(&self) -> i64 {
+        let (time, heard) = self.began;
+        time.saturating_add(i64::try_from(self.clock.now().since(heard).as_millis()).unwrap_or(i64::MAX))
     }
 
     /// For how long the server keeps it without hearing from us.

@@ -2,7 +2,6 @@
 
 use std::time::Duration;
 
-use fencepost_core::clock::wall_time;
 use fencepost_core::{Error, ErrorKind, Result, StorageId};
 use fencepost_net::Address;
 use serde_json::{Value as Json, json};
@@ -207,11 +206,6 @@ impl Setup {
             )),
         }
     }
-}
-
-/// By how much the servers' wall clock is ahead of ours, in milliseconds, from the time they gave a node just now.
-pub(crate) fn ahead(theirs: i64) -> i64 {
-    theirs - i64::try_from(wall_time().as_millis()).unwrap_or(i64::MAX)
 }
 
 #[cfg(test)]
