@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use fencepost_contenders::{Card, KeptCell};
 use fencepost_core::backend::Reply;
-use fencepost_core::{Cell, Error, ErrorKind, Grant, Keep, LockName, Result};
+use fencepost_core::{Cell, Error, ErrorKind, Grant, Keep, LockName, Mode, Result, Want};
 
 use crate::config::Layout;
 use crate::enter::revision_of;
 use crate::home::Home;
 use crate::leases::seconds;
-use crate::proto::TxnRequest;
-use crate::request::{created, delete, put, replace};
+use crate::proto::{RequestOp, TxnRequest};
+use crate::request::{created, delete, in_order, nested, put, replace};
 
 impl Home {
     pub(crate) async fn read_cell(&self, name: &LockName) -> Result<Reply> {
@@ -54,11 +54,10 @@ impl Home {
                 (lease, put(cell, kept.to_bytes(), lease.unwrap_or(0)))
             }
         };
-        let request = TxnRequest {
-            compare: vec![created(seat.clone(), revision_of(grant))],
-            success: vec![replace(seat, card.to_bytes()), writes],
-            failure: Vec::new(),
-        };
+        let mut success = self.without_cells_of_others(want, &seat, patience).await?;
+        success.extend([replace(seat.clone(), card.to_bytes()), writes]);
+        let compare = vec![created(seat, revision_of(grant))];
+        let request = TxnRequest { compare, success, failure: Vec::new() };
         let answer = self.link.txn(request, patience).await.map_err(|failure| self.failed(failure))?;
         if answer.succeeded {
             return Ok(Reply::Written);
@@ -68,6 +67,27 @@ impl Home {
             let _ = self.link.lease_revoke(lease, patience).await;
         }
         Ok(Reply::NotHeld)
+    }
+
+    /// A lock has one cell: whoever shares it, and has one in its key, has it no more.
+    async fn without_cells_of_others(
+        &self,
+        want: &Want,
+        own: &[u8],
+        patience: Duration,
+    ) -> Result<Vec<RequestOp>> {
+        if want.mode == Mode::Exclusive {
+            return Ok(Vec::new());
+        }
+        let line = self.link.range(in_order(self.keys.line(&want.name)), patience).await;
+        let line = line.map_err(|failure| self.failed(failure))?.kvs;
+        let emptied = line.into_iter().filter(|key| key.key != own).filter_map(|key| {
+            let card = Card::from_bytes(&key.value).filter(|card| card.cell.is_some())?;
+            let compare = vec![created(key.key.clone(), key.create_revision)];
+            let success = vec![replace(key.key, Card { cell: None, ..card }.to_bytes())];
+            Some(nested(TxnRequest { compare, success, failure: Vec::new() }))
+        });
+        Ok(emptied.collect())
     }
 
     async fn cell_lease(&self, lasts: Duration, patience: Duration) -> Result<i64> {
