@@ -46,8 +46,8 @@ pub(crate) async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> 
     }
 }
 
-/// A cluster that was restored from a snapshot is another one, and may give tokens again that were given before: tokens are
-/// ordered within the life of one cluster.
+/// A cluster that was restored from a snapshot may give tokens again that were given before: tokens are ordered within the life
+/// of one cluster. It is another one if it was restored with another token, or at other addresses.
 fn life_of(id: StorageId, cluster: u64) -> StorageId {
     StorageId::from_bytes((u128::from_be_bytes(id.to_bytes()) ^ u128::from(cluster)).to_be_bytes())
 }

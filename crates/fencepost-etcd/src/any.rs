@@ -6,14 +6,14 @@ use std::sync::Arc;
 use fencepost_contenders::{Card, holding};
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, ErrorKind, Mode, Result, Rule, Want};
+use fencepost_core::{Attempt, Mode, Result, Rule, Want};
 
-use crate::enter::term;
+use crate::enter::{is_known, term};
 use crate::error::Failure;
 use crate::home::{Entry, Home};
 use crate::leases::{Lease, Promise};
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
-use crate::proto::{Compare, RangeRequest, TxnRequest};
+use crate::proto::{Compare, KeyValue, RangeRequest, TxnRequest};
 use crate::request::{absent, all, found, get, in_order, put};
 
 /// How often lines are read again because somebody came.
@@ -38,6 +38,10 @@ impl Home {
             let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
             let answer = answer.map_err(|failure| self.failed(failure))?;
             let seen = answer.header.map_or(0, |header| header.revision);
+            if self.has_come_late(attempt, answer.responses.iter().flat_map(found)) {
+                self.clear(attempt).await?;
+                continue;
+            }
             let mut free = Vec::new();
             for (at, (want, line)) in attempt.wants.iter().zip(&answer.responses).enumerate() {
                 let modes = found(line).iter().map(|key| self.keys.read(&key.key));
@@ -69,6 +73,13 @@ impl Home {
         Ok(Some(Reply::Busy))
     }
 
+    /// Whether what this attempt has sent before, and nobody answered, has arrived after all: nobody knows what it got.
+    fn has_come_late<'a>(&self, attempt: &Attempt, line: impl Iterator<Item = &'a KeyValue>) -> bool {
+        let seats: Vec<Vec<u8>> =
+            attempt.wants.iter().map(|want| self.keys.seat(want, attempt.owner)).collect();
+        line.into_iter().any(|key| seats.contains(&key.key))
+    }
+
     async fn take_unless_changed(
         &self,
         attempt: &Arc<Attempt>,
@@ -93,19 +104,19 @@ impl Home {
             });
             request.success.push(put(self.keys.seat(want, owner), card.to_bytes(), lease.id));
         }
-        let coming = Some(asked + Self::patience(attempt.ttl) * 2);
-        let entry = Entry { lease: lease.id, revision: None, coming, held: None, card };
-        self.state().places.insert(attempt, entry, asked);
-        let answer = match self.link.txn(request, Self::patience(attempt.ttl)).await {
-            Ok(answer) => answer,
-            Err(failure) => {
-                self.arrived(owner);
-                if !matches!(&failure, Failure::Failed(error) if error.kind() == ErrorKind::OutcomeUnknown) {
-                    self.forget(owner);
-                }
-                return Err(failure);
-            }
+        let was_doubtful = {
+            let mut state = self.state();
+            state.places.insert(attempt, Entry::new(attempt, lease.id, asked), asked);
+            // Until it is answered.
+            !state.doubtful.insert(owner)
         };
+        let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
+        let is_known = is_known(&answer);
+        self.arrived(owner, is_known && !was_doubtful);
+        if is_known && answer.is_err() {
+            self.forget(owner);
+        }
+        let answer = answer?;
         if let Some(promise) = promise {
             self.state().leases.confirm(promise, term(&answer));
         }
@@ -116,10 +127,11 @@ impl Home {
         let revision = answer.header.map_or(0, |header| header.revision);
         let mut state = self.state();
         let state = &mut *state;
-        if let Some(place) = state.places.keep(owner, asked) {
-            place.entry.revision = Some(revision);
-            place.entry.held = Some(chosen);
-        }
+        let Some(place) = state.keep(owner, asked) else {
+            return Ok(Some(Reply::NoTicket));
+        };
+        place.entry.revision = Some(revision);
+        place.entry.held = Some(chosen);
         state.watches.later(owner, asked);
         self.granted.notify_one();
         let award = Self::award(state.leases.get(lease.id), attempt.ttl, revision, chosen, asked);

@@ -18,8 +18,8 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::about::introduce;
 use crate::config::{self, Config};
-use crate::enter::{Came, Step, TOGETHER, not_too_many_names};
-use crate::error::Failure;
+use crate::enter::{Step, TOGETHER, not_too_many_names};
+use crate::error::unreachable;
 use crate::examine::{examine, whereabouts};
 use crate::home::{Home, State};
 use crate::keys::Keys;
@@ -78,11 +78,19 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
 type Answered = (usize, Result<Reply>);
 
 impl EtcdBackend {
-    async fn round(&self, ops: &[Op], round: &[usize], asked: Moment) -> Vec<Answered> {
+    async fn round(&self, ops: &[Op], round: &[usize], began: Moment, asked: Moment) -> Vec<Answered> {
         let (mut steps, mut checks, mut renewals, mut singles) =
             (Vec::new(), Vec::new(), Vec::new(), Vec::new());
+        let mut late = Vec::new();
         for at in round {
             match &ops[*at] {
+                // The engine has given it up long ago, and may have undone what it thought was sent.
+                Op::Acquire { attempt, .. } if asked.since(began) > attempt.ttl => {
+                    late.push((
+                        *at,
+                        Err(unreachable(&self.home.location).with_source("its turn came too late")),
+                    ));
+                }
                 Op::Acquire { attempt, queue } => steps.push((*at, Coming::Come(attempt, *queue))),
                 Op::Release(grant) => steps.push((*at, Coming::Go(grant))),
                 Op::Check(attempt) => checks.push((*at, attempt)),
@@ -94,7 +102,7 @@ impl EtcdBackend {
         let singles = join_all(singles.into_iter().map(async |at| (at, self.single(&ops[at], asked).await)));
         let (coming, (checked, renewed), singles) =
             join3(self.come_and_go(steps, asked), looking, singles).await;
-        [coming, checked, renewed, singles].into_iter().flatten().collect()
+        [late, coming, checked, renewed, singles].into_iter().flatten().collect()
     }
 
     async fn single(&self, op: &Op, asked: Moment) -> Result<Reply> {
@@ -117,7 +125,7 @@ impl EtcdBackend {
                 let mut state = self.home.state();
                 let waits = state.places.is_waiting(attempt.owner, asked);
                 // Before anything is waited for: whoever sweeps meanwhile must see that somebody cares.
-                let is_there = state.places.keep(attempt.owner, asked).is_some();
+                let is_there = state.keep(attempt.owner, asked).is_some();
                 (waits, waits && state.places.has_room(attempt), is_there)
             };
             if may_come {
@@ -141,7 +149,13 @@ impl EtcdBackend {
         }
         let attempts: Vec<Arc<Attempt>> = in_line.iter().map(|(_, attempt)| attempt.clone()).collect();
         let replies = self.home.check(&attempts, asked).await;
-        answers.extend(in_line.into_iter().map(|(at, _)| at).zip(replies));
+        for ((at, attempt), reply) in in_line.into_iter().zip(replies) {
+            if matches!(reply, Ok(Reply::NoTicket)) {
+                // It asks anew as somebody else. If this fails, whatever still arrives ends with its lease.
+                let _ = self.home.bury_if_doubtful(&attempt).await;
+            }
+            answers.push((at, reply));
+        }
         answers
     }
 
@@ -202,12 +216,13 @@ impl EtcdBackend {
             let came = self.home.come_and_go(&steps, asked).await;
             let mut answers = Vec::with_capacity(numbers.len());
             for ((at, step), came) in numbers.into_iter().zip(&steps).zip(came) {
-                answers.push((at, self.after(step, came, asked).await));
+                answers.push((at, self.home.after(step, came, asked).await));
             }
             answers
         }));
-        let rare =
-            join_all(rare.into_iter().map(async |(at, step)| (at, self.come_rarely(&step, asked).await)));
+        let rare = join_all(
+            rare.into_iter().map(async |(at, step)| (at, self.home.come_rarely(&step, asked).await)),
+        );
         let (common, rare) = join(common, rare).await;
         answers.extend(common.into_iter().flatten().chain(rare));
         answers
@@ -220,62 +235,8 @@ impl EtcdBackend {
         if state.places.is_waiting(attempt.owner, asked) {
             return Ok(());
         }
-        let stands = state.places.get(attempt.owner).is_some();
+        let stands = state.keep(attempt.owner, asked).is_some();
         Err(if stands { Reply::Waiting { turn_in: attempt.ttl } } else { Reply::NoTicket })
-    }
-
-    /// One who has to read the lines before it comes, with another lease if the first is gone.
-    async fn come_rarely(&self, step: &Step, asked: Moment) -> Result<Reply> {
-        let Step::Come { attempt, queue, lease, promise } = step else { return Ok(Reply::NotHeld) };
-        let mut reply = self.home.take_if_free(attempt, *lease, *promise, asked).await?;
-        if reply.is_none() {
-            let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
-            reply = self.home.take_if_free(attempt, lease, promise, asked).await?;
-        }
-        match reply.ok_or_else(|| self.home.failed(Failure::NoLease))? {
-            Reply::Busy if *queue == Queue::Join => self.join_the_line(attempt, asked).await,
-            reply => Ok(reply),
-        }
-    }
-
-    async fn join_the_line(&self, attempt: &Arc<Attempt>, asked: Moment) -> Result<Reply> {
-        let (lease, promise) = self.home.lease_for(attempt.ttl).await?;
-        let step = Step::Come { attempt: attempt.clone(), queue: Queue::Join, lease, promise };
-        let mut came = self.home.come_and_go(std::slice::from_ref(&step), asked).await;
-        match came.pop() {
-            Some(came) => self.after(&step, came, asked).await,
-            None => Ok(Reply::Busy),
-        }
-    }
-
-    async fn after(&self, step: &Step, came: Came, asked: Moment) -> Result<Reply> {
-        let home = &self.home;
-        match (came, step) {
-            // It was forgotten meanwhile, so nobody would ever take its keys away.
-            (Came::Answer(Ok(Reply::NoTicket)), Step::Come { attempt, .. }) => {
-                home.clear(attempt).await.map(|()| Reply::NoTicket)
-            }
-            (Came::Answer(Ok(reply)), Step::Come { attempt, .. }) => home.settled(attempt, reply).await,
-            (Came::Answer(reply), _) => reply,
-            (Came::Before, Step::Come { attempt, .. }) => {
-                let mut replies = home.check(std::slice::from_ref(attempt), asked).await;
-                replies.pop().unwrap_or(Ok(Reply::NoTicket))
-            }
-            (Came::Taken(seen), Step::Come { attempt, queue: Queue::Join, .. }) => {
-                Ok(home.wait_for_the_key(attempt, seen, asked))
-            }
-            (Came::Taken(_) | Came::NotAlone, _) => Ok(Reply::Busy),
-            (Came::WithoutLease, Step::Come { attempt, queue, .. }) => {
-                let (lease, promise) = home.lease_for(attempt.ttl).await?;
-                let again = Step::Come { attempt: attempt.clone(), queue: *queue, lease, promise };
-                match home.come_and_go(std::slice::from_ref(&again), asked).await.pop() {
-                    Some(Came::Answer(reply)) => home.settled(attempt, reply?).await,
-                    Some(Came::Taken(_)) => Ok(Reply::Busy),
-                    _ => Err(home.failed(Failure::NoLease)),
-                }
-            }
-            (Came::Before | Came::WithoutLease, Step::Go(_)) => Ok(Reply::NotHeld),
-        }
     }
 
     /// A lease for each of these.
@@ -293,8 +254,10 @@ impl EtcdBackend {
         if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
             return Ok(Door::Answer(Reply::Busy));
         }
-        if state.places.get(attempt.owner).is_some() {
-            return Ok(Door::Known);
+        match state.places.get(attempt.owner) {
+            Some(place) if place.entry.lapsed => return Err(self.home.forgotten(attempt)),
+            Some(_) => return Ok(Door::Known),
+            None => {}
         }
         if queue == Queue::Join && !state.places.has_room(attempt) {
             state.places.wait(attempt, asked);
@@ -345,9 +308,11 @@ impl Backend for EtcdBackend {
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
         let mut replies: Vec<Option<Result<Reply>>> = ops.iter().map(|_| None).collect();
+        let began = self.home.clock.now();
         for round in rounds(&ops) {
             let asked = self.home.clock.now();
-            let (answers, ()) = Box::pin(join(self.round(&ops, &round, asked), self.home.sweep(asked))).await;
+            let round = self.round(&ops, &round, began, asked);
+            let (answers, ()) = Box::pin(join(round, self.home.sweep(asked))).await;
             for (at, reply) in answers {
                 replies[at] = Some(reply);
             }

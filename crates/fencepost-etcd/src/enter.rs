@@ -40,6 +40,8 @@ struct Sent<'a> {
     heir: Option<Heir<'a>>,
     /// Whether one that comes has asked the whole question.
     in_full: bool,
+    /// Whether something that it has sent before may still arrive.
+    was_doubtful: bool,
 }
 
 /// What a transaction made of one that comes.
@@ -62,7 +64,7 @@ impl Home {
         let (places, again): (Vec<usize>, Vec<Step>) = steps
             .iter()
             .enumerate()
-            .filter(|(at, _)| matches!(answers[*at], Came::NotAlone))
+            .filter(|(at, _)| matches!(answers.get(*at), Some(Came::NotAlone)))
             .map(|(at, step)| (at, step.clone()))
             .unzip();
         if !again.is_empty() {
@@ -126,15 +128,17 @@ impl Home {
     fn prepare<'a>(&'a self, step: &'a Step, in_full: bool, asked: Moment) -> Sent<'a> {
         match step {
             Step::Come { attempt, lease, .. } => {
-                let coming = Some(asked + Self::patience(attempt.ttl) * 2);
-                let card = Card::new(attempt);
-                let entry = Entry { lease: lease.id, revision: None, coming, held: None, card };
-                self.state().places.insert(attempt, entry, asked);
-                Sent { step, heir: None, in_full: in_full || self.is_crowded(attempt) }
+                let mut state = self.state();
+                state.places.insert(attempt, Entry::new(attempt, lease.id, asked), asked);
+                // Until it is answered.
+                let was_doubtful = !state.doubtful.insert(attempt.owner);
+                drop(state);
+                let in_full = in_full || self.is_crowded(attempt);
+                Sent { step, heir: None, in_full, was_doubtful }
             }
             Step::Go(grant) => {
                 self.state().watches.end(&self.link, grant.attempt.owner);
-                Sent { step, heir: self.heir(grant), in_full }
+                Sent { step, heir: self.heir(grant), in_full, was_doubtful: false }
             }
         }
     }
@@ -201,6 +205,8 @@ impl Home {
     fn ahead_of_the_last(&self, want: &Want) -> crate::proto::RangeRequest {
         let line = self.keys.line(&want.name);
         match want.mode {
+            // Below a name there may be others, and keys that were made by the same transaction hide who was before them.
+            Mode::Exclusive if self.keys.layout == Layout::Raw => latest(line, 0),
             Mode::Exclusive => latest(line, 2),
             Mode::Shared | Mode::Slots { .. } => {
                 crate::proto::RangeRequest { keys_only: true, ..in_order(line) }
@@ -224,9 +230,9 @@ impl Home {
     }
 
     fn take(&self, sent: Sent<'_>, answer: Result<TxnResponse, Failure>, asked: Moment) -> Came {
-        let Sent { step, heir, in_full } = sent;
+        let Sent { step, heir, in_full, was_doubtful } = sent;
         if let Step::Come { attempt, .. } = step {
-            self.arrived(attempt.owner);
+            self.arrived(attempt.owner, is_known(&answer) && !was_doubtful);
         }
         match step {
             Step::Come { attempt, queue, lease, promise } => match answer {
@@ -287,13 +293,16 @@ impl Home {
             return self.did_not_come(attempt, &answer.responses, revision);
         }
         let mut looks = answer.responses.iter().skip(attempt.wants.len());
+        let mut is_alone = true;
         let lines = attempt.wants.iter().map(|want| {
             let is_told = !self.is_try(queue) || self.keys.in_the_way(want).is_none();
             let line = if in_full && is_told { looks.next().map_or(&[][..], found) } else { &[] };
+            // Those who share it are not in the way of each other, and are there all the same.
+            is_alone &= line.len() <= 1 && (is_told || want.mode == Mode::Exclusive);
             self.before(want, line, revision)
         });
         let lines: Vec<Before> = lines.collect();
-        if in_full && lines.iter().all(|line| *line == Before::Nobody) {
+        if in_full && is_alone {
             self.saw(attempt, false);
         }
         Came::Answer(Ok(self.stands(attempt, &lines, revision, revision, asked)))
@@ -397,7 +406,7 @@ impl Home {
         };
         let mut state = self.state();
         let state = &mut *state;
-        let Some(place) = state.places.keep(attempt.owner, asked) else {
+        let Some(place) = state.keep(attempt.owner, asked) else {
             return Reply::NoTicket;
         };
         if place.entry.revision.is_some_and(|known| known > revision) {
@@ -409,7 +418,8 @@ impl Home {
         let chosen = place.entry.held.or(chosen);
         if let Some(chosen) = chosen {
             place.entry.held = Some(chosen);
-            let lease = state.leases.get(place.entry.lease);
+            let lease = place.entry.lease;
+            let lease = state.leases.get(lease);
             let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
             let held = held(attempt, chosen).iter().map(|want| self.keys.seat(want, attempt.owner));
             state.watches.arrived(&self.link, attempt.owner, &held.collect::<Vec<_>>());
@@ -474,7 +484,12 @@ pub(crate) fn not_too_many_names(attempt: &Attempt) -> Result<()> {
     }
     let message =
         format!("{} names at once are more than etcd takes in one transaction", attempt.wants.len());
-    Err(Error::new(ErrorKind::Unsupported, message).with_hint("take fewer locks together: at most 30"))
+    Err(Error::new(ErrorKind::Unsupported, message).with_hint("take fewer locks together: at most 31"))
+}
+
+/// Whether it is known what became of a transaction.
+pub(crate) fn is_known(answer: &Result<TxnResponse, Failure>) -> bool {
+    !matches!(answer, Err(Failure::Failed(error)) if error.kind() == ErrorKind::OutcomeUnknown)
 }
 
 pub(crate) fn term(answer: &TxnResponse) -> u64 {

@@ -36,7 +36,17 @@ pub(crate) struct Entry {
     pub(crate) coming: Option<Moment>,
     /// Which of its wants it holds, once it does: all, or the one.
     pub(crate) held: Option<usize>,
+    /// It is being cleared away: whatever is found of it counts no more.
+    pub(crate) lapsed: bool,
     pub(crate) card: Card,
+}
+
+impl Entry {
+    /// Of somebody who comes now.
+    pub(crate) fn new(attempt: &Attempt, lease: i64, asked: Moment) -> Self {
+        let coming = Some(asked + Home::patience(attempt.ttl) * 2);
+        Self { lease, revision: None, coming, held: None, lapsed: false, card: Card::new(attempt) }
+    }
 }
 
 /// Everything that changes.
@@ -47,12 +57,22 @@ pub(crate) struct State {
     pub(crate) watches: Watches,
     /// Owners that have left before they came, and until when that is remembered.
     pub(crate) departed: HashMap<Owner, Moment>,
+    /// Those of whom something was sent that nobody has answered: it may still arrive.
+    pub(crate) doubtful: HashSet<Owner>,
     /// Locks that somebody else was seen at: whoever wants one of them asks the whole question at once.
     pub(crate) crowded: HashSet<LockName>,
     /// Those about whom a release that is under way asks.
     pub(crate) heirs: HashSet<Owner>,
     /// When somebody last looked for places that nobody cares for.
     pub(crate) swept: Option<Moment>,
+}
+
+impl State {
+    /// The place of this owner, which somebody cares for now; none if it is being cleared away.
+    pub(crate) fn keep(&mut self, owner: Owner, now: Moment) -> Option<&mut Place<Entry>> {
+        self.places.get(owner).filter(|place| !place.entry.lapsed)?;
+        self.places.keep(owner, now)
+    }
 }
 
 /// What all parts of one client's backend share.
@@ -111,10 +131,14 @@ impl Home {
         Award { token, ttl, chosen, spent: asked.since(confirmed) }
     }
 
-    /// What this owner has sent is answered, or will never be.
-    pub(crate) fn arrived(&self, owner: Owner) {
-        if let Some(place) = self.state().places.get_mut(owner) {
+    /// What this owner has sent is answered, or will never be. If it `is_sure`, nothing of it can still arrive.
+    pub(crate) fn arrived(&self, owner: Owner, is_sure: bool) {
+        let mut state = self.state();
+        if let Some(place) = state.places.get_mut(owner) {
             place.entry.coming = None;
+        }
+        if is_sure {
+            state.doubtful.remove(&owner);
         }
     }
 
@@ -130,11 +154,16 @@ impl Home {
 
     /// A grant is over; the attempt may have come again since.
     pub(crate) fn forget_grant(&self, grant: &Grant) {
-        let owner = grant.attempt.owner;
-        let revision = self.state().places.get(owner).and_then(|place| place.entry.revision);
-        if revision.is_none_or(|revision| revision == revision_of(grant)) {
-            self.forget(owner);
+        if !self.has_come_again(grant) {
+            self.forget(grant.attempt.owner);
         }
+    }
+
+    /// Whether what the attempt has now is not what this grant was of.
+    pub(crate) fn has_come_again(&self, grant: &Grant) -> bool {
+        let state = self.state();
+        let revision = state.places.get(grant.attempt.owner).and_then(|place| place.entry.revision);
+        revision.is_some_and(|revision| revision != revision_of(grant))
     }
 
     /// Tells those who waited in this process for somebody to leave.

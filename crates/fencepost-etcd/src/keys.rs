@@ -34,8 +34,16 @@ impl Keys {
 
     /// Whether a name would be among our own keys, in layouts where locks are not below the namespace.
     pub(crate) fn is_ours(&self, name: &LockName) -> bool {
-        let rest = name.as_str().strip_prefix(&self.namespace);
-        self.layout != Layout::Own && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        let (name, namespace) = (name.as_str(), self.namespace.as_str());
+        let is_within = |inner: &str, outer: &str| {
+            inner.strip_prefix(outer).is_some_and(|rest| rest.is_empty() || rest.starts_with('/'))
+        };
+        match self.layout {
+            Layout::Own => false,
+            // What is below its name is its line.
+            Layout::Raw => is_within(name, namespace) || is_within(namespace, name),
+            Layout::Single => is_within(name, namespace),
+        }
     }
 
     /// What the storage says about itself.
@@ -244,6 +252,12 @@ mod tests {
         assert!(seat.starts_with(b"jobs/a/0101"));
         assert_eq!(keys.read(b"jobs/a/694d7c1f"), Some(Seat { name: mine.name.clone(), mode: mine.mode }));
         assert!(contains(&keys.line(&mine.name), &seat));
+        let deep = Keys::new("team/a", Layout::Raw);
+        for (name, is_ours) in
+            [("team", true), ("team/a", true), ("team/a/x", true), ("tea", false), ("team/b", false)]
+        {
+            assert_eq!(deep.is_ours(&LockName::new(name).unwrap()), is_ours, "{name}");
+        }
     }
 
     #[test]

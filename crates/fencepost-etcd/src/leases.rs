@@ -4,12 +4,13 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
+use fencepost_contenders::Place;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Error, ErrorKind, Result};
 use futures_util::future::join_all;
 
 use crate::error::Failure;
-use crate::home::Home;
+use crate::home::{Entry, Home};
 use crate::request::mere;
 use crate::watching::held;
 
@@ -140,7 +141,8 @@ impl Home {
         let key = {
             let state = self.state();
             let mut places = state.places.iter().map(|(_, place)| place);
-            let place = places.find(|place| place.entry.lease == id && place.entry.revision.is_some());
+            let is_sure = |place: &Place<Entry>| place.entry.revision.is_some() && !place.entry.lapsed;
+            let place = places.find(|place| is_sure(place) && place.entry.lease == id);
             place.map(|place| {
                 let want = &held(&place.attempt, place.entry.held.unwrap_or(0))[0];
                 self.keys.seat(want, place.attempt.owner)
@@ -149,6 +151,12 @@ impl Home {
         let Some(key) = key else { return Ok(false) };
         let answer = self.link.range(mere(key), patience).await.map_err(|failure| self.failed(failure))?;
         Ok(answer.kvs.iter().any(|key| key.lease == id))
+    }
+
+    /// What it means if only the first of two steps was done.
+    pub(crate) fn half_done(&self, failure: Failure) -> Error {
+        let message = format!("{} has done only a part of it", self.location);
+        Error::new(ErrorKind::OutcomeUnknown, message).with_source(self.failed(failure))
     }
 
     pub(crate) fn failed(&self, failure: Failure) -> Error {

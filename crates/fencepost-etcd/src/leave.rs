@@ -13,6 +13,7 @@ use crate::error::Failure;
 use crate::home::{Home, State};
 use crate::leases::seconds;
 use crate::look::Standing;
+use crate::proto::{KeyValue, RequestOp};
 use crate::request::{absent, all, created, delete, found, get, put};
 
 /// How often a leaving looks again because its keys came meanwhile.
@@ -30,12 +31,17 @@ struct Lapsed {
 }
 
 impl State {
-    /// The place of this owner, if nobody has cared for it while its lease lasts. That may be longer than was asked for.
-    fn lapsed(&self, owner: Owner, now: Moment) -> Option<Lapsed> {
-        let place = self.places.get(owner)?;
+    /// The place of this owner, if nobody has cared for it while its lease lasts. That may be longer than was asked for. From
+    /// then on it counts no more, also if somebody cares again.
+    fn lapsed(&mut self, owner: Owner, now: Moment) -> Option<Lapsed> {
+        let place = self.places.get_mut(owner)?;
         let (attempt, lease) = (place.attempt.clone(), place.entry.lease);
         let ttl = self.leases.get(lease).map_or(attempt.ttl, |given| given.ttl.max(attempt.ttl));
-        (place.kept + ttl < now).then(|| Lapsed { owner, attempt, lease, end: place.kept + ttl * 2 })
+        let lapsed = Lapsed { owner, attempt, lease, end: place.kept + ttl * 2 };
+        (place.kept + ttl < now).then(|| {
+            place.entry.lapsed = true;
+            lapsed
+        })
     }
 }
 
@@ -58,6 +64,7 @@ impl Home {
             is_known
         };
         let Some(is_sure) = is_known else {
+            self.bury_if_doubtful(attempt).await?;
             return Ok(Reply::Left);
         };
         for _ in 0..LOOKS {
@@ -71,12 +78,12 @@ impl Home {
                             self.state().departed.remove(&owner);
                             return Ok(Reply::HadBeenGranted(award));
                         }
-                        self.clear(attempt).await?;
+                        self.bury(attempt).await?;
                         self.forget(owner);
                         return Ok(Reply::Left);
                     }
                     Standing::Gone { .. } if is_sure => {
-                        self.clear(attempt).await?;
+                        self.bury(attempt).await?;
                         self.forget(owner);
                         return Ok(Reply::Left);
                     }
@@ -105,24 +112,68 @@ impl Home {
             let look = all(attempt.wants.iter().map(|want| get(self.seat(want, owner))).collect());
             let answer = self.link.txn(look, Self::patience(attempt.ttl)).await;
             let answer = answer.map_err(|failure| self.failed(failure))?;
-            let keys = answer.responses.iter().flat_map(found);
-            let Some(own) = keys.into_iter().find(|key| self.is_own(key, owner)) else {
-                return Ok(());
-            };
+            let mut keys = answer.responses.iter().flat_map(found);
+            let made = self.state().places.get(owner).and_then(|place| place.entry.revision);
+            let is_own = |key: &&KeyValue| Some(key.create_revision) == made || self.is_own(key, owner);
+            let Some(own) = keys.find(is_own) else { return Ok(()) };
             request.compare.push(created(own.key.clone(), own.create_revision));
         }
         let cleared = self.link.txn(request, Self::patience(attempt.ttl)).await;
         cleared.map(drop).map_err(|failure| self.failed(failure))
     }
 
+    /// An attempt is over, although some of its keys may be left. They go; if that fails, its place is remembered until they do.
+    pub(crate) async fn end(&self, attempt: &Attempt) {
+        {
+            let mut state = self.state();
+            let state = &mut *state;
+            state.watches.end(&self.link, attempt.owner);
+            if let Some(place) = state.places.get_mut(attempt.owner) {
+                place.entry.lapsed = true;
+            }
+        }
+        if self.clear(attempt).await.is_ok() {
+            self.forget(attempt.owner);
+        }
+    }
+
+    /// The same as [`Home::bury`] for an attempt that has no keys as far as anybody knows.
+    pub(crate) async fn bury_if_doubtful(&self, attempt: &Attempt) -> Result<()> {
+        let is_doubtful = self.state().doubtful.contains(&attempt.owner);
+        if is_doubtful { self.bury(attempt).await } else { Ok(()) }
+    }
+
+    /// Takes the keys of an attempt away for good: what it has sent, and nobody has answered, does nothing when it arrives.
+    pub(crate) async fn bury(&self, attempt: &Attempt) -> Result<()> {
+        if !self.state().doubtful.contains(&attempt.owner) {
+            return self.clear(attempt).await;
+        }
+        let mut request = all(vec![self.farewell(attempt).await?]);
+        if self.keys.layout != Layout::Single {
+            let seats = attempt.wants.iter().map(|want| delete(self.keys.seat(want, attempt.owner)));
+            request.success.extend(seats);
+        }
+        let buried = self.link.txn(request, Self::patience(attempt.ttl)).await;
+        buried.map_err(|failure| self.failed(failure))?;
+        if self.keys.layout == Layout::Single {
+            self.clear(attempt).await?;
+        }
+        self.state().doubtful.remove(&attempt.owner);
+        Ok(())
+    }
+
+    /// What is written about an owner that has left.
+    async fn farewell(&self, attempt: &Attempt) -> Result<RequestOp> {
+        let lasting = seconds(attempt.ttl * 2);
+        let lease = self.link.lease_grant(lasting, 0, Self::patience(attempt.ttl)).await;
+        let lease = lease.map_err(|failure| self.failed(failure))?;
+        Ok(put(self.keys.left(attempt.owner), Vec::new(), lease.id))
+    }
+
     /// Remembers in the storage that an owner has left, so that what it has sent does nothing. Not if it has come meanwhile.
     async fn defeat(&self, attempt: &Attempt) -> Result<bool> {
         let patience = Self::patience(attempt.ttl);
-        let lasting = seconds(attempt.ttl * 2);
-        let lease =
-            self.link.lease_grant(lasting, 0, patience).await.map_err(|failure| self.failed(failure))?;
-        let left = self.keys.left(attempt.owner);
-        let mut request = all(vec![put(left, Vec::new(), lease.id)]);
+        let mut request = all(vec![self.farewell(attempt).await?]);
         if self.keys.layout != Layout::Single {
             let seats = attempt.wants.iter().map(|want| absent(self.keys.seat(want, attempt.owner)));
             request.compare = seats.collect();
@@ -130,6 +181,9 @@ impl Home {
         let answer = self.link.txn(request, patience).await.map_err(|failure| self.failed(failure))?;
         if self.keys.layout == Layout::Single {
             self.clear(attempt).await?;
+        }
+        if answer.succeeded {
+            self.state().doubtful.remove(&attempt.owner);
         }
         Ok(answer.succeeded)
     }
@@ -148,7 +202,11 @@ impl Home {
             lapsed.into_iter().filter_map(|owner| state.lapsed(owner, now)).collect()
         };
         join_all(lapsed.iter().map(async |place| match self.clear(&place.attempt).await {
-            Ok(()) => drop(self.forget(place.owner)),
+            Ok(()) => {
+                self.forget(place.owner);
+                // If this fails, it is done when the engine lets its owner leave.
+                let _ = self.bury_if_doubtful(&place.attempt).await;
+            }
             Err(_) if place.end < now => self.lose_lease(place.lease, LostReason::Abandoned),
             Err(_) => {}
         }))

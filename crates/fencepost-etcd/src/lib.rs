@@ -17,6 +17,7 @@ mod leave;
 mod link;
 mod listing;
 mod look;
+mod outcome;
 mod proto;
 mod renew;
 mod request;

@@ -14,7 +14,7 @@ use crate::enter::MOST_PARTS;
 use crate::home::{Home, LOOKING};
 use crate::keys::Stretch;
 use crate::proto::{KeyValue, RangeRequest, TxnRequest};
-use crate::request::{all, created, delete, found, get, in_order, one, replace};
+use crate::request::{all, created, delete, found, get, in_order, nested, one, replace};
 use crate::watching::BROKEN;
 
 /// How many keys are asked for at once when all names are wanted.
@@ -214,15 +214,18 @@ impl Home {
                 lines.filter(|key| key.create_revision == revision && key.key.ends_with(owner.as_bytes()));
             keys.extend(others.map(|key| key.key.clone()));
         }
-        let is_there = || vec![created(first.key.clone(), revision)];
+        let are_there = keys.iter().map(|key| created(key.clone(), revision));
         let marks = keys.iter().map(|key| replace(key.clone(), BROKEN.to_vec()));
-        let mark = TxnRequest { compare: is_there(), success: marks.collect(), failure: Vec::new() };
+        let mark = TxnRequest { compare: are_there.collect(), success: marks.collect(), failure: Vec::new() };
         let answer = self.link.txn(mark, LOOKING).await.map_err(|failure| self.failed(failure))?;
         if !answer.succeeded {
             return Ok(Reply::NotHeld);
         }
-        // The holder may have heard of it already, and have removed them itself.
-        let ends = keys.iter().map(|key| delete(key.clone()));
+        // The holder may have heard of it already, and have removed them itself; what is there now may be another's.
+        let ends = keys.iter().map(|key| {
+            let compare = vec![created(key.clone(), revision)];
+            nested(TxnRequest { compare, success: vec![delete(key.clone())], failure: Vec::new() })
+        });
         self.link.txn(all(ends.collect()), LOOKING).await.map_err(|failure| self.failed(failure))?;
         Ok(Reply::Released)
     }

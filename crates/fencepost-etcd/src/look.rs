@@ -25,9 +25,8 @@ pub(crate) enum Standing {
 impl Home {
     /// The heartbeat of a ticket: where it stands.
     pub(crate) async fn check(&self, attempts: &[Arc<Attempt>], asked: Moment) -> Vec<Result<Reply>> {
-        let keep = |attempt: &Arc<Attempt>| {
-            self.state().places.keep(attempt.owner, asked).map(|place| place.entry.lease)
-        };
+        let keep =
+            |attempt: &Arc<Attempt>| self.state().keep(attempt.owner, asked).map(|place| place.entry.lease);
         let leases: Vec<i64> = attempts.iter().filter_map(keep).collect();
         let promises =
             self.keep_all_alive(leases.into_iter().filter(|lease| self.is_stale(*lease, asked))).await;
@@ -81,14 +80,18 @@ impl Home {
             let known = |attempt| entry(attempt).map(|entry| (Some(entry.lease), entry.revision));
             attempts.iter().map(|attempt| known(attempt).unwrap_or_default()).collect()
         };
-        let parts =
-            attempts.iter().zip(&known).flat_map(|(attempt, (_, revision))| self.parts(attempt, *revision));
+        // Once: it may hold one of several by the time of the answer.
+        let wants: Vec<&[Want]> = attempts.iter().map(|attempt| self.in_line(attempt)).collect();
+        let parts = attempts
+            .iter()
+            .zip(&wants)
+            .zip(&known)
+            .flat_map(|((attempt, wants), (_, revision))| self.parts(attempt.owner, wants, *revision));
         let answer = self.link.txn(all(parts.collect()), patience).await?;
         let seen = answer.header.map_or(0, |header| header.revision);
         let mut looks = answer.responses.iter();
         let mut standings = Vec::with_capacity(attempts.len());
-        for (attempt, (lease, revision)) in attempts.iter().zip(known) {
-            let wants = self.in_line(attempt);
+        for ((attempt, wants), (lease, revision)) in attempts.iter().zip(wants).zip(known) {
             let keys: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
             let lines: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
             let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
@@ -116,9 +119,8 @@ impl Home {
         held_one.map_or(&attempt.wants, |chosen| held(attempt, chosen))
     }
 
-    fn parts(&self, attempt: &Attempt, revision: Option<i64>) -> Vec<RequestOp> {
-        let wants = self.in_line(attempt);
-        let own = wants.iter().map(|want| get(self.seat(want, attempt.owner)));
+    fn parts(&self, owner: Owner, wants: &[Want], revision: Option<i64>) -> Vec<RequestOp> {
+        let own = wants.iter().map(|want| get(self.seat(want, owner)));
         let lines = wants.iter().map(|want| {
             let line = self.keys.line(&want.name);
             get(match (want.mode, revision) {
@@ -141,10 +143,12 @@ impl Home {
                 Ok(Reply::Waiting { turn_in: attempt.ttl })
             }
             Standing::Gone { is_some_left, .. } => {
-                let was_there = self.forget(attempt.owner).is_some();
+                let was_there = self.state().places.get(attempt.owner).is_some();
                 if is_some_left || (was_there && attempt.wants.len() > 1) {
+                    // Only then: whatever is forgotten nobody would ever take away.
                     self.clear(attempt).await?;
                 }
+                self.forget(attempt.owner);
                 Ok(Reply::NoTicket)
             }
             Standing::There { revision, seen, lines } => {
@@ -161,7 +165,7 @@ impl Home {
             let others = attempt.wants.iter().enumerate().filter(|(at, _)| *at != award.chosen);
             let others = others.map(|(_, want)| delete(self.keys.seat(want, attempt.owner)));
             let left = self.link.txn(all(others.collect()), Self::patience(attempt.ttl)).await;
-            left.map_err(|failure| self.failed(failure))?;
+            left.map_err(|failure| self.half_done(failure))?;
         }
         for want in held(attempt, award.chosen).iter().filter(|want| want.mode != Mode::Exclusive) {
             self.wake_line(&want.name);

@@ -13,9 +13,8 @@ use crate::request::{all, get, mere};
 impl Home {
     /// Renews: the leases are kept alive, and then the keys are proven to be there in the same term.
     pub(crate) async fn renew(&self, grants: &[&Grant], asked: Moment) -> Vec<Result<Reply>> {
-        let keep = |grant: &&Grant| {
-            self.state().places.keep(grant.attempt.owner, asked).map(|place| place.entry.lease)
-        };
+        let keep =
+            |grant: &&Grant| self.state().keep(grant.attempt.owner, asked).map(|place| place.entry.lease);
         let on: Vec<Option<i64>> = grants.iter().map(keep).collect();
         let leases = self.keep_all_alive(on.iter().copied().flatten()).await;
         let mut replies: Vec<Option<Result<Reply>>> = Vec::new();
@@ -82,10 +81,13 @@ impl Home {
                 is_held &= key.is_some_and(|key| key.create_revision == made && key.lease == promise.lease);
             }
             if !is_held {
-                // Of several names some may be left.
-                self.forget_grant(grant);
-                let cleared = if grant.held().len() > 1 { self.clear(&grant.attempt).await } else { Ok(()) };
-                replies.push(cleared.map(|()| Reply::NotHeld));
+                match grant.held() {
+                    [_] => self.forget_grant(grant),
+                    // Of several names some may be left.
+                    _ if !self.has_come_again(grant) => self.end(&grant.attempt).await,
+                    _ => {}
+                }
+                replies.push(Ok(Reply::NotHeld));
                 continue;
             }
             let mut state = self.state();

@@ -240,25 +240,27 @@ impl Home {
         let state = self.state();
         let Some((_, owners)) = state.watches.lines.get(name) else { return };
         let place = |owner: &Owner| state.places.get(*owner)?.entry.revision;
-        if let Some(owner) = owners.iter().copied().min_by_key(place) {
+        // Whoever lapsed in this process was forgotten without a word.
+        let is_here = |owner: &Owner| state.places.get(*owner).is_some() || state.places.waits(*owner);
+        if let Some(owner) = owners.iter().copied().filter(is_here).min_by_key(place) {
             self.push(Wakeup::Turn { owner });
         }
     }
 
     /// The key of an owner of ours is gone.
     async fn is_gone(&self, owner: Owner, why: LostReason) {
-        let held = self.state().places.get(owner).map(|place| place.entry.held.is_some());
-        match held {
-            None => {}
-            Some(false) => self.push(Wakeup::Turn { owner }),
-            Some(true) => {
-                let place = self.forget(owner);
-                self.push(Wakeup::Gone { owner, why });
-                // Of several names the others go too.
-                if let Some(place) = place.filter(|place| place.attempt.wants.len() > 1) {
-                    let _ = self.clear(&place.attempt).await;
-                }
-            }
+        let place = self.state().places.get(owner).map(|it| (it.attempt.clone(), it.entry.held.is_some()));
+        let Some((attempt, is_held)) = place else { return };
+        if !is_held {
+            self.push(Wakeup::Turn { owner });
+            return;
+        }
+        self.push(Wakeup::Gone { owner, why });
+        // Of several names the others go too; and whoever has marked a key may not come to remove it.
+        if why == LostReason::Broken || attempt.wants.len() > 1 {
+            self.end(&attempt).await;
+        } else {
+            self.forget(owner);
         }
     }
 }

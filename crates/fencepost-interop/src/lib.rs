@@ -1,5 +1,5 @@
 //! Four of theirs and four of ours around a plain file counter, all busy for the whole run: nothing may be lost, and
-//! each side must get its share of the turns in every tenth of the run. Where everybody waits in one line, nobody overtakes.
+//! each side must get its share of the turns, all the time. Where everybody waits in one line, nobody overtakes.
 
 pub mod counter;
 mod order;

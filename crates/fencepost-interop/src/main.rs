@@ -21,6 +21,6 @@ fn main() -> ExitCode {
     if is_fair {
         return ExitCode::SUCCESS;
     }
-    eprintln!("error: one side had less than a tenth of the turns in some tenth of a run");
+    eprintln!("error: one side had less than a tenth of the turns, or none for two tenths of a run");
     ExitCode::FAILURE
 }

@@ -11,7 +11,7 @@ use fencepost_testkit::wait;
 use fencepost_testkit::wire::{Direction, Wire};
 
 use crate::actors::{LONG, SHORT, connect, granted, hold, joined, waiting};
-use crate::bench::EtcdBench;
+use crate::bench::{EtcdBench, Server};
 
 /// A lease for those whose answers may get lost. What is left of a doubtful request is remembered for twice as long, and is to
 /// be gone before a test is over.
@@ -139,6 +139,33 @@ async fn an_acquire_that_never_arrived_is_sent_again() {
         bench.wire().heal();
         granted(asking).await.release().await.unwrap();
     }
+}
+
+/// A request that hangs on its way to one member arrives when its owner has held the lock through another, and has given it
+/// back long ago: it does nothing, although its lease lives.
+#[tokio::test]
+async fn an_acquire_that_arrives_when_all_is_over_leaves_no_key() {
+    let (slow, fast) = (Wire::to(shared().port()), Wire::to(shared().port()));
+    let url = format!("etcd://127.0.0.1:{},127.0.0.1:{}", slow.port(), fast.port());
+    let bench = EtcdBench::at(&url, "", Server::Shared(shared()));
+    let client = bench.client().await;
+    let kept = hold(&client.lock("kept").ttl(DOUBTFUL)).await;
+    for lock in [client.lock("a"), client.lock_all(["a", "b"]), client.lock_any(["b", "a"])] {
+        slow.half_open();
+        hold(&lock.ttl(DOUBTFUL)).await.release().await.unwrap();
+        slow.heal();
+        // It has arrived by now.
+        wait::passes(Duration::from_millis(500)).await;
+        assert_eq!((bench.line("a"), bench.line("b")), (Vec::new(), Vec::new()));
+        fast.reset();
+        wait::until("it is connected to the first again", async || {
+            let _ = client.lock("probe").ttl(DOUBTFUL).try_acquire().await;
+            slow.connections() > 0 && fast.connections() == 0
+        })
+        .await;
+    }
+    kept.release().await.unwrap();
+    assert_clean(&bench).await;
 }
 
 /// Whoever asked has gone when the connection is back: what was granted meanwhile is given back.

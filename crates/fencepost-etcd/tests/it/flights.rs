@@ -109,3 +109,29 @@ async fn one_name_that_is_denied_is_no_failure_of_the_others() {
     let reply = backend.execute(vec![Op::Leave(waiter)]).await.remove(0).unwrap();
     assert!(matches!(reply, Reply::HadBeenGranted(_)), "{reply:?}");
 }
+
+/// With the official recipe's locks one name may be below another. What comes by the same transaction has the same revision, and
+/// hides from nobody who was there before.
+#[tokio::test]
+async fn whoever_comes_with_names_below_its_own_still_waits() {
+    let bench = EtcdBench::raw();
+    let (backend, other) = (bench.connect().await.unwrap(), bench.connect().await.unwrap());
+    let held = take(&*other, &attempt("a", 60)).await;
+    let (upper, lower, third) = (attempt("a", 60), attempt("a/b", 60), attempt("a/c", 60));
+    let mut replies = backend.execute(vec![come(&lower), come(&upper), come(&third)]).await.into_iter();
+    let lower = grant(&lower, replies.next().unwrap());
+    let reply = replies.next().unwrap().unwrap();
+    assert!(matches!(reply, Reply::Waiting { .. }), "{reply:?}");
+    let third = grant(&third, replies.next().unwrap());
+    let mut both = attempt("a", 60).renewed();
+    both.wants.push(Want { name: LockName::new("a/d").unwrap(), mode: Mode::Exclusive });
+    let both = Arc::new(both);
+    let reply = backend.execute(vec![come(&both)]).await.remove(0).unwrap();
+    assert!(matches!(reply, Reply::Waiting { .. }), "{reply:?}");
+    let leaving = vec![Op::Leave(upper), Op::Leave(both), Op::Release(lower), Op::Release(third)];
+    for reply in backend.execute(leaving).await {
+        assert!(matches!(reply, Ok(Reply::Left | Reply::Released)), "{reply:?}");
+    }
+    other.execute(vec![Op::Release(held)]).await.remove(0).unwrap();
+    assert_clean(&bench).await;
+}

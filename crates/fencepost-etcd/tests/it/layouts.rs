@@ -102,6 +102,24 @@ async fn a_key_that_somebody_else_has_made_keeps_us_out() {
     place.server.ctl(&["del", &place.name("a")]);
 }
 
+/// Whoever broke the lock has died before it removed the key: its holder does.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_key_that_is_marked_as_broken_is_removed_by_its_holder() {
+    for layout in ["single", "raw"] {
+        let place = Place::new(layout);
+        let client = place.client().await;
+        let guard = client.lock(place.name("a")).ttl(LONG).acquire().await.unwrap();
+        let kept = client.lock(place.name("b")).ttl(LONG).acquire().await.unwrap();
+        let key = place.keys().into_iter().find(|key| key.starts_with(&place.name("a"))).unwrap();
+        place.server.ctl(&["put", "--ignore-lease", &key, "broken"]);
+        assert_eq!(wait::within_patience("it is lost", guard.lost()).await, LostReason::Broken);
+        wait::until("its key is gone", async || !place.keys().contains(&key)).await;
+        assert_eq!(kept.lost_reason(), None);
+        drop(guard);
+        kept.release().await.unwrap();
+    }
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_waiter_for_one_key_that_gives_up_leaves_nothing() {
     let place = Place::new("single");

@@ -80,6 +80,8 @@ fn nothing_is_lost_while_members_come_and_go() {
         puppet.hear("kept");
     }
     assert_eq!(counted(folder.path()), sum, "after {outages} outages");
+    // While their leases live: whatever nobody remembers would stay.
+    wait::block_until("nobody is left in line", || bench.line("a").is_empty());
     drop(puppets);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
