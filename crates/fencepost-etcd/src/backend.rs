@@ -18,13 +18,14 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::about::introduce;
 use crate::config::{self, Config};
-use crate::enter::{Step, TOGETHER, not_too_many_names};
+use crate::enter::{Step, TOGETHER};
 use crate::error::unreachable;
 use crate::examine::{examine, whereabouts};
 use crate::home::{Home, State};
 use crate::keys::Keys;
 use crate::leases::{Lease, Promise, seconds};
 use crate::link::{Link, Setup};
+use crate::question::not_too_many_names;
 use crate::rounds::{chunks, rounds};
 use crate::watching;
 

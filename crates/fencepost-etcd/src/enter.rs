@@ -3,20 +3,18 @@
 
 use std::sync::Arc;
 
-use fencepost_contenders::{Card, holding};
+use fencepost_contenders::holding;
 use fencepost_core::backend::{Queue, Reply};
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule, Want};
+use fencepost_core::{Attempt, ErrorKind, Grant, Mode, Result, Rule, Want};
 
-use crate::config::Layout;
 use crate::error::Failure;
 use crate::heir::Heir;
 use crate::home::{Entry, Home};
 use crate::leases::{Lease, Promise};
 use crate::proto::{KeyValue, ResponseOp, TxnRequest, TxnResponse};
-use crate::request::{
-    absent, all, created, delete, empty, found, get, in_order, inner, latest, mere, nested, put,
-};
+use crate::question::most_parts;
+use crate::request::{all, found, inner, nested};
 use crate::watching::held;
 
 /// How many nested transactions one carries.
@@ -143,18 +141,6 @@ impl Home {
         }
     }
 
-    /// If nobody is in any of the lines, nothing else needs to be looked at.
-    fn coming_alone(&self, attempt: &Attempt, lease: i64) -> TxnRequest {
-        let card = Card::new(attempt).to_bytes();
-        let mut request = TxnRequest::default();
-        request.compare.push(absent(self.keys.left(attempt.owner)));
-        for want in &attempt.wants {
-            request.compare.push(empty(self.keys.line(&want.name)));
-            request.success.push(put(self.keys.seat(want, attempt.owner), card.clone(), lease));
-        }
-        request
-    }
-
     /// Whether somebody else was seen at one of the locks when we last looked.
     fn is_crowded(&self, attempt: &Attempt) -> bool {
         let state = self.state();
@@ -173,59 +159,6 @@ impl Home {
             } else {
                 state.crowded.remove(&want.name);
             }
-        }
-    }
-
-    fn coming_among_others(&self, attempt: &Attempt, queue: Queue, lease: i64) -> TxnRequest {
-        let keys = &self.keys;
-        let card = Card::new(attempt).to_bytes();
-        let mut request = TxnRequest::default();
-        request.compare.push(absent(keys.left(attempt.owner)));
-        request.failure.push(get(mere(keys.left(attempt.owner))));
-        for want in &attempt.wants {
-            let seat = keys.seat(want, attempt.owner);
-            request.compare.push(absent(seat.clone()));
-            request.failure.push(get(self.seat(want, attempt.owner)));
-            request.success.push(put(seat, card.clone(), lease));
-        }
-        for want in &attempt.wants {
-            for stretch in keys.contradicting(want) {
-                request.compare.push(empty(stretch.clone()));
-                request.failure.push(get(latest(stretch, 1)));
-            }
-            match keys.in_the_way(want).filter(|_| self.is_try(queue)) {
-                Some(stretch) => request.compare.push(empty(stretch)),
-                None => request.success.push(get(self.ahead_of_the_last(want))),
-            }
-        }
-        request
-    }
-
-    /// What tells somebody who has just come whether it holds.
-    fn ahead_of_the_last(&self, want: &Want) -> crate::proto::RangeRequest {
-        let line = self.keys.line(&want.name);
-        match want.mode {
-            // Below a name there may be others, and keys that were made by the same transaction hide who was before them.
-            Mode::Exclusive if self.keys.layout == Layout::Raw => latest(line, 0),
-            Mode::Exclusive => latest(line, 2),
-            Mode::Shared | Mode::Slots { .. } => {
-                crate::proto::RangeRequest { keys_only: true, ..in_order(line) }
-            }
-        }
-    }
-
-    fn going(&self, grant: &Grant, heir: Option<&Heir<'_>>) -> TxnRequest {
-        let revision = revision_of(grant);
-        let gone = |want: &Want| {
-            let seat = self.keys.seat(want, grant.attempt.owner);
-            let mut success = vec![delete(seat.clone())];
-            success.extend(heir.into_iter().flat_map(Heir::succession));
-            TxnRequest { compare: vec![created(seat, revision)], success, failure: Vec::new() }
-        };
-        match grant.held() {
-            [one] => gone(one),
-            // Some may have been taken away behind our back; the others go all the same.
-            several => all(several.iter().map(|want| nested(gone(want))).collect()),
         }
     }
 
@@ -331,11 +264,6 @@ impl Home {
         Came::Taken(seen)
     }
 
-    /// Whether whoever comes does so only if the lock is free. Where one key is the whole line, nobody waits in it.
-    fn is_try(&self, queue: Queue) -> bool {
-        queue == Queue::Never || self.keys.layout == Layout::Single
-    }
-
     /// Lets an attempt wait in this process until the key of its lock is gone.
     pub(crate) fn wait_for_the_key(&self, attempt: &Arc<Attempt>, seen: i64, asked: Moment) -> Reply {
         let mut state = self.state();
@@ -346,33 +274,6 @@ impl Home {
             state.watches.line(&self.link, attempt.owner, &want.name, line, seen + 1);
         }
         Reply::Waiting { turn_in: attempt.ttl }
-    }
-
-    /// Whether locks in this layout can be taken like this.
-    pub(crate) fn can_be_taken(&self, attempt: &Attempt) -> Result<()> {
-        let layout = self.keys.layout;
-        let Some(word) = layout.word() else { return Ok(()) };
-        let unsupported = |what: &str| {
-            let hint = "leave out layout=, and Fencepost keeps locks in its own form, which can";
-            Err(Error::new(ErrorKind::Unsupported, format!("locks with layout={word} {what}"))
-                .with_hint(hint))
-        };
-        if attempt.wants.iter().any(|want| want.mode != Mode::Exclusive) {
-            return unsupported("are exclusive");
-        }
-        if layout == Layout::Single && attempt.wants.len() > 1 {
-            return unsupported("are taken one by one");
-        }
-        match attempt.wants.iter().find(|want| self.keys.is_ours(&want.name)) {
-            None => Ok(()),
-            Some(want) => {
-                let name = &want.name;
-                let message =
-                    format!("a lock {name:?} with layout={word} would be among Fencepost's own keys");
-                let hint = "?namespace= says where Fencepost's own keys are";
-                Err(Error::new(ErrorKind::BadName, message).with_hint(hint))
-            }
-        }
     }
 
     /// Who is before the key of this revision, given what was found of its line.
@@ -470,21 +371,6 @@ impl Step {
             Self::Go(grant) => grant.held().len(),
         }
     }
-}
-
-/// How many parts a transaction has by which this attempt comes, with those inside it.
-fn most_parts(attempt: &Attempt) -> usize {
-    attempt.wants.len() * 4 + 1
-}
-
-/// Refuses what is too large for any server, and says what to do about it.
-pub(crate) fn not_too_many_names(attempt: &Attempt) -> Result<()> {
-    if most_parts(attempt) <= MOST_PARTS {
-        return Ok(());
-    }
-    let message =
-        format!("{} names at once are more than etcd takes in one transaction", attempt.wants.len());
-    Err(Error::new(ErrorKind::Unsupported, message).with_hint("take fewer locks together: at most 31"))
 }
 
 /// Whether it is known what became of a transaction.

@@ -19,6 +19,7 @@ mod listing;
 mod look;
 mod outcome;
 mod proto;
+mod question;
 mod renew;
 mod request;
 mod rights;
