@@ -13,6 +13,7 @@ use crate::nodes::{lines, portions};
 use crate::queue::{Verdict, verdict};
 use crate::session::Session;
 use crate::shared::Shared;
+use crate::tender;
 
 /// A session that was proven within this part of a lease need not be proven again for whoever has come to its turn.
 const RECENT: u32 = 4;
@@ -175,7 +176,7 @@ async fn keep_together(
         let reply = match (proof, lines) {
             (Err(error), _) => Err(lost(shared, session, attempt, &error)),
             (Ok(false), _) => {
-                gone(shared, attempt);
+                gone(shared, attempt).await;
                 Ok(if matches!(beat, Beat::Renew(_)) { Reply::NotHeld } else { Reply::NoTicket })
             }
             (Ok(true), None) => Ok(Reply::Renewed { ttl: attempt.ttl.saturating_sub(passed) }),
@@ -209,12 +210,13 @@ fn lost(shared: &Shared, session: &Arc<Session>, attempt: &Attempt, error: &zk::
     shared.setup.failed(error)
 }
 
-/// One of its nodes has vanished: so must the others.
-fn gone(shared: &Shared, attempt: &Attempt) {
+/// One of its nodes has vanished: so must the others, before anybody is told that there are none.
+async fn gone(shared: &Arc<Shared>, attempt: &Attempt) {
     if attempt.wants.len() == 1 {
         shared.forget(&mut shared.book(), attempt.owner);
     } else {
-        shared.unwant(attempt.owner);
+        // What cannot be removed now is as soon as there is a connection again.
+        let _ = tender::remove(shared, attempt.owner).await;
     }
 }
 
