@@ -271,6 +271,7 @@ macro_rules! behavior_suite {
                     leaving_gives_up_the_place,
                     a_check_is_answered_with_the_grant,
                     a_waiter_is_told_when_to_look_again,
+                    an_owner_comes_anew_after_its_grant_was_broken,
                     a_try_leaves_no_trace,
                     a_storage_says_what_it_is,
                 }

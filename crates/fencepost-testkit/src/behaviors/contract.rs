@@ -104,6 +104,21 @@ pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
+/// An owner whose grant of several names was taken away comes anew, and is not told of what it had.
+pub async fn an_owner_comes_anew_after_its_grant_was_broken<B: TestBench>(bench: &B) {
+    let (bare, other) = (Bare::new(bench).await, Bare::new(bench).await);
+    let again = attempt(&["a", "b"], LONG);
+    let broken = bare.hold(&again).await;
+    let token = broken.award.token;
+    assert_eq!(other.execute(Op::Break { name: name("b"), token }).await, Reply::Released);
+    let anew = bare.hold(&again).await;
+    assert!(anew.award.token > token, "{anew:?} is not newer than {broken:?}");
+    assert_eq!(bare.execute(Op::Renew(broken)).await, Reply::NotHeld);
+    release(&bare, anew).await;
+    bare.close().await;
+    other.close().await;
+}
+
 /// A try never joins the line, and never takes what others wait for.
 pub async fn a_try_leaves_no_trace<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
