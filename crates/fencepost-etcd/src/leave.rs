@@ -83,8 +83,10 @@ impl Home {
                         return Ok(Reply::Left);
                     }
                     Standing::Gone { .. } if is_sure => {
+                        // Somebody has taken its keys away before; to the storage it was nobody who left.
                         self.bury(attempt).await?;
                         self.forget(owner);
+                        self.state().departed.insert(owner, asked + attempt.ttl);
                         return Ok(Reply::Left);
                     }
                     Standing::Gone { is_some_left, .. } => {

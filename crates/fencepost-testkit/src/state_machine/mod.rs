@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{LockState, Op, Wakeup};
+use fencepost_core::backend::{LockState, Op, Reply, Wakeup};
 use fencepost_core::clock::ManualClock;
 use fencepost_core::{Attempt, Award, Backend, FencingToken, Grant, LockName, Owner, Rule, Want};
 use futures_util::stream::BoxStream;
@@ -128,12 +128,22 @@ impl Machine {
     }
 
     /// Whoever waits for any of several names and has come to its turn takes its choice, as a client does when it is told.
+    /// That makes room for others, until nobody has anything to choose.
     async fn choose(&self) {
-        for (who, attempt) in self.attempts.iter().enumerate() {
-            if attempt.rule == Rule::Any && attempt.wants.len() > 1 {
-                let (backend, _) = &self.clients[who % CLIENTS];
-                let _ = backend.execute(vec![Op::Check(attempt.clone())]).await;
+        let mut chosen = 0;
+        loop {
+            let mut granted = 0;
+            for (who, attempt) in self.attempts.iter().enumerate() {
+                if attempt.rule == Rule::Any && attempt.wants.len() > 1 {
+                    let (backend, _) = &self.clients[who % CLIENTS];
+                    let reply = backend.execute(vec![Op::Check(attempt.clone())]).await.remove(0);
+                    granted += usize::from(matches!(reply, Ok(Reply::Granted(_))));
+                }
             }
+            if granted == chosen {
+                return;
+            }
+            chosen = granted;
         }
     }
 
