@@ -11,6 +11,7 @@ mod flights;
 mod layouts;
 mod leases;
 mod puppet;
+mod seats;
 mod server;
 mod setups;
 mod storm;
