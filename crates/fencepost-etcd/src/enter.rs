@@ -128,6 +128,7 @@ impl Home {
             Step::Come { attempt, lease, .. } => {
                 let mut state = self.state();
                 state.places.insert(attempt, Entry::new(attempt, lease.id, asked), asked);
+                state.watches.asks(attempt);
                 // Until it is answered.
                 let was_doubtful = !state.doubtful.insert(attempt.owner);
                 drop(state);
@@ -273,6 +274,7 @@ impl Home {
             let line = self.keys.line(&want.name);
             state.watches.line(&self.link, attempt.owner, &want.name, line, seen + 1);
         }
+        self.pass_on(state, attempt);
         Reply::Waiting { turn_in: attempt.ttl }
     }
 
