@@ -77,11 +77,6 @@ impl<E> Places<E> {
         self.waiting.get_mut(&owner).map(|(_, kept)| *kept = now).is_some()
     }
 
-    /// Whether this owner waits in this process.
-    pub fn waits(&self, owner: Owner) -> bool {
-        self.waiting.contains_key(&owner)
-    }
-
     /// Lets go of an attempt that waited in this process.
     pub fn stop_waiting(&mut self, owner: Owner) -> bool {
         let Some((attempt, _)) = self.waiting.remove(&owner) else {
@@ -258,9 +253,9 @@ mod tests {
         places.wait(&inside, NOW);
         let later = NOW + Duration::from_secs(8);
         assert!(places.keep(alive.owner, later).is_some());
-        assert!(places.waits(inside.owner) && !places.waits(alive.owner));
+        assert!(places.is_waiting(inside.owner, NOW) && !places.is_waiting(alive.owner, NOW));
         assert!(places.lapsed(later).is_empty());
         assert_eq!(places.lapsed(NOW + Duration::from_secs(11)), [dead.owner]);
-        assert!(!places.waits(inside.owner) && !places.is_waiting(inside.owner, later));
+        assert!(!places.is_waiting(inside.owner, later));
     }
 }

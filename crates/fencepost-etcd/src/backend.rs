@@ -131,16 +131,23 @@ impl EtcdBackend {
             };
             if may_come {
                 let coming = vec![(*at, Coming::Come(attempt, Queue::Join))];
-                answers.extend(self.come_and_go(coming, asked).await);
+                let came = self.come_and_go(coming, asked).await;
+                let was_answered = came.iter().all(|(_, reply)| reply.is_ok());
+                answers.extend(came);
                 let mut state = self.home.state();
                 if state.places.is_waiting(attempt.owner, asked) {
                     // It could not come after all, and is still the next.
                     state.places.to_front(attempt.owner);
+                    // Or was the next until just now, and has not asked; whoever failed asks again by itself.
+                    if was_answered {
+                        self.home.pass_on(&state, attempt);
+                    }
                 } else {
                     // Several may have left at once, and only the first was told.
                     self.home.wake_next(&state, attempt);
                 }
             } else if waits_here {
+                self.home.pass_on(&self.home.state(), attempt);
                 answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
             } else if is_there {
                 in_line.push((*at, Arc::clone(attempt)));

@@ -132,7 +132,11 @@ impl Home {
     fn prepare<'a>(&'a self, step: &'a Step, in_full: bool, asked: Moment) -> Sent<'a> {
         match step {
             Step::Come { attempt, lease, .. } => {
-                let was_doubtful = self.state().comes(attempt, lease.id, asked);
+                let was_doubtful = {
+                    let mut state = self.state();
+                    state.watches.asks(attempt);
+                    state.comes(attempt, lease.id, asked)
+                };
                 let in_full = in_full || self.is_crowded(attempt);
                 Sent { step, heir: None, in_full, was_doubtful }
             }
@@ -282,6 +286,7 @@ impl Home {
             let line = self.keys.line(&want.name);
             state.watches.line(&self.link, attempt.owner, &want.name, line, seen + 1);
         }
+        self.pass_on(state, attempt);
         Reply::Waiting { turn_in: attempt.ttl }
     }
 

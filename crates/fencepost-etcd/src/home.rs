@@ -198,6 +198,14 @@ impl Home {
         }
     }
 
+    /// Tells the first of those who wait in this process of an end that somebody else was told of: that one may have been
+    /// the first then, or have asked just before the end, and does not ask now.
+    pub(crate) fn pass_on(&self, state: &State, attempt: &Attempt) {
+        if state.watches.have_moved(attempt) {
+            self.wake_next(state, attempt);
+        }
+    }
+
     /// A lease has ended, and with it everything that hung on it.
     pub(crate) fn lease_is_gone(&self, id: i64) {
         self.lose_lease(id, LostReason::NotHeld);

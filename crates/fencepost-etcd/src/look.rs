@@ -56,13 +56,14 @@ impl Home {
         replies
     }
 
-    /// Whether an attempt has come after this revision, or may be coming now.
+    /// Whether an attempt has come after this revision, may be coming now, or has found no room and waits in this process.
     fn has_come_since(&self, owner: Owner, seen: i64, now: Moment) -> bool {
-        let state = self.state();
-        state.places.get(owner).is_some_and(|place| match place.entry.revision {
-            Some(revision) => revision > seen,
-            None => place.entry.coming > Some(now),
-        })
+        let mut state = self.state();
+        state.places.is_waiting(owner, now)
+            || state.places.get(owner).is_some_and(|place| match place.entry.revision {
+                Some(revision) => revision > seen,
+                None => place.entry.coming > Some(now),
+            })
     }
 
     /// Whether a lease should be kept alive before anything is promised on it.

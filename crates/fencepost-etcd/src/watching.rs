@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::Moment;
-use fencepost_core::{LockName, LostReason, Owner};
+use fencepost_core::{Attempt, LockName, LostReason, Owner};
 use tokio::sync::mpsc::UnboundedReceiver;
 
 use crate::home::Home;
@@ -29,12 +29,22 @@ enum Purpose {
     Line(LockName),
 }
 
+/// A line that is watched as a whole.
+#[derive(Debug)]
+struct Line {
+    id: WatchId,
+    /// Who waits in it.
+    owners: Vec<Owner>,
+    /// Whether somebody has left it since one of ours last asked for a place.
+    has_moved: bool,
+}
+
 /// The watchers of one client.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
     watched: HashMap<WatchId, Purpose>,
     by_owner: HashMap<Owner, Vec<(WatchId, Vec<u8>)>>,
-    lines: HashMap<LockName, (WatchId, Vec<Owner>)>,
+    lines: HashMap<LockName, Line>,
     /// Who waits for the end of a key.
     heirs: HashMap<Vec<u8>, Owner>,
     /// Grants to be watched if they last, and when.
@@ -75,16 +85,30 @@ impl Watches {
 
     /// Watches a whole line, once for all who wait in it.
     pub(crate) fn line(&mut self, link: &Link, owner: Owner, name: &LockName, stretch: Stretch, from: i64) {
-        if let Some((_, owners)) = self.lines.get_mut(name) {
-            if !owners.contains(&owner) {
-                owners.push(owner);
+        if let Some(line) = self.lines.get_mut(name) {
+            if !line.owners.contains(&owner) {
+                line.owners.push(owner);
             }
             return;
         }
         let Stretch { from: key, to: range_end } = stretch;
         let id = link.watch(Watched { key, range_end, start_revision: from, only_deletes: true });
         self.watched.insert(id, Purpose::Line(name.clone()));
-        self.lines.insert(name.clone(), (id, vec![owner]));
+        self.lines.insert(name.clone(), Line { id, owners: vec![owner], has_moved: false });
+    }
+
+    /// This attempt asks for its places now, and will be told of every end that was heard of until now.
+    pub(crate) fn asks(&mut self, attempt: &Attempt) {
+        for want in &attempt.wants {
+            if let Some(line) = self.lines.get_mut(&want.name) {
+                line.has_moved = false;
+            }
+        }
+    }
+
+    /// Whether somebody has left one of its lines since one of ours last asked for a place in it.
+    pub(crate) fn have_moved(&self, attempt: &Attempt) -> bool {
+        attempt.wants.iter().any(|want| self.lines.get(&want.name).is_some_and(|line| line.has_moved))
     }
 
     /// The owner waits no more: of interest are only the keys that it holds.
@@ -120,13 +144,13 @@ impl Watches {
 
     fn leave_lines(&mut self, link: &Link, owner: Owner) {
         let watched = &mut self.watched;
-        self.lines.retain(|_, (id, owners)| {
-            owners.retain(|there| *there != owner);
-            if owners.is_empty() {
-                watched.remove(id);
-                link.unwatch(*id);
+        self.lines.retain(|_, line| {
+            line.owners.retain(|there| *there != owner);
+            if line.owners.is_empty() {
+                watched.remove(&line.id);
+                link.unwatch(line.id);
             }
-            !owners.is_empty()
+            !line.owners.is_empty()
         });
     }
 
@@ -234,18 +258,26 @@ impl Home {
                     self.push(Wakeup::Turn { owner });
                 }
             }
-            Some(Purpose::Line(name)) => self.wake_line(&name),
+            Some(Purpose::Line(name)) => {
+                if let Some(line) = self.state().watches.lines.get_mut(&name) {
+                    line.has_moved = true;
+                }
+                self.wake_line(&name);
+            }
         }
     }
 
     /// Wakes the first of ours that waits in this line; whoever then enters wakes the next.
     pub(crate) fn wake_line(&self, name: &LockName) {
         let state = self.state();
-        let Some((_, owners)) = state.watches.lines.get(name) else { return };
+        let Some(Line { owners, .. }) = state.watches.lines.get(name) else { return };
+        // Of those who wait in this process only the first may come, whoever began to watch before it.
+        let mut inside = state.places.waiting_for(name).map(|attempt| attempt.owner);
         let place = |owner: &Owner| state.places.get(*owner)?.entry.revision;
         // Whoever lapsed in this process was forgotten without a word.
-        let is_here = |owner: &Owner| state.places.get(*owner).is_some() || state.places.waits(*owner);
-        if let Some(owner) = owners.iter().copied().filter(is_here).min_by_key(place) {
+        let is_here = |owner: &Owner| state.places.get(*owner).is_some();
+        let first = inside.find(|owner| owners.contains(owner));
+        if let Some(owner) = first.or_else(|| owners.iter().copied().filter(is_here).min_by_key(place)) {
             self.push(Wakeup::Turn { owner });
         }
     }
@@ -269,7 +301,7 @@ impl Home {
 }
 
 /// The wants that an attempt holds.
-pub(crate) fn held(attempt: &fencepost_core::Attempt, chosen: usize) -> &[fencepost_core::Want] {
+pub(crate) fn held(attempt: &Attempt, chosen: usize) -> &[fencepost_core::Want] {
     match attempt.rule {
         fencepost_core::Rule::All => &attempt.wants,
         fencepost_core::Rule::Any => {

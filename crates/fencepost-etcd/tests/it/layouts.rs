@@ -7,6 +7,8 @@ use fencepost_testkit::servers::etcd::{EtcdServer, shared};
 use fencepost_testkit::wait;
 
 const LONG: Duration = Duration::from_secs(60);
+/// So long that nobody who waits looks by itself while the test does: whoever is not woken waits in vain.
+const LONGER: Duration = Duration::from_secs(3600);
 
 struct Place {
     /// What the names of this test begin with.
@@ -56,11 +58,11 @@ async fn one_key_is_taken_and_given_back() {
 async fn whoever_waits_for_one_key_is_woken_by_its_end() {
     let place = Place::new("single");
     let clients = [place.client().await, place.client().await];
-    let guard = clients[0].lock(place.name("a")).ttl(LONG).acquire().await.unwrap();
+    let guard = clients[0].lock(place.name("a")).ttl(LONGER).acquire().await.unwrap();
     let mut tasks = Vec::new();
     for client in &clients {
         for _ in 0..3 {
-            let lock = client.lock(place.name("a")).ttl(LONG);
+            let lock = client.lock(place.name("a")).ttl(LONGER);
             tasks.push(tokio::spawn(async move { lock.acquire().await.unwrap().token() }));
         }
     }
