@@ -266,7 +266,7 @@ impl EtcdBackend {
         self.home.can_be_taken(attempt)?;
         not_too_many_names(attempt)?;
         let mut state = self.home.state();
-        if state.departed.get(&attempt.owner).is_some_and(|until| *until > asked) {
+        if state.has_departed(attempt.owner, asked) {
             return Ok(Door::Answer(Reply::Busy));
         }
         match state.places.get(attempt.owner) {

@@ -281,6 +281,10 @@ impl Home {
     pub(crate) fn wait_for_the_key(&self, attempt: &Arc<Attempt>, seen: i64, asked: Moment) -> Reply {
         let mut state = self.state();
         let state = &mut *state;
+        if state.has_departed(attempt.owner, asked) {
+            // It has left while it came.
+            return Reply::Busy;
+        }
         state.places.wait(attempt, asked);
         for want in &attempt.wants {
             let line = self.keys.line(&want.name);

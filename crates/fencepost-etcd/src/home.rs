@@ -74,6 +74,11 @@ impl State {
         self.places.keep(owner, now)
     }
 
+    /// Whether this owner has left, so that nothing of it counts any more.
+    pub(crate) fn has_departed(&self, owner: Owner, now: Moment) -> bool {
+        self.departed.get(&owner).is_some_and(|until| *until > now)
+    }
+
     /// An attempt comes from now on: its keys may be there although nobody answers. Whether something that it has sent before
     /// may still arrive.
     pub(crate) fn comes(&mut self, attempt: &Arc<Attempt>, lease: i64, asked: Moment) -> bool {

@@ -141,8 +141,11 @@ async fn a_server_that_stands_still_loses_the_lock_and_keeps_no_ghost() {
     server.resume();
     let again = hold(&client.lock("a").ttl(SHORT)).await;
     assert!(again.token() > guard.token());
-    granted(other).await.release().await.unwrap();
-    again.release().await.unwrap();
+    for held in [granted(other).await, again] {
+        // Leases are short here: on a machine that is slow enough, it has ended.
+        let kind = held.release().await.err().map(|error| error.kind());
+        assert!(matches!(kind, None | Some(ErrorKind::Lost)), "{kind:?}");
+    }
     drop(guard);
     assert_clean(&bench).await;
 }
