@@ -331,7 +331,6 @@ macro_rules! wire_suite {
             reconnect {
                 waiters_keep_their_places_over_a_reset,
                 a_lock_that_became_free_while_nobody_listened_is_found,
-                waiters_hear_of_their_turn_after_a_new_connection,
                 connections_that_end_at_any_moment_leave_nothing,
             }
             weather {

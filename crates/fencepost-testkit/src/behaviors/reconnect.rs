@@ -1,8 +1,7 @@
-//! Connections that end and come back: waiters keep their places and hear of their turn, and nothing is left behind.
+//! Connections that end and come back: waiters keep their places, and nothing is left behind.
 
 use std::time::Duration;
 
-use fencepost_core::Mode;
 use tokio::task::JoinHandle;
 
 use super::{LONG, granted, hold};
@@ -54,23 +53,6 @@ pub async fn a_lock_that_became_free_while_nobody_listened_is_found<B: WireBench
     }
     bench.wire().heal();
     granted(waiter).await.release().await.expect("it is held");
-}
-
-/// Whoever waits is told of its turn also after a new connection, however it waits: nobody checks before that.
-pub async fn waiters_hear_of_their_turn_after_a_new_connection<B: WireBench>(bench: &B) {
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Slots { of: 1 }] {
-        let (client, other) = (bench.client().await, bench.bystander().await);
-        let holds = if mode == Mode::Shared { Mode::Exclusive } else { mode };
-        let guard = hold(&other.lock("a").ttl(LONG).mode(holds)).await;
-        let waiter = joined(&other, client.lock("a").ttl(LONG).mode(mode), "a", 1).await;
-        for _ in 0..3 {
-            bench.wire().reset();
-            // Whoever has come back answers again.
-            hold(&client.lock("b").ttl(LONG)).await.release().await.expect("it is held");
-        }
-        guard.release().await.expect("it is held");
-        granted(waiter).await.release().await.expect("it is held");
-    }
 }
 
 /// Connections end at every moment of locking and unlocking, and nothing is left of it.

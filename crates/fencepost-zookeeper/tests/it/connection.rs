@@ -2,7 +2,7 @@
 
 use std::sync::{Arc, Mutex};
 
-use fencepost_core::{Client, ErrorKind, Guard, Keep, LostReason};
+use fencepost_core::{Client, ErrorKind, Guard, Keep, LostReason, Mode};
 use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
@@ -151,6 +151,26 @@ async fn two_that_come_back_at_once_have_one_leader() {
     *seats[0].lock().unwrap() = None;
     *seats[1].lock().unwrap() = None;
     assert_clean(&bench).await;
+}
+
+/// Whoever waits is told of its turn also after a new connection, however it waits: nobody checks before that.
+#[tokio::test]
+async fn waiters_hear_of_their_turn_after_a_new_connection() {
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Slots { of: 1 }] {
+        let bench = ZooKeeperBench::plain();
+        let (client, other) = (bench.client().await, bench.bystander().await);
+        let holds = if mode == Mode::Shared { Mode::Exclusive } else { mode };
+        let guard = hold(&other.lock("a").ttl(LONG).mode(holds)).await;
+        let waiter = joined(&other, client.lock("a").ttl(LONG).mode(mode), "a", 1).await;
+        for _ in 0..3 {
+            bench.wire().reset();
+            // Whoever has come back answers again.
+            hold(&client.lock("b").ttl(LONG)).await.release().await.unwrap();
+        }
+        guard.release().await.unwrap();
+        granted(waiter).await.release().await.unwrap();
+        assert_clean(&bench).await;
+    }
 }
 
 /// A holder hears that its node was taken also after a new connection.
