@@ -10,7 +10,7 @@ use fencepost_core::{Attempt, Mode, Result, Rule, Want};
 
 use crate::enter::{is_known, term};
 use crate::error::Failure;
-use crate::home::{Entry, Home};
+use crate::home::Home;
 use crate::leases::{Lease, Promise};
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::{Compare, KeyValue, RangeRequest, TxnRequest};
@@ -38,8 +38,10 @@ impl Home {
             let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
             let answer = answer.map_err(|failure| self.failed(failure))?;
             let seen = answer.header.map_or(0, |header| header.revision);
-            if self.has_come_late(attempt, answer.responses.iter().flat_map(found)) {
+            if self.is_seated(attempt, answer.responses.iter().flat_map(found)) {
+                // What it has sent before, and nobody answered, has arrived after all; or else somebody is in its seat.
                 self.clear(attempt).await?;
+                self.state().take_another_seat(attempt.owner);
                 continue;
             }
             let mut free = Vec::new();
@@ -73,11 +75,11 @@ impl Home {
         Ok(Some(Reply::Busy))
     }
 
-    /// Whether what this attempt has sent before, and nobody answered, has arrived after all: nobody knows what it got.
-    fn has_come_late<'a>(&self, attempt: &Attempt, line: impl Iterator<Item = &'a KeyValue>) -> bool {
-        let seats: Vec<Vec<u8>> =
-            attempt.wants.iter().map(|want| self.keys.seat(want, attempt.owner)).collect();
-        line.into_iter().any(|key| seats.contains(&key.key))
+    /// Whether somebody is in the seat that an attempt has or would get.
+    fn is_seated<'a>(&self, attempt: &Attempt, mut line: impl Iterator<Item = &'a KeyValue>) -> bool {
+        self.state().seats.take(attempt);
+        let seats: Vec<Vec<u8>> = attempt.wants.iter().map(|want| self.seat(want, attempt.owner)).collect();
+        line.any(|key| seats.contains(&key.key))
     }
 
     async fn take_unless_changed(
@@ -91,6 +93,7 @@ impl Home {
         let owner = attempt.owner;
         let wants: &[Want] = crate::watching::held(attempt, chosen);
         let card = Card::new(attempt);
+        let was_doubtful = self.state().comes(attempt, lease.id, asked);
         let mut request = TxnRequest::default();
         request.compare.push(absent(self.keys.left(owner)));
         for want in wants {
@@ -102,14 +105,10 @@ impl Home {
                 range_end: line.to,
                 target_union: Some(TargetUnion::ModRevision(seen + 1)),
             });
-            request.success.push(put(self.keys.seat(want, owner), card.to_bytes(), lease.id));
+            let seat = self.seat(want, owner);
+            request.compare.push(absent(seat.clone()));
+            request.success.push(put(seat, card.to_bytes(), lease.id));
         }
-        let was_doubtful = {
-            let mut state = self.state();
-            state.places.insert(attempt, Entry::new(attempt, lease.id, asked), asked);
-            // Until it is answered.
-            !state.doubtful.insert(owner)
-        };
         let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
         let is_known = is_known(&answer);
         self.arrived(owner, is_known && !was_doubtful);

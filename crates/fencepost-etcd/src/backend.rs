@@ -170,7 +170,7 @@ impl EtcdBackend {
     async fn come_and_go(&self, coming: Vec<(usize, Coming<'_>)>, asked: Moment) -> Vec<Answered> {
         let mut answers = Vec::with_capacity(coming.len());
         let mut steps: Vec<(usize, Step)> = Vec::new();
-        let (mut known, mut open, mut inside) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut known, mut lapsed, mut open, mut inside) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         for (at, coming) in coming {
             match coming {
                 Coming::Go(grant) => steps.push((at, Step::Go(grant.clone()))),
@@ -178,6 +178,7 @@ impl EtcdBackend {
                     Err(error) => answers.push((at, Err(error))),
                     Ok(Door::Answer(reply)) => answers.push((at, Ok(reply))),
                     Ok(Door::Known) => known.push((at, attempt, queue)),
+                    Ok(Door::Lapsed) => lapsed.push((at, attempt, queue)),
                     Ok(Door::Open) => open.push((at, attempt, queue)),
                     Ok(Door::FromInside) => inside.push((at, attempt, queue)),
                 },
@@ -189,6 +190,12 @@ impl EtcdBackend {
                 // What was sent before has not arrived, or its lease has ended: it comes anew.
                 Ok(Reply::NoTicket) => open.push(again),
                 reply => answers.push((again.0, reply)),
+            }
+        }
+        for again in lapsed {
+            match self.home.clear_away(again.1).await {
+                Ok(()) => open.push(again),
+                Err(error) => answers.push((again.0, Err(error))),
             }
         }
         let leases = self.leases_for(open.iter().chain(&inside).map(|(_, attempt, _)| attempt.ttl)).await;
@@ -256,8 +263,10 @@ impl EtcdBackend {
             return Ok(Door::Answer(Reply::Busy));
         }
         match state.places.get(attempt.owner) {
-            Some(place) if place.entry.lapsed => return Err(self.home.forgotten(attempt)),
-            Some(_) => return Ok(Door::Known),
+            Some(place) if !place.entry.lapsed => return Ok(Door::Known),
+            // Whatever of it may still arrive is defeated before anybody goes on.
+            Some(_) if state.doubtful.contains(&attempt.owner) => return Err(self.home.forgotten(attempt)),
+            Some(_) => return Ok(Door::Lapsed),
             None => {}
         }
         if queue == Queue::Join && !state.places.has_room(attempt) {
@@ -280,6 +289,8 @@ enum Coming<'a> {
 enum Door {
     Answer(Reply),
     Known,
+    /// What it had is being cleared away.
+    Lapsed,
     Open,
     /// It may come, and has waited in this process until now.
     FromInside,

@@ -37,7 +37,7 @@ impl Home {
         let owner = grant.attempt.owner;
         let known = self.state().places.get(owner).map(|place| place.entry.card.clone());
         let mut card = known.unwrap_or_else(|| Card::new(&grant.attempt));
-        let (seat, cell) = (self.keys.seat(want, owner), self.keys.cell(name));
+        let (seat, cell) = (self.seat(want, owner), self.keys.cell(name));
         let patience = Self::patience(grant.award.ttl);
         let (lease, writes) = match keep {
             Keep::WhileHeld => {

@@ -8,9 +8,10 @@ use fencepost_core::backend::{Queue, Reply};
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, ErrorKind, Grant, Mode, Result, Rule, Want};
 
+use crate::config::Layout;
 use crate::error::Failure;
 use crate::heir::Heir;
-use crate::home::{Entry, Home};
+use crate::home::Home;
 use crate::leases::{Lease, Promise};
 use crate::proto::{KeyValue, ResponseOp, TxnRequest, TxnResponse};
 use crate::question::most_parts;
@@ -21,6 +22,8 @@ use crate::watching::held;
 pub(crate) const TOGETHER: usize = 64;
 /// How many locks are remembered at which somebody else was seen.
 const MOST_CROWDED: usize = 4096;
+/// How often somebody asks again because it could not come as it asked.
+const AGAIN: usize = 3;
 /// How many parts a transaction has at most, as servers are by default.
 pub(crate) const MOST_PARTS: usize = 128;
 
@@ -51,7 +54,7 @@ pub(crate) enum Came {
     WithoutLease,
     /// Somebody has what it wants, as of this revision, and it has not come.
     Taken(i64),
-    /// Somebody else is there, and it has not come: the whole question has to be asked.
+    /// It has not come as it asked, because somebody else is there: the whole question has to be asked.
     NotAlone,
 }
 
@@ -59,13 +62,16 @@ impl Home {
     /// Sends those who come and go together, and answers in order. Whoever finds that it is not alone asks again, in full.
     pub(crate) async fn come_and_go(&self, steps: &[Step], asked: Moment) -> Vec<Came> {
         let mut answers = self.send(steps, false, asked).await;
-        let (places, again): (Vec<usize>, Vec<Step>) = steps
-            .iter()
-            .enumerate()
-            .filter(|(at, _)| matches!(answers.get(*at), Some(Came::NotAlone)))
-            .map(|(at, step)| (at, step.clone()))
-            .unzip();
-        if !again.is_empty() {
+        for _ in 0..AGAIN {
+            let (places, again): (Vec<usize>, Vec<Step>) = steps
+                .iter()
+                .enumerate()
+                .filter(|(at, _)| matches!(answers.get(*at), Some(Came::NotAlone)))
+                .map(|(at, step)| (at, step.clone()))
+                .unzip();
+            if again.is_empty() {
+                break;
+            }
             for (at, answer) in places.into_iter().zip(self.send(&again, true, asked).await) {
                 answers[at] = answer;
             }
@@ -126,11 +132,7 @@ impl Home {
     fn prepare<'a>(&'a self, step: &'a Step, in_full: bool, asked: Moment) -> Sent<'a> {
         match step {
             Step::Come { attempt, lease, .. } => {
-                let mut state = self.state();
-                state.places.insert(attempt, Entry::new(attempt, lease.id, asked), asked);
-                // Until it is answered.
-                let was_doubtful = !state.doubtful.insert(attempt.owner);
-                drop(state);
+                let was_doubtful = self.state().comes(attempt, lease.id, asked);
                 let in_full = in_full || self.is_crowded(attempt);
                 Sent { step, heir: None, in_full, was_doubtful }
             }
@@ -248,9 +250,16 @@ impl Home {
             self.forget(attempt.owner);
             return Came::Answer(Ok(Reply::Busy));
         }
-        let seats = looks.iter().skip(1).take(wants.len()).flat_map(found);
-        if seats.into_iter().any(|key| self.is_own(key, attempt.owner)) {
+        let mut seats = looks.iter().skip(1).take(wants.len()).flat_map(found).peekable();
+        let is_seated = seats.peek().is_some() && self.keys.layout != Layout::Single;
+        if seats.any(|key| Self::is_own(key, attempt.owner)) {
             return Came::Before;
+        }
+        if is_seated {
+            // Somebody of ours whose end is not known there yet, or nobody knows who.
+            let is_another = self.state().take_another_seat(attempt.owner);
+            self.forget(attempt.owner);
+            return if is_another { Came::NotAlone } else { Came::Answer(Err(self.forgotten(attempt))) };
         }
         self.forget(attempt.owner);
         let others = looks.iter().skip(1 + wants.len()).flat_map(found);
@@ -322,7 +331,8 @@ impl Home {
             let lease = place.entry.lease;
             let lease = state.leases.get(lease);
             let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
-            let held = held(attempt, chosen).iter().map(|want| self.keys.seat(want, attempt.owner));
+            let called = state.seats.called(attempt.owner);
+            let held = held(attempt, chosen).iter().map(|want| self.keys.seat(want, called));
             state.watches.arrived(&self.link, attempt.owner, &held.collect::<Vec<_>>());
             state.watches.later(attempt.owner, asked);
             self.granted.notify_one();
@@ -339,7 +349,8 @@ impl Home {
                     state.watches.line(&self.link, owner, &want.name, line, seen);
                 }
             }
-            state.watches.own(&self.link, owner, self.keys.seat(want, owner), seen);
+            let seat = self.keys.seat(want, state.seats.called(owner));
+            state.watches.own(&self.link, owner, seat, seen);
         }
         Reply::Waiting { turn_in: attempt.ttl }
     }

@@ -9,13 +9,14 @@ use fencepost_core::{Attempt, Grant, Mode, Owner};
 use crate::enter::Before;
 use crate::home::Home;
 use crate::proto::{RangeRequest, RequestOp, TxnResponse};
-use crate::request::{found, get, latest};
+use crate::request::{found, get, latest, mere};
 
 /// Who of ours comes after a grant that is given back. It is told by the answer to the release, or, if that does not come,
 /// that it should look for itself.
 pub(crate) struct Heir<'a> {
     home: &'a Home,
     attempt: Arc<Attempt>,
+    seat: Vec<u8>,
     /// The revision that made its key.
     revision: i64,
     is_told: bool,
@@ -27,12 +28,14 @@ impl Home {
     pub(crate) fn heir(&self, grant: &Grant) -> Option<Heir<'_>> {
         let [want] = grant.held() else { return None };
         let mut state = self.state();
-        let owner = state.watches.heir(&self.keys.seat(want, grant.attempt.owner))?;
+        let ending = self.keys.seat(want, state.seats.called(grant.attempt.owner));
+        let owner = state.watches.heir(&ending)?;
         let place = state.places.get(owner)?;
         let is_plain = matches!(place.attempt.wants.as_slice(), [want] if want.mode == Mode::Exclusive);
         let revision = place.entry.revision.filter(|_| is_plain)?;
         let attempt = place.attempt.clone();
-        state.heirs.insert(owner).then(|| Heir { home: self, attempt, revision, is_told: false })
+        let seat = self.keys.seat(&attempt.wants[0], state.seats.called(owner));
+        state.heirs.insert(owner).then(|| Heir { home: self, attempt, seat, revision, is_told: false })
     }
 }
 
@@ -45,10 +48,7 @@ impl Heir<'_> {
     pub(crate) fn succession(&self) -> [RequestOp; 2] {
         let want = &self.attempt.wants[0];
         let before = latest(self.home.keys.line(&want.name), 1);
-        [
-            get(self.home.seat(want, self.owner())),
-            get(RangeRequest { max_create_revision: self.revision - 1, ..before }),
-        ]
+        [get(mere(self.seat.clone())), get(RangeRequest { max_create_revision: self.revision - 1, ..before })]
     }
 
     /// Tells it if the transaction that ended the grant has found that it holds now.

@@ -12,13 +12,12 @@ use fencepost_core::{Attempt, Award, FencingToken, Grant, LockName, LostReason, 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
-use crate::config::Layout;
 use crate::enter::revision_of;
 use crate::keys::Keys;
 use crate::leases::{Lease, Leases};
 use crate::link::Link;
-use crate::proto::{KeyValue, RangeRequest};
-use crate::request::{mere, one};
+use crate::proto::KeyValue;
+use crate::seats::Seats;
 use crate::watching::Watches;
 
 /// A call that is not answered by then is not waited for any longer.
@@ -53,6 +52,7 @@ impl Entry {
 #[derive(Default)]
 pub(crate) struct State {
     pub(crate) places: Places<Entry>,
+    pub(crate) seats: Seats,
     pub(crate) leases: Leases,
     pub(crate) watches: Watches,
     /// Owners that have left before they came, and until when that is remembered.
@@ -72,6 +72,32 @@ impl State {
     pub(crate) fn keep(&mut self, owner: Owner, now: Moment) -> Option<&mut Place<Entry>> {
         self.places.get(owner).filter(|place| !place.entry.lapsed)?;
         self.places.keep(owner, now)
+    }
+
+    /// An attempt comes from now on: its keys may be there although nobody answers. Whether something that it has sent before
+    /// may still arrive.
+    pub(crate) fn comes(&mut self, attempt: &Arc<Attempt>, lease: i64, asked: Moment) -> bool {
+        self.seats.take(attempt);
+        self.places.insert(attempt, Entry::new(attempt, lease, asked), asked);
+        // Until it is answered.
+        !self.doubtful.insert(attempt.owner)
+    }
+
+    /// Whether an attempt can have another seat than the one in which somebody else sits. What may still arrive must find the
+    /// one that it was sent for.
+    pub(crate) fn take_another_seat(&mut self, owner: Owner) -> bool {
+        let is_free_to = !self.doubtful.contains(&owner);
+        if is_free_to {
+            self.seats.wear_out(owner);
+        }
+        is_free_to
+    }
+
+    /// Lets others have the seat of an owner that has no place, if nothing of it can still arrive.
+    pub(crate) fn vacate(&mut self, owner: Owner) {
+        if self.places.get(owner).is_none() && !self.doubtful.contains(&owner) {
+            self.seats.give_back(owner);
+        }
     }
 }
 
@@ -100,17 +126,15 @@ impl Home {
         if ttl.is_zero() { LOOKING } else { (ttl / 6).clamp(PATIENCE.0, PATIENCE.1) }
     }
 
-    /// Whether a key that was found where an attempt's own would be is its own. Where one key is the whole line, what is written
-    /// there tells.
-    pub(crate) fn is_own(&self, key: &KeyValue, owner: Owner) -> bool {
-        self.keys.layout != Layout::Single
-            || Card::from_bytes(&key.value).is_some_and(|card| card.owner == owner)
+    /// Whether a key that was found where an attempt's own would be is its own, although it is not known what made it. Others
+    /// may have been there before it: what is written there tells.
+    pub(crate) fn is_own(key: &KeyValue, owner: Owner) -> bool {
+        Card::from_bytes(&key.value).is_some_and(|card| card.owner == owner)
     }
 
-    /// Looks at the key of an attempt; at its value too, if that is what tells whose it is.
-    pub(crate) fn seat(&self, want: &Want, owner: Owner) -> RangeRequest {
-        let key = self.keys.seat(want, owner);
-        if self.keys.layout == Layout::Single { one(key) } else { mere(key) }
+    /// The key of an attempt.
+    pub(crate) fn seat(&self, want: &Want, owner: Owner) -> Vec<u8> {
+        self.keys.seat(want, self.state().seats.called(owner))
     }
 
     pub(crate) fn push(&self, wakeup: Wakeup) {
@@ -148,6 +172,7 @@ impl Home {
         let state = &mut *state;
         state.watches.end(&self.link, owner);
         let place = state.places.remove(owner)?;
+        state.vacate(owner);
         self.wake_next(state, &place.attempt);
         Some(place)
     }

@@ -90,12 +90,12 @@ impl Keys {
         Stretch::of(format!("{}/lock/{}", self.namespace, escaped(prefix)))
     }
 
-    /// The key of one contender.
-    pub(crate) fn seat(&self, want: &Want, owner: Owner) -> Vec<u8> {
+    /// The key of one contender, whose seat is called like this.
+    pub(crate) fn seat(&self, want: &Want, called: &str) -> Vec<u8> {
         let line = self.line_of(&want.name);
         let key = match self.layout {
-            Layout::Own => format!("{line}{}/{}", word_of(want.mode), owner.to_hex()),
-            Layout::Raw => line + &owner.to_hex(),
+            Layout::Own => format!("{line}{}/{called}", word_of(want.mode)),
+            Layout::Raw => line + called,
             Layout::Single => line,
         };
         key.into_bytes()
@@ -213,7 +213,7 @@ mod tests {
         let names = ["a", "a/b", "a%2Fb", "a/x/0", "about", "%", "/", "\u{10ffff}", "a0", "a%25"];
         for name in names {
             let mine = want(name, Mode::Exclusive);
-            let seat = keys.seat(&mine, Owner::random());
+            let seat = keys.seat(&mine, "1f-0");
             assert_eq!(keys.read(&seat), Some(Seat { name: mine.name.clone(), mode: mine.mode }));
             for other in names {
                 let line = keys.line(&want(other, Mode::Exclusive).name);
@@ -236,7 +236,7 @@ mod tests {
         ];
         for mine in modes {
             for there in modes {
-                let seat = keys.seat(&want("a", there), Owner::random());
+                let seat = keys.seat(&want("a", there), "1f-0");
                 let stretches = keys.contradicting(&want("a", mine));
                 let found = stretches.iter().any(|stretch| contains(stretch, &seat));
                 assert_eq!(found, !mine.agrees_with(there), "{mine} and {there}");
@@ -248,8 +248,8 @@ mod tests {
     fn the_official_recipe_finds_our_keys() {
         let keys = Keys::new("n", Layout::Raw);
         let mine = want("jobs/a", Mode::Exclusive);
-        let seat = keys.seat(&mine, Owner::from_bytes([1; 16]));
-        assert!(seat.starts_with(b"jobs/a/0101"));
+        let seat = keys.seat(&mine, "1f-0");
+        assert_eq!(seat, b"jobs/a/1f-0");
         assert_eq!(keys.read(b"jobs/a/694d7c1f"), Some(Seat { name: mine.name.clone(), mode: mine.mode }));
         assert!(contains(&keys.line(&mine.name), &seat));
         let deep = Keys::new("team/a", Layout::Raw);
@@ -264,7 +264,7 @@ mod tests {
     fn one_key_is_the_whole_line() {
         let keys = Keys::new("n", Layout::Single);
         let mine = want("jobs/a", Mode::Exclusive);
-        assert_eq!(keys.seat(&mine, Owner::random()), b"jobs/a");
+        assert_eq!(keys.seat(&mine, "1f-0"), b"jobs/a");
         assert!(contains(&keys.line(&mine.name), b"jobs/a"));
         assert!(!contains(&keys.line(&mine.name), b"jobs/ab"));
         assert!(keys.is_ours(&LockName::new("n/about").unwrap()) && !keys.is_ours(&mine.name));

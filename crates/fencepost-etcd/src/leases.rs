@@ -145,7 +145,7 @@ impl Home {
             let place = places.find(|place| is_sure(place) && place.entry.lease == id);
             place.map(|place| {
                 let want = &held(&place.attempt, place.entry.held.unwrap_or(0))[0];
-                self.keys.seat(want, place.attempt.owner)
+                self.keys.seat(want, state.seats.called(place.attempt.owner))
             })
         };
         let Some(key) = key else { return Ok(false) };

@@ -5,25 +5,21 @@ use std::time::Duration;
 
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Error, ErrorKind, LostReason, Owner, Result};
+use fencepost_core::{Attempt, LostReason, Owner, Result};
 use futures_util::future::join_all;
 
-use crate::config::Layout;
 use crate::error::Failure;
 use crate::home::{Home, State};
 use crate::leases::seconds;
 use crate::look::Standing;
-use crate::proto::{KeyValue, RequestOp};
-use crate::request::{absent, all, created, delete, found, get, put};
+use crate::proto::RequestOp;
+use crate::request::{all, all_gone, found, get, one, put};
 
-/// How often a leaving looks again because its keys came meanwhile.
-const LOOKS: usize = 3;
 /// How often somebody looks for what nobody cares for.
 const SWEEP: Duration = Duration::from_millis(100);
 
 /// A place that nobody has cared for during a ttl.
 struct Lapsed {
-    owner: Owner,
     attempt: Arc<Attempt>,
     lease: i64,
     /// When its lease is given up.
@@ -37,7 +33,7 @@ impl State {
         let place = self.places.get_mut(owner)?;
         let (attempt, lease) = (place.attempt.clone(), place.entry.lease);
         let ttl = self.leases.get(lease).map_or(attempt.ttl, |given| given.ttl.max(attempt.ttl));
-        let lapsed = Lapsed { owner, attempt, lease, end: place.kept + ttl * 2 };
+        let lapsed = Lapsed { attempt, lease, end: place.kept + ttl * 2 };
         (place.kept + ttl < now).then(|| {
             place.entry.lapsed = true;
             lapsed
@@ -67,60 +63,44 @@ impl Home {
             self.bury_if_doubtful(attempt).await?;
             return Ok(Reply::Left);
         };
-        for _ in 0..LOOKS {
-            let looked = self.look(std::slice::from_ref(attempt)).await;
-            let (standings, _) = looked.map_err(|failure| self.failed(failure))?;
-            for standing in standings {
-                match standing {
-                    Standing::There { revision, seen, lines } => {
-                        let reply = self.stands(attempt, &lines, revision, seen, asked);
-                        if let Reply::Granted(award) = self.settled(attempt, reply).await? {
-                            self.state().departed.remove(&owner);
-                            return Ok(Reply::HadBeenGranted(award));
-                        }
-                        self.bury(attempt).await?;
-                        self.forget(owner);
-                        return Ok(Reply::Left);
-                    }
-                    Standing::Gone { .. } if is_sure => {
-                        // Somebody has taken its keys away before; to the storage it was nobody who left.
-                        self.bury(attempt).await?;
-                        self.forget(owner);
-                        self.state().departed.insert(owner, asked + attempt.ttl);
-                        return Ok(Reply::Left);
-                    }
-                    Standing::Gone { is_some_left, .. } => {
-                        if is_some_left {
-                            self.clear(attempt).await?;
-                        }
-                        if self.defeat(attempt).await? {
-                            self.forget(owner);
-                            return Ok(Reply::Left);
-                        }
-                    }
-                }
+        let looked = self.look(std::slice::from_ref(attempt)).await;
+        let (standings, _) = looked.map_err(|failure| self.failed(failure))?;
+        let mut was_there = false;
+        if let Some(Standing::There { revision, seen, lines }) = standings.into_iter().next() {
+            let reply = self.stands(attempt, &lines, revision, seen, asked);
+            if let Reply::Granted(award) = self.settled(attempt, reply).await? {
+                self.state().departed.remove(&owner);
+                return Ok(Reply::HadBeenGranted(award));
             }
+            was_there = true;
         }
-        let message = format!("the keys of an attempt that is to leave {} come and go", self.location);
-        Err(Error::new(ErrorKind::OutcomeUnknown, message))
+        self.bury(attempt).await?;
+        self.forget(owner);
+        if is_sure && !was_there {
+            // Somebody has taken its keys away before; to the storage it was nobody who left.
+            self.state().departed.insert(owner, asked + attempt.ttl);
+        }
+        Ok(Reply::Left)
     }
 
     /// Takes the keys of an attempt away, whatever they are.
     pub(crate) async fn clear(&self, attempt: &Attempt) -> Result<()> {
-        let owner = attempt.owner;
-        let mut request = all(attempt.wants.iter().map(|want| delete(self.keys.seat(want, owner))).collect());
-        if self.keys.layout == Layout::Single {
-            // What is there may be another's.
-            let look = all(attempt.wants.iter().map(|want| get(self.seat(want, owner))).collect());
-            let answer = self.link.txn(look, Self::patience(attempt.ttl)).await;
-            let answer = answer.map_err(|failure| self.failed(failure))?;
-            let mut keys = answer.responses.iter().flat_map(found);
-            let made = self.state().places.get(owner).and_then(|place| place.entry.revision);
-            let is_own = |key: &&KeyValue| Some(key.create_revision) == made || self.is_own(key, owner);
-            let Some(own) = keys.find(is_own) else { return Ok(()) };
-            request.compare.push(created(own.key.clone(), own.create_revision));
+        let (owner, patience) = (attempt.owner, Self::patience(attempt.ttl));
+        let seats: Vec<Vec<u8>> = attempt.wants.iter().map(|want| self.seat(want, owner)).collect();
+        let made = self.state().places.get(owner).and_then(|place| place.entry.revision);
+        let made: Vec<(Vec<u8>, i64)> = if let Some(revision) = made {
+            seats.into_iter().map(|seat| (seat, revision)).collect()
+        } else {
+            let look = all(seats.into_iter().map(|seat| get(one(seat))).collect());
+            let answer = self.link.txn(look, patience).await.map_err(|failure| self.failed(failure))?;
+            let own = answer.responses.iter().flat_map(found).filter(|key| Self::is_own(key, owner));
+            own.map(|key| (key.key.clone(), key.create_revision)).collect()
+        };
+        if made.is_empty() {
+            return Ok(());
         }
-        let cleared = self.link.txn(request, Self::patience(attempt.ttl)).await;
+        // Whatever else is there, or comes there before this arrives, is another's.
+        let cleared = self.link.txn(all_gone(made), patience).await;
         cleared.map(drop).map_err(|failure| self.failed(failure))
     }
 
@@ -134,9 +114,18 @@ impl Home {
                 place.entry.lapsed = true;
             }
         }
-        if self.clear(attempt).await.is_ok() {
+        // If it fails, whoever sweeps goes on with it.
+        let _ = self.clear_away(attempt).await;
+    }
+
+    /// Takes the keys of a place away that has lapsed, and forgets it. The same owner may have come anew meanwhile.
+    pub(crate) async fn clear_away(&self, attempt: &Attempt) -> Result<()> {
+        self.clear(attempt).await?;
+        let has_lapsed = self.state().places.get(attempt.owner).is_some_and(|place| place.entry.lapsed);
+        if has_lapsed {
             self.forget(attempt.owner);
         }
+        Ok(())
     }
 
     /// The same as [`Home::bury`] for an attempt that has no keys as far as anybody knows.
@@ -150,17 +139,13 @@ impl Home {
         if !self.state().doubtful.contains(&attempt.owner) {
             return self.clear(attempt).await;
         }
-        let mut request = all(vec![self.farewell(attempt).await?]);
-        if self.keys.layout != Layout::Single {
-            let seats = attempt.wants.iter().map(|want| delete(self.keys.seat(want, attempt.owner)));
-            request.success.extend(seats);
-        }
-        let buried = self.link.txn(request, Self::patience(attempt.ttl)).await;
+        let farewell = all(vec![self.farewell(attempt).await?]);
+        let buried = self.link.txn(farewell, Self::patience(attempt.ttl)).await;
         buried.map_err(|failure| self.failed(failure))?;
-        if self.keys.layout == Layout::Single {
-            self.clear(attempt).await?;
-        }
-        self.state().doubtful.remove(&attempt.owner);
+        self.clear(attempt).await?;
+        let mut state = self.state();
+        state.doubtful.remove(&attempt.owner);
+        state.vacate(attempt.owner);
         Ok(())
     }
 
@@ -170,24 +155,6 @@ impl Home {
         let lease = self.link.lease_grant(lasting, 0, Self::patience(attempt.ttl)).await;
         let lease = lease.map_err(|failure| self.failed(failure))?;
         Ok(put(self.keys.left(attempt.owner), Vec::new(), lease.id))
-    }
-
-    /// Remembers in the storage that an owner has left, so that what it has sent does nothing. Not if it has come meanwhile.
-    async fn defeat(&self, attempt: &Attempt) -> Result<bool> {
-        let patience = Self::patience(attempt.ttl);
-        let mut request = all(vec![self.farewell(attempt).await?]);
-        if self.keys.layout != Layout::Single {
-            let seats = attempt.wants.iter().map(|want| absent(self.keys.seat(want, attempt.owner)));
-            request.compare = seats.collect();
-        }
-        let answer = self.link.txn(request, patience).await.map_err(|failure| self.failed(failure))?;
-        if self.keys.layout == Layout::Single {
-            self.clear(attempt).await?;
-        }
-        if answer.succeeded {
-            self.state().doubtful.remove(&attempt.owner);
-        }
-        Ok(answer.succeeded)
     }
 
     /// Takes away what nobody has cared for during a ttl. If that fails for another ttl although the lease lives, the lease is
@@ -203,9 +170,8 @@ impl Home {
             let lapsed = state.places.lapsed(now);
             lapsed.into_iter().filter_map(|owner| state.lapsed(owner, now)).collect()
         };
-        join_all(lapsed.iter().map(async |place| match self.clear(&place.attempt).await {
+        join_all(lapsed.iter().map(async |place| match self.clear_away(&place.attempt).await {
             Ok(()) => {
-                self.forget(place.owner);
                 // If this fails, it is done when the engine lets its owner leave.
                 let _ = self.bury_if_doubtful(&place.attempt).await;
             }

@@ -24,6 +24,7 @@ mod renew;
 mod request;
 mod rights;
 mod rounds;
+mod seats;
 mod watching;
 
 use std::sync::Arc;

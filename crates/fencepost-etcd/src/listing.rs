@@ -14,7 +14,7 @@ use crate::enter::MOST_PARTS;
 use crate::home::{Home, LOOKING};
 use crate::keys::Stretch;
 use crate::proto::{KeyValue, RangeRequest, TxnRequest};
-use crate::request::{all, created, delete, found, get, in_order, nested, one, replace};
+use crate::request::{all, all_gone, created, found, get, in_order, one, replace};
 use crate::watching::BROKEN;
 
 /// How many keys are asked for at once when all names are wanted.
@@ -122,8 +122,7 @@ impl Home {
     fn holds(&self, card: &Card, line: &[KeyValue]) -> bool {
         let modes = line.iter().map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
         let first = holding(modes);
-        let owner = card.owner.to_hex();
-        line.iter().take(first).any(|key| key.key.ends_with(owner.as_bytes()) || key.value == card.to_bytes())
+        line.iter().take(first).any(|key| Self::is_own(key, card.owner))
     }
 
     /// Those of this client that wait in this process, because it has enough keys in that line.
@@ -208,10 +207,8 @@ impl Home {
         let mut keys = BTreeSet::from([first.key.clone()]);
         if let Some(card) = card.filter(|card| !card.any && !card.names.is_empty()) {
             self.read(&card.names, &mut known).await?;
-            let owner = card.owner.to_hex();
             let lines = card.names.iter().filter_map(|name| known.get(name)).flat_map(|found| &found.line);
-            let others =
-                lines.filter(|key| key.create_revision == revision && key.key.ends_with(owner.as_bytes()));
+            let others = lines.filter(|key| key.create_revision == revision && Self::is_own(key, card.owner));
             keys.extend(others.map(|key| key.key.clone()));
         }
         let are_there = keys.iter().map(|key| created(key.clone(), revision));
@@ -222,11 +219,8 @@ impl Home {
             return Ok(Reply::NotHeld);
         }
         // The holder may have heard of it already, and have removed them itself; what is there now may be another's.
-        let ends = keys.iter().map(|key| {
-            let compare = vec![created(key.clone(), revision)];
-            nested(TxnRequest { compare, success: vec![delete(key.clone())], failure: Vec::new() })
-        });
-        self.link.txn(all(ends.collect()), LOOKING).await.map_err(|failure| self.failed(failure))?;
+        let ends = all_gone(keys.into_iter().map(|key| (key, revision)));
+        self.link.txn(ends, LOOKING).await.map_err(|failure| self.failed(failure))?;
         Ok(Reply::Released)
     }
 }

@@ -11,7 +11,7 @@ use crate::enter::{Before, MOST_PARTS, term};
 use crate::error::Failure;
 use crate::home::Home;
 use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp};
-use crate::request::{all, delete, found, get, in_order, latest};
+use crate::request::{all, all_gone, found, get, in_order, latest, mere, one};
 use crate::watching::held;
 
 /// Where an attempt stands.
@@ -97,7 +97,8 @@ impl Home {
             let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
             // On a lease that was given up nothing is ours any more, although it may still be there.
             let is_ours = |key: &KeyValue| {
-                lease.is_none_or(|lease| key.lease == lease) && self.is_own(key, attempt.owner)
+                lease.is_none_or(|lease| key.lease == lease)
+                    && (revision.is_some() || Self::is_own(key, attempt.owner))
             };
             let is_whole = |keys: &&[KeyValue]| {
                 keys.first().is_some_and(|key| Some(key.create_revision) == first && is_ours(key))
@@ -120,7 +121,10 @@ impl Home {
     }
 
     fn parts(&self, owner: Owner, wants: &[Want], revision: Option<i64>) -> Vec<RequestOp> {
-        let own = wants.iter().map(|want| get(self.seat(want, owner)));
+        let own = wants.iter().map(|want| {
+            let seat = self.seat(want, owner);
+            get(if revision.is_some() { mere(seat) } else { one(seat) })
+        });
         let lines = wants.iter().map(|want| {
             let line = self.keys.line(&want.name);
             get(match (want.mode, revision) {
@@ -163,8 +167,9 @@ impl Home {
         let Reply::Granted(award) = &reply else { return Ok(reply) };
         if attempt.rule == Rule::Any && attempt.wants.len() > 1 {
             let others = attempt.wants.iter().enumerate().filter(|(at, _)| *at != award.chosen);
-            let others = others.map(|(_, want)| delete(self.keys.seat(want, attempt.owner)));
-            let left = self.link.txn(all(others.collect()), Self::patience(attempt.ttl)).await;
+            let made = i64::try_from(award.token.get()).unwrap_or(0);
+            let others = all_gone(others.map(|(_, want)| (self.seat(want, attempt.owner), made)));
+            let left = self.link.txn(others, Self::patience(attempt.ttl)).await;
             left.map_err(|failure| self.half_done(failure))?;
         }
         for want in held(attempt, award.chosen).iter().filter(|want| want.mode != Mode::Exclusive) {

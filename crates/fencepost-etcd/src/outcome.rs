@@ -43,13 +43,23 @@ impl Home {
             (Came::Taken(seen), Step::Come { attempt, queue: Queue::Join, .. }) => {
                 Ok(self.wait_for_the_key(attempt, seen, asked))
             }
-            (Came::Taken(_) | Came::NotAlone, _) => Ok(Reply::Busy),
-            (Came::Before | Came::WithoutLease, _) => Ok(Reply::NotHeld),
+            (Came::NotAlone, Step::Come { attempt, .. }) => Err(self.forgotten(attempt)),
+            (Came::Taken(_), _) => Ok(Reply::Busy),
+            (Came::Before | Came::WithoutLease | Came::NotAlone, _) => Ok(Reply::NotHeld),
         }
     }
 
-    /// One who has to read the lines before it comes, with another lease if the first is gone.
+    /// One who has to read the lines before it comes.
     pub(crate) async fn come_rarely(&self, step: &Step, asked: Moment) -> Result<Reply> {
+        let Step::Come { attempt, .. } = step else { return Ok(Reply::NotHeld) };
+        let reply = self.look_and_come(step, asked).await;
+        // It may have looked for a seat and not have come.
+        self.state().vacate(attempt.owner);
+        reply
+    }
+
+    /// One who reads the lines before it comes, with another lease if the first is gone.
+    async fn look_and_come(&self, step: &Step, asked: Moment) -> Result<Reply> {
         let Step::Come { attempt, queue, lease, promise } = step else { return Ok(Reply::NotHeld) };
         let mut reply = self.take_if_free(attempt, *lease, *promise, asked).await?;
         if reply.is_none() {
@@ -77,9 +87,13 @@ impl Home {
         if reply != Reply::NoTicket {
             return self.settled(attempt, reply).await;
         }
-        if self.clear(attempt).await.is_err() {
-            self.state().doubtful.insert(attempt.owner);
+        let is_cleared = self.clear(attempt).await.is_ok();
+        let mut state = self.state();
+        if !is_cleared {
+            state.doubtful.insert(attempt.owner);
         }
+        state.vacate(attempt.owner);
+        drop(state);
         Err(self.forgotten(attempt))
     }
 

@@ -9,7 +9,7 @@ use crate::enter::{MOST_PARTS, revision_of};
 use crate::heir::Heir;
 use crate::home::Home;
 use crate::proto::TxnRequest;
-use crate::request::{absent, all, created, delete, empty, get, in_order, latest, mere, nested, put};
+use crate::request::{absent, all, empty, get, gone, in_order, latest, mere, nested, one, put};
 
 impl Home {
     /// If nobody is in any of the lines, nothing else needs to be looked at.
@@ -19,7 +19,7 @@ impl Home {
         request.compare.push(absent(self.keys.left(attempt.owner)));
         for want in &attempt.wants {
             request.compare.push(empty(self.keys.line(&want.name)));
-            request.success.push(put(self.keys.seat(want, attempt.owner), card.clone(), lease));
+            request.success.push(put(self.seat(want, attempt.owner), card.clone(), lease));
         }
         request
     }
@@ -31,9 +31,9 @@ impl Home {
         request.compare.push(absent(keys.left(attempt.owner)));
         request.failure.push(get(mere(keys.left(attempt.owner))));
         for want in &attempt.wants {
-            let seat = keys.seat(want, attempt.owner);
+            let seat = self.seat(want, attempt.owner);
             request.compare.push(absent(seat.clone()));
-            request.failure.push(get(self.seat(want, attempt.owner)));
+            request.failure.push(get(one(seat.clone())));
             request.success.push(put(seat, card.clone(), lease));
         }
         for want in &attempt.wants {
@@ -64,16 +64,15 @@ impl Home {
 
     pub(crate) fn going(&self, grant: &Grant, heir: Option<&Heir<'_>>) -> TxnRequest {
         let revision = revision_of(grant);
-        let gone = |want: &Want| {
-            let seat = self.keys.seat(want, grant.attempt.owner);
-            let mut success = vec![delete(seat.clone())];
-            success.extend(heir.into_iter().flat_map(Heir::succession));
-            TxnRequest { compare: vec![created(seat, revision)], success, failure: Vec::new() }
+        let going = |want: &Want| {
+            let mut request = gone(self.seat(want, grant.attempt.owner), revision);
+            request.success.extend(heir.into_iter().flat_map(Heir::succession));
+            request
         };
         match grant.held() {
-            [one] => gone(one),
+            [one] => going(one),
             // Some may have been taken away behind our back; the others go all the same.
-            several => all(several.iter().map(|want| nested(gone(want))).collect()),
+            several => all(several.iter().map(|want| nested(going(want))).collect()),
         }
     }
 

@@ -53,7 +53,7 @@ impl Home {
             grant.held().iter().map(move |want| (want.clone(), owner)).collect::<Vec<_>>()
         };
         let parts = grants.iter().flat_map(|(_, grant, _)| seats(grant));
-        let parts = parts.map(|(want, owner)| get(mere(self.keys.seat(&want, owner))));
+        let parts = parts.map(|(want, owner)| get(mere(self.seat(&want, owner))));
         let shortest = grants.iter().map(|(_, grant, _)| grant.award.ttl).min().unwrap_or_default();
         let answer = match self.link.txn(all(parts.collect()), Self::patience(shortest)).await {
             Ok(answer) => answer,

@@ -81,6 +81,21 @@ pub(crate) fn latest(stretch: Stretch, limit: i64) -> RangeRequest {
     RangeRequest { sort_order: SortOrder::Descend.into(), limit, keys_only: true, ..in_order(stretch) }
 }
 
+/// The key that was created by this revision is taken away.
+pub(crate) fn gone(key: Vec<u8>, revision: i64) -> TxnRequest {
+    let success = vec![delete(key.clone())];
+    TxnRequest { compare: vec![created(key, revision)], success, failure: Vec::new() }
+}
+
+/// Each of these keys is taken away that was created by this revision, whatever became of the others.
+pub(crate) fn all_gone(keys: impl IntoIterator<Item = (Vec<u8>, i64)>) -> TxnRequest {
+    let mut ends: Vec<TxnRequest> = keys.into_iter().map(|(key, revision)| gone(key, revision)).collect();
+    match (ends.len(), ends.pop()) {
+        (1, Some(only)) => only,
+        (_, last) => all(ends.into_iter().chain(last).map(nested).collect()),
+    }
+}
+
 /// Everything at once, without a condition.
 pub(crate) fn all(success: Vec<RequestOp>) -> TxnRequest {
     TxnRequest { compare: Vec::new(), success, failure: Vec::new() }

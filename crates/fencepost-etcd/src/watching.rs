@@ -94,7 +94,9 @@ impl Watches {
             there.retain(|(id, key)| {
                 let stays = held.contains(key);
                 if !stays {
-                    heirs.remove(key);
+                    if heirs.get(key) == Some(&owner) {
+                        heirs.remove(key);
+                    }
                     watched.remove(id);
                     link.unwatch(*id);
                 }
@@ -139,7 +141,7 @@ impl Watches {
         if let Some(there) = self.by_owner.get_mut(&owner) {
             let heirs = &mut self.heirs;
             there.retain(|(known, key)| {
-                if *known == id {
+                if *known == id && heirs.get(key) == Some(&owner) {
                     heirs.remove(key);
                 }
                 *known != id
@@ -199,7 +201,8 @@ impl Home {
             state.watches.later.pop_front();
             let (Some(revision), Some(chosen)) = (place.entry.revision, place.entry.held) else { continue };
             for want in held(&place.attempt, chosen) {
-                state.watches.own(&self.link, owner, self.keys.seat(want, owner), revision + 1);
+                let seat = self.keys.seat(want, state.seats.called(owner));
+                state.watches.own(&self.link, owner, seat, revision + 1);
             }
         }
         None

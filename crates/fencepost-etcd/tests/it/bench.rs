@@ -96,6 +96,13 @@ impl EtcdBench {
         found.lines().filter(|key| !key.is_empty()).map(str::to_owned).collect()
     }
 
+    /// The revision that made a key; nothing if it is not there.
+    pub(crate) fn made(&self, key: &str) -> Option<i64> {
+        let found = self.ctl(&["get", key, "--write-out=json"]);
+        let (_, made) = found.split_once("\"create_revision\":")?;
+        made.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+    }
+
     /// Ends the lease of a key by hand, and all that hangs on it.
     pub(crate) fn revoke_lease_of(&self, key: &str) {
         let found = self.ctl(&["get", key, "--write-out=json"]);

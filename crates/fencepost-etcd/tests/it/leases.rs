@@ -40,10 +40,10 @@ async fn a_waiter_without_a_lease_asks_anew(mode: Mode, first: Mode) {
     let guard = hold(&ours.lock("a").mode(first).ttl(LONG)).await;
     let waiter = joined(&ours, theirs.lock("a").mode(mode).ttl(LONG), "a", 1).await;
     let key = bench.line("a")[1].clone();
+    let revision = bench.made(&key);
     bench.revoke_lease_of(&key);
     wait::until("it has another key", async || {
-        let line = bench.line("a");
-        line.len() == 2 && line[1] != key
+        bench.line("a").get(1).and_then(|key| bench.made(key)).is_some_and(|anew| Some(anew) > revision)
     })
     .await;
     assert!(!waiter.is_finished());

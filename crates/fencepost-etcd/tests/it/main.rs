@@ -10,6 +10,7 @@ mod examine;
 mod flights;
 mod layouts;
 mod leases;
+mod seats;
 mod server;
 mod setups;
 mod storm;
