@@ -1,4 +1,5 @@
-//! How a storage is put on the test bench: [`TestBench`], and the [`Leftovers`] that no test may leave behind.
+//! How a storage is put on the test bench: [`TestBench`], for one behind a network [`WireBench`], and the [`Leftovers`]
+//! that no test may leave behind.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,6 +9,7 @@ use fencepost_core::clock::ManualClock;
 use fencepost_core::{Backend, Client, LockName, Result};
 
 use crate::proxy::Proxy;
+use crate::wire::Wire;
 
 /// A storage under test. Each behaviour gets a fresh one, with a namespace that nobody else uses.
 ///
@@ -72,6 +74,42 @@ pub trait TestBench: Send + Sync + 'static {
             let backend = proxy.clone().in_front_of(connecting);
             (Client::connect_with(backend).await.expect("the bench connects"), proxy)
         }
+    }
+}
+
+/// A storage behind a network under test: its clients reach the server through a [`Wire`].
+///
+/// What is to be lost on the wire is told by bytes that stand in a request, so the bench says which do.
+pub trait WireBench: TestBench {
+    /// What stands between the server and those who [`connect`](TestBench::connect).
+    fn wire(&self) -> &Wire;
+
+    /// Where these connect: the port of the wire on 127.0.0.1 is part of it.
+    fn url(&self) -> &str;
+
+    /// Makes a backend of such a URL.
+    fn open(url: String) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static;
+
+    /// What stands in every request that makes a holder or a place in line, and in none before it.
+    fn coming(&self) -> &'static [u8];
+
+    /// What stands in every request that gives a lock back.
+    fn going(&self) -> &'static [u8];
+
+    /// A lease of which nearly half is longer than a client takes to give up a connection on which nothing is heard.
+    fn ttl_over_silence(&self) -> Duration {
+        self.ttl() * 4
+    }
+
+    /// A new client of the same namespace, at another port of 127.0.0.1: that of the server, or of one more wire to it.
+    fn client_at(&self, port: u16) -> impl Future<Output = Client> + Send {
+        let url = self.url().replace(&format!(":{}", self.wire().port()), &format!(":{port}"));
+        async { Client::connect_with(Self::open(url)).await.expect("the bench connects") }
+    }
+
+    /// A new client of the same namespace whose connection is always fine.
+    fn bystander(&self) -> impl Future<Output = Client> + Send {
+        self.client_at(self.wire().server())
     }
 }
 

@@ -26,6 +26,14 @@ impl Dice {
         self.any() % end
     }
 
+    /// A place in a list of so many, which is not empty.
+    ///
+    /// # Panics
+    /// If the list is empty.
+    pub fn index(&mut self, len: usize) -> usize {
+        usize::try_from(self.below(len as u64)).expect("it is below a length")
+    }
+
     /// True so many times in a hundred.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance

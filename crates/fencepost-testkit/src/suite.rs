@@ -1,4 +1,5 @@
-//! [`behavior_suite!`](crate::behavior_suite): the one list of behaviours, and how each of them is run.
+//! [`behavior_suite!`](crate::behavior_suite) and [`wire_suite!`](crate::wire_suite): the lists of behaviours, and how
+//! each of them is run.
 
 use std::sync::mpsc::{RecvTimeoutError, sync_channel};
 use std::time::Duration;
@@ -301,5 +302,40 @@ macro_rules! behavior_suite {
                 )*
             }
         )*
+    };
+}
+
+/// Runs every behaviour on a broken network: one `#[test]` each, as [`behavior_suite!`](crate::behavior_suite) does.
+///
+/// The first argument names the module, the second makes a fresh [`WireBench`](crate::WireBench):
+/// `wire_suite!(redis_wire, RedisBench::plain);`
+#[macro_export]
+macro_rules! wire_suite {
+    ($wire:ident, $make:expr) => {
+        $crate::behavior_suite!($wire, $make, only {
+            silence {
+                a_cut_of_less_than_half_a_lease_goes_unnoticed,
+                silence_of_less_than_half_a_lease_goes_unnoticed,
+                silence_of_the_server_goes_unnoticed,
+                silence_towards_the_server_goes_unnoticed,
+                a_slow_wire_keeps_its_locks,
+                a_silent_wire_loses_the_lock_at_its_deadline,
+            }
+            lost_answers {
+                an_acquire_without_an_answer_is_one_grant,
+                a_try_without_an_answer_is_one_grant,
+                a_waiter_without_an_answer_is_one_place,
+                an_acquire_that_nobody_waits_for_any_more_leaves_no_ghost,
+                a_release_without_an_answer_is_no_loss,
+            }
+            reconnect {
+                waiters_keep_their_places_over_a_reset,
+                a_lock_that_became_free_while_nobody_listened_is_found,
+                connections_that_end_at_any_moment_leave_nothing,
+            }
+            weather {
+                no_network_makes_two_holders,
+            }
+        });
     };
 }

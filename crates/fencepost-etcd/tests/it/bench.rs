@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::{Backend, LockName, Result};
 use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{Leftovers, TestBench};
+use fencepost_testkit::{Leftovers, TestBench, WireBench};
 
 /// Where `etcdctl` looks.
 #[derive(Clone)]
@@ -77,10 +77,6 @@ impl EtcdBench {
         &self.namespace
     }
 
-    pub(crate) fn wire(&self) -> &Wire {
-        self.wire.as_ref().expect("it was made with a wire")
-    }
-
     pub(crate) fn ctl(&self, words: &[&str]) -> String {
         self.server.ctl(words)
     }
@@ -119,8 +115,7 @@ impl EtcdBench {
 
 impl TestBench for EtcdBench {
     fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static {
-        let url = self.url.clone();
-        async move { fencepost_etcd::open(&url).await }
+        Self::open(self.url.clone())
     }
 
     async fn peek(&self) -> Leftovers {
@@ -169,5 +164,32 @@ impl TestBench for EtcdBench {
 
     fn crowd(&self) -> usize {
         500
+    }
+}
+
+impl WireBench for EtcdBench {
+    fn wire(&self) -> &Wire {
+        self.wire.as_ref().expect("it was made with a wire")
+    }
+
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    async fn open(url: String) -> Result<Arc<dyn Backend>> {
+        fencepost_etcd::open(&url).await
+    }
+
+    /// What stands only in a request that makes a contender's key.
+    fn coming(&self) -> &'static [u8] {
+        b"\"since\":"
+    }
+
+    fn going(&self) -> &'static [u8] {
+        b"/lock/"
+    }
+
+    fn ttl_over_silence(&self) -> Duration {
+        Duration::from_secs(6)
     }
 }

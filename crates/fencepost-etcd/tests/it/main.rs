@@ -10,16 +10,16 @@ mod examine;
 mod flights;
 mod layouts;
 mod leases;
-mod puppet;
 mod seats;
 mod server;
 mod setups;
 mod storm;
-mod weather;
 
 use bench::EtcdBench;
 
 fencepost_testkit::behavior_suite!(etcd, EtcdBench::plain);
+fencepost_testkit::wire_suite!(etcd_wire, EtcdBench::plain);
+fencepost_testkit::puppet!(fencepost_etcd::connect);
 
 #[test]
 fn agrees_with_the_model() {

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Mode};
-use fencepost_testkit::TestBench;
 use fencepost_testkit::suite::assert_clean;
+use fencepost_testkit::{TestBench, WireBench};
 
 use crate::actors::{LONG, granted, hold, in_line, waiting};
 use crate::bench::EtcdBench;

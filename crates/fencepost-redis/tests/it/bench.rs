@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencepost_core::{Backend, LockName, Result};
 use fencepost_testkit::servers::redis::{RedisServer, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{Leftovers, TestBench};
+use fencepost_testkit::{Leftovers, TestBench, WireBench};
 use redis::aio::MultiplexedConnection;
 
 /// A namespace of its own on servers that others use too.
@@ -66,10 +66,6 @@ impl RedisBench {
         &self.namespace
     }
 
-    pub(crate) fn wire(&self) -> &Wire {
-        self.wire.as_ref().expect("it was made with a wire")
-    }
-
     /// The bare driver, if there is but one server.
     pub(crate) async fn driver(&self) -> MultiplexedConnection {
         drive(&self.nodes[0]).await
@@ -121,8 +117,7 @@ pub(crate) async fn keys_like(driver: &mut MultiplexedConnection, pattern: &str)
 
 impl TestBench for RedisBench {
     fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static {
-        let url = self.url.clone();
-        async move { fencepost_redis::open(&url).await }
+        Self::open(self.url.clone())
     }
 
     async fn peek(&self) -> Leftovers {
@@ -179,5 +174,27 @@ impl TestBench for RedisBench {
             }
             ticks.tick().await;
         }
+    }
+}
+
+impl WireBench for RedisBench {
+    fn wire(&self) -> &Wire {
+        self.wire.as_ref().expect("it was made with a wire")
+    }
+
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    async fn open(url: String) -> Result<Arc<dyn Backend>> {
+        fencepost_redis::open(&url).await
+    }
+
+    fn coming(&self) -> &'static [u8] {
+        b"EVALSHA"
+    }
+
+    fn going(&self) -> &'static [u8] {
+        b"EVALSHA"
     }
 }

@@ -8,7 +8,6 @@ mod crowd;
 mod dialect;
 mod errors;
 mod processes;
-mod puppet;
 mod replicas;
 mod sentinel;
 mod server;
@@ -18,6 +17,8 @@ mod storm;
 use bench::RedisBench;
 
 fencepost_testkit::behavior_suite!(redis, RedisBench::plain);
+fencepost_testkit::wire_suite!(redis_wire, RedisBench::plain);
+fencepost_testkit::puppet!(fencepost_redis::connect);
 
 #[test]
 fn agrees_with_the_model() {

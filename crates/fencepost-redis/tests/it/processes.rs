@@ -5,12 +5,12 @@ use fencepost_core::{FencingToken, LockName, Mode};
 use fencepost_testkit::TestBench;
 use fencepost_testkit::dice::Dice;
 use fencepost_testkit::history::{Hold, check};
+use fencepost_testkit::puppet::Puppet;
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
 use crate::actors::{LONG, SHORT, granted, hold, in_line, waiting};
 use crate::bench::RedisBench;
-use crate::puppet::Puppet;
 
 /// A turn as a process told of it.
 fn read(who: &str, said: &str) -> Hold {
@@ -40,7 +40,7 @@ fn processes_that_die_and_stand_still_never_hold_a_lock_together() {
     };
     let mut puppets: Vec<Puppet> = (0..4).map(|_| start()).collect();
     for round in 0..ROUNDS {
-        let at = usize::try_from(dice.below(4)).unwrap();
+        let at = dice.index(4);
         if round % 3 == 2 {
             puppets[at].stop();
             wait::block_thread_for(SHORT * 6 / 10);

@@ -7,7 +7,7 @@ use fencepost_core::{Client, LostReason};
 use fencepost_testkit::wait;
 
 use crate::bench::SqliteBench;
-use crate::puppet::Puppet;
+use crate::puppet::puppet;
 
 const TTL: Duration = Duration::from_millis(1500);
 
@@ -23,7 +23,7 @@ fn reboot(bench: &SqliteBench) {
 
 /// A holder that crashed with its machine: the row is there, nobody renews it.
 fn crashed_holder(bench: &SqliteBench) {
-    let mut holder = Puppet::new(bench);
+    let mut holder = puppet(bench);
     holder.say(&format!("acquire a {}", TTL.as_millis()));
     holder.hear("granted");
     holder.kill();

@@ -9,7 +9,7 @@ use fencepost_sqlite::{connect, connect_with};
 use fencepost_testkit::{TestBench, wait};
 
 use crate::bench::SqliteBench;
-use crate::puppet::Puppet;
+use crate::puppet::{on_a_small_disk, with_the_file_mounted_at};
 
 async fn refused(path: &Path) -> Error {
     connect(path.to_str().unwrap()).await.expect_err("it must be refused")
@@ -118,7 +118,7 @@ async fn a_file_that_is_mounted_without_its_folder_is_refused() {
     connected(&bench).await.close().await;
     let other = bench.folder().join("in the container.db");
     std::fs::write(&other, "").unwrap();
-    let puppet = Puppet::with_the_file_mounted_at(&bench, &other);
+    let puppet = with_the_file_mounted_at(&bench, &other);
     let error = puppet.hear("refused");
     assert!(error.contains("mounted by itself"), "{error}");
 }
@@ -217,7 +217,7 @@ async fn a_file_that_cannot_be_written_is_denied() {
 #[test]
 fn a_full_disk_is_an_error_and_nothing_is_lost() {
     let bench = SqliteBench::new();
-    let mut puppet = Puppet::on_a_small_disk(&bench);
+    let mut puppet = on_a_small_disk(&bench);
     puppet.say("acquire held 30000");
     let token = puppet.hear("granted");
     puppet.say("fill");

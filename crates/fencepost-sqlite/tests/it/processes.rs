@@ -3,11 +3,12 @@
 use std::time::Duration;
 
 use fencepost_core::Client;
+use fencepost_testkit::puppet::Puppet;
 use fencepost_testkit::wait;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::bench::SqliteBench;
-use crate::puppet::Puppet;
+use crate::puppet::{puppet, stop_between_writes};
 
 /// Far longer than a test may take: if a test had to wait for it, it would fail.
 const AN_HOUR: &str = "3600000";
@@ -23,7 +24,7 @@ async fn waiters(client: &Client, count: usize) {
 
 /// Another process that waits in line, as the last of `count`.
 async fn waiter(bench: &SqliteBench, client: &Client, ttl: &str, count: usize) -> Puppet {
-    let mut puppet = Puppet::new(bench);
+    let mut puppet = puppet(bench);
     puppet.say(&format!("acquire a {ttl}"));
     waiters(client, count).await;
     puppet
@@ -33,7 +34,7 @@ async fn waiter(bench: &SqliteBench, client: &Client, ttl: &str, count: usize) -
 async fn a_killed_holders_lock_is_free_after_its_ttl() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
-    let mut holder = Puppet::new(&bench);
+    let mut holder = puppet(&bench);
     holder.say("acquire a 1000");
     let token: u64 = holder.hear("granted").parse().unwrap();
     holder.kill();
@@ -45,7 +46,7 @@ async fn a_killed_holders_lock_is_free_after_its_ttl() {
 async fn a_clean_exit_hands_over() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
-    let mut holder = Puppet::new(&bench);
+    let mut holder = puppet(&bench);
     holder.say(&format!("acquire a {AN_HOUR}"));
     holder.hear("granted");
     let waiting = tokio::spawn({
@@ -87,7 +88,7 @@ async fn a_waiter_that_died_costs_nobody_a_ttl() {
 async fn holder_and_first_waiter_die_together() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
-    let mut holder = Puppet::new(&bench);
+    let mut holder = puppet(&bench);
     holder.say("acquire a 1000");
     holder.hear("granted");
     let mut first = waiter(&bench, &client, AN_HOUR, 1).await;
@@ -108,13 +109,13 @@ async fn a_stopped_waiter_does_not_show_an_old_grant() {
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
     let stopped = waiter(&bench, &client, "1000", 1).await;
-    stopped.stop_between_writes(&bench).await;
+    stop_between_writes(&stopped, &bench);
     guard.release().await.unwrap();
     // It was handed over to the stopped process, whose lease must end first.
     let later = wait::within_patience("the lock", client.lock("a").acquire()).await.unwrap();
     stopped.go_on();
     waiters(&client, 1).await;
-    assert!(stopped.is_silent(), "it has shown a grant that was over");
+    assert_eq!(stopped.heard(), Vec::<String>::new(), "it has shown a grant that was over");
     let token = later.token().get();
     later.release().await.unwrap();
     assert!(stopped.hear("granted").parse::<u64>().unwrap() > token);
@@ -126,9 +127,9 @@ async fn eight_processes_count_together() {
     let bench = SqliteBench::new();
     let file = bench.folder().join("counter");
     std::fs::write(&file, "0").unwrap();
-    let mut puppets: Vec<Puppet> = (0..8).map(|_| Puppet::new(&bench)).collect();
+    let mut puppets: Vec<Puppet> = (0..8).map(|_| puppet(&bench)).collect();
     for puppet in &mut puppets {
-        puppet.say(&format!("count a 50 {}", file.display()));
+        puppet.say(&format!("count_on a 50 {}", file.display()));
     }
     for puppet in &puppets {
         puppet.hear("counted");
@@ -142,7 +143,7 @@ async fn eight_processes_count_together() {
 async fn a_process_that_is_stopped_at_the_gate_stops_nobody() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
-    let mut stopped = Puppet::new(&bench);
+    let mut stopped = puppet(&bench);
     stopped.say("acquire warm 60000");
     stopped.hear("granted");
     let (gate, turn) = (bench.turnstile("gate"), bench.turnstile("turn"));
@@ -156,7 +157,7 @@ async fn a_process_that_is_stopped_at_the_gate_stops_nobody() {
         !free
     })
     .await;
-    stopped.stop().await;
+    stopped.stop();
     flock(&turn, FlockOperation::Unlock).unwrap();
     let guard = wait::within_patience("the lock", client.lock("c").acquire()).await.unwrap();
     guard.release().await.unwrap();

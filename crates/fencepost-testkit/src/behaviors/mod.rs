@@ -1,5 +1,5 @@
 //! What every storage must do, a group per module. The names are sentences; the list of all is in
-//! [`behavior_suite!`](crate::behavior_suite).
+//! [`behavior_suite!`](crate::behavior_suite), and for those that need a wire in [`wire_suite!`](crate::wire_suite).
 
 #![allow(
     clippy::missing_panics_doc,
@@ -17,45 +17,29 @@ pub mod expiry;
 pub mod failure;
 pub mod fencing;
 pub mod hand_over;
+pub mod lost_answers;
 pub mod modes;
 pub mod names;
+pub mod reconnect;
 pub mod release;
 pub mod renewal;
 pub mod several_names;
+pub mod silence;
 pub mod stress;
 pub mod waiting;
+pub mod weather;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::backend::{Backend, Op, Queue, Reply};
-use fencepost_core::{
-    Attempt, Award, Client, Error, Grant, Guard, Lock, LockName, Mode, Owner, Result, Rule, Want,
-};
+use fencepost_core::{Attempt, Award, Client, Error, Grant, Lock, LockName, Mode, Owner, Result, Rule, Want};
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 
+use crate::actors::{LONG, Waiter, granted, hold, waiting};
 use crate::bench::TestBench;
 use crate::wait;
-
-/// A lease that does not end while a test is patient: whoever must wait for its end fails.
-const LONG: Duration = Duration::from_secs(120);
-
-/// Somebody who waits for a lock in a task of its own.
-type Waiter = JoinHandle<Result<Guard>>;
-
-fn waiting(lock: Lock) -> Waiter {
-    tokio::spawn(async move { lock.acquire().await })
-}
-
-async fn granted(waiter: Waiter) -> Guard {
-    let outcome = wait::within_patience("a waiter is granted the lock", waiter).await;
-    outcome.expect("the waiter's task is not cancelled").expect("the waiter is granted the lock")
-}
-
-async fn hold(lock: &Lock) -> Guard {
-    wait::within_patience("the lock is granted", lock.acquire()).await.expect("the lock is granted")
-}
 
 async fn is_held(client: &Client, name: &str) -> bool {
     !client.inspect(name).await.expect("the lock can be inspected").holders.is_empty()
@@ -65,7 +49,7 @@ async fn until_free(client: &Client, name: &str) {
     wait::until("the lock is free", async || !is_held(client, name).await).await;
 }
 
-/// Waits until so many stand in line.
+/// Waits until so many stand in line, in a storage that is there all the time.
 async fn in_line(client: &Client, name: &str, waiters: usize) {
     let what = format!("{waiters} stand in line for {name}");
     wait::until(&what, async || {

@@ -1,6 +1,9 @@
 //! Starting servers on ports that were free a moment ago, and again if somebody was faster.
 
+use rustix::process::Signal;
+
 use super::keeper::Keeper;
+use crate::storm::Outage;
 use crate::wait;
 
 /// How often servers are started with other ports because somebody was faster.
@@ -34,6 +37,22 @@ pub(super) trait Kept {
         self.keeper().kill();
         self.keeper().start();
         self.must_be_ready();
+    }
+
+    /// Is away for a while.
+    fn suffer(&self, outage: Outage) {
+        match outage {
+            Outage::Killed(time) => {
+                self.keeper().kill();
+                wait::block_thread_for(time);
+                self.start_again();
+            }
+            Outage::Stopped(time) => {
+                self.keeper().signal(Signal::STOP);
+                wait::block_thread_for(time);
+                self.keeper().signal(Signal::CONT);
+            }
+        }
     }
 
     fn must_be_ready(&self) {

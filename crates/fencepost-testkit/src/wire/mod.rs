@@ -32,6 +32,7 @@ pub enum Direction {
 #[derive(Debug)]
 pub struct Wire {
     port: u16,
+    server: u16,
     weather: watch::Sender<Weather>,
     thread: Option<JoinHandle<()>>,
 }
@@ -64,12 +65,17 @@ impl Wire {
         };
         let thread =
             std::thread::Builder::new().name("wire".into()).spawn(run).expect("a thread can be started");
-        Self { port: port.recv().expect("the wire says its port"), weather, thread: Some(thread) }
+        Self { port: port.recv().expect("the wire says its port"), server, weather, thread: Some(thread) }
     }
 
     /// The port on 127.0.0.1 for clients.
     pub fn port(&self) -> u16 {
         self.port
+    }
+
+    /// The port of the server.
+    pub fn server(&self) -> u16 {
+        self.server
     }
 
     /// How many clients are connected.

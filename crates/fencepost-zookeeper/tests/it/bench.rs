@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::{Backend, LockName, Result};
 use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{Leftovers, TestBench};
+use fencepost_testkit::{Leftovers, TestBench, WireBench};
 use zookeeper_client as zk;
 
 /// A chroot of its own on a server that others use too.
@@ -39,10 +39,6 @@ impl ZooKeeperBench {
         format!("zk://{}{}", self.server, self.chroot)
     }
 
-    pub(crate) fn wire(&self) -> &Wire {
-        &self.wire
-    }
-
     /// The bare driver.
     pub(crate) async fn driver(&self) -> zk::Client {
         zk::Client::connect(&self.server).await.expect("the server is there")
@@ -65,8 +61,7 @@ impl ZooKeeperBench {
 
 impl TestBench for ZooKeeperBench {
     fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static {
-        let url = self.url.clone();
-        async move { fencepost_zookeeper::open(&url).await }
+        Self::open(self.url.clone())
     }
 
     async fn peek(&self) -> Leftovers {
@@ -112,5 +107,33 @@ impl TestBench for ZooKeeperBench {
 
     fn crowd(&self) -> usize {
         400
+    }
+}
+
+impl WireBench for ZooKeeperBench {
+    fn wire(&self) -> &Wire {
+        &self.wire
+    }
+
+    fn url(&self) -> &str {
+        &self.url
+    }
+
+    async fn open(url: String) -> Result<Arc<dyn Backend>> {
+        fencepost_zookeeper::open(&url).await
+    }
+
+    /// What stands in every request that makes a node of a contender, and in no other.
+    fn coming(&self) -> &'static [u8] {
+        b"\"label\""
+    }
+
+    /// The beginning of the number of a node that was made.
+    fn going(&self) -> &'static [u8] {
+        b"-lock-00000"
+    }
+
+    fn ttl_over_silence(&self) -> Duration {
+        self.ttl() * 8
     }
 }

@@ -1,63 +1,20 @@
-//! Connections that break: who notices, who does not, and what is left behind.
+//! Connections that break, and what is special about those to ZooKeeper; the rest is in the test kit.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use fencepost_core::{Client, ErrorKind, Guard, Keep, LostReason, Mode};
-use fencepost_testkit::TestBench;
 use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
-use fencepost_testkit::wire::{Direction, Wire};
+use fencepost_testkit::wire::Direction;
+use fencepost_testkit::{TestBench, WireBench};
 use tokio::task::JoinSet;
 
-use crate::actors::{LONG, SHORT, connect, granted, hold, joined, until_idle, waiting};
+use crate::actors::{LONG, SHORT, granted, hold, joined, until_idle, waiting};
 use crate::bench::ZooKeeperBench;
-
-/// What stands in every request that makes a node of a contender, and in no other.
-pub(crate) const CREATE: &[u8] = b"\"label\"";
-/// What stands in every request about a node that was made: the beginning of its number.
-const NODE: &[u8] = b"-lock-00000";
-
-/// A client of the same chroot whose connection is always fine.
-async fn bystander(bench: &ZooKeeperBench) -> Client {
-    connect(&bench.direct()).await
-}
 
 async fn contenders(bench: &ZooKeeperBench, node: &str) -> usize {
     bench.contenders(&bench.driver().await, node).await.len()
-}
-
-/// Holds a lock, lets the fault last until half of the lease is nearly gone, and sees that nobody noticed.
-async fn goes_unnoticed(break_it: impl FnOnce(&Wire)) {
-    let bench = ZooKeeperBench::plain();
-    let ttl = SHORT * 4;
-    let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(ttl)).await;
-    let token = guard.token();
-    break_it(bench.wire());
-    wait::until("a renewal is late", async || guard.remaining() < ttl * 6 / 10).await;
-    bench.wire().heal();
-    wait::until("it is renewed", async || guard.remaining() > ttl * 9 / 10).await;
-    assert_eq!((guard.lost_reason(), guard.token()), (None, token));
-    guard.release().await.unwrap();
-    assert_clean(&bench).await;
-}
-
-#[tokio::test]
-async fn a_cut_of_less_than_half_a_lease_goes_unnoticed() {
-    goes_unnoticed(Wire::cut).await;
-}
-
-#[tokio::test]
-async fn silence_of_less_than_half_a_lease_goes_unnoticed() {
-    goes_unnoticed(Wire::half_open).await;
-}
-
-#[tokio::test]
-async fn silence_in_one_direction_goes_unnoticed() {
-    goes_unnoticed(|wire| wire.one_way(Direction::ToServer)).await;
-    goes_unnoticed(|wire| wire.one_way(Direction::ToClient)).await;
 }
 
 /// Scenario 6: the node was made and the connection ended before the answer came; there is one node, and one grant.
@@ -65,9 +22,9 @@ async fn silence_in_one_direction_goes_unnoticed() {
 async fn a_create_without_an_answer_is_one_node() {
     for more in ["", "?dialect=kazoo", "?dialect=plain"] {
         let bench = ZooKeeperBench::with(fencepost_testkit::servers::zookeeper::shared(), more);
-        let (client, other) = (bench.client().await, bystander(&bench).await);
+        let (client, other) = (bench.client().await, bench.bystander().await);
         for round in 1..=3 {
-            bench.wire().lose_answer_to(CREATE);
+            bench.wire().lose_answer_to(bench.coming());
             let guard = hold(&client.lock("a").ttl(SHORT * 10)).await;
             assert_eq!((bench.wire().answers_lost(), contenders(&bench, "a").await), (round, 1));
             assert_eq!(other.inspect("a").await.unwrap().holders[0].token, guard.token());
@@ -78,38 +35,11 @@ async fn a_create_without_an_answer_is_one_node() {
     }
 }
 
-/// The same for several names, which are made in one step.
-#[tokio::test]
-async fn creates_of_several_names_without_an_answer_are_one_grant() {
-    let bench = ZooKeeperBench::plain();
-    let client = bench.client().await;
-    for _ in 0..3 {
-        bench.wire().lose_answer_to(CREATE);
-        let guard = hold(&client.lock_all(["a", "b"]).ttl(SHORT * 10)).await;
-        assert_eq!((contenders(&bench, "a").await, contenders(&bench, "b").await), (1, 1));
-        guard.release().await.unwrap();
-    }
-    assert_clean(&bench).await;
-}
-
-/// A waiter whose create was not answered has one place.
-#[tokio::test]
-async fn a_waiters_create_without_an_answer_is_one_place() {
-    let bench = ZooKeeperBench::plain();
-    let (client, other) = (bench.client().await, bystander(&bench).await);
-    let guard = hold(&other.lock("a").ttl(LONG)).await;
-    bench.wire().lose_answer_to(CREATE);
-    let waiter = joined(&other, client.lock("a").ttl(SHORT * 10), "a", 1).await;
-    guard.release().await.unwrap();
-    granted(waiter).await.release().await.unwrap();
-    assert_clean(&bench).await;
-}
-
 /// Scenario 34: a try whose create was not answered, while the way stays cut, fails; its node goes after the reconnect.
 #[tokio::test]
 async fn the_node_of_a_failed_try_is_removed_after_the_reconnect() {
     let bench = ZooKeeperBench::plain();
-    let (client, other) = (bench.client().await, bystander(&bench).await);
+    let (client, other) = (bench.client().await, bench.bystander().await);
     // The session and the lock's own node are there already.
     hold(&client.lock("a").ttl(SHORT * 5)).await.release().await.unwrap();
     bench.wire().one_way(Direction::ToServer);
@@ -131,35 +61,11 @@ async fn a_release_without_an_answer_leaves_no_node() {
     let client = bench.client().await;
     for _ in 0..5 {
         let guard = hold(&client.lock("a").ttl(SHORT * 10)).await;
-        bench.wire().lose_answer_to(NODE);
+        bench.wire().lose_answer_to(bench.going());
         if let Err(error) = guard.release().await {
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         }
         assert_eq!(contenders(&bench, "a").await, 0);
-    }
-    assert_clean(&bench).await;
-}
-
-/// Connections end at every moment of locking and unlocking, and nothing is left of it.
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn connections_that_end_at_any_moment_leave_no_node() {
-    let bench = ZooKeeperBench::plain();
-    let client = bench.client().await;
-    let workers: Vec<_> = (0..8)
-        .map(|number| {
-            let lock = client.lock(format!("lock/{}", number % 3)).ttl(SHORT * 5);
-            tokio::spawn(async move {
-                for _ in 0..12 {
-                    if let Ok(guard) = lock.acquire().await {
-                        let _ = guard.release().await;
-                    }
-                }
-            })
-        })
-        .collect();
-    while !workers.iter().all(tokio::task::JoinHandle::is_finished) {
-        bench.wire().reset();
-        wait::passes(Duration::from_millis(30)).await;
     }
     assert_clean(&bench).await;
 }
@@ -169,7 +75,7 @@ async fn connections_that_end_at_any_moment_leave_no_node() {
 #[tokio::test]
 async fn a_session_that_the_server_ends_loses_its_grants_first() {
     let bench = ZooKeeperBench::plain();
-    let (client, other) = (bench.client().await, bystander(&bench).await);
+    let (client, other) = (bench.client().await, bench.bystander().await);
     let guard = hold(&client.lock("a").ttl(SHORT)).await;
     let waiter = joined(&other, other.lock("a").ttl(LONG), "a", 1).await;
     bench.wire().half_open();
@@ -224,7 +130,7 @@ async fn lead(client: Client, own: usize, seats: Arc<[Mutex<Option<Arc<Guard>>>;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_that_come_back_at_once_have_one_leader() {
     let bench = ZooKeeperBench::plain();
-    let (seats, other) = (Arc::default(), bystander(&bench).await);
+    let (seats, other) = (Arc::default(), bench.bystander().await);
     let mut candidates = JoinSet::new();
     for own in 0..2 {
         candidates.spawn(lead(bench.client().await, own, Arc::clone(&seats)));
@@ -252,7 +158,7 @@ async fn two_that_come_back_at_once_have_one_leader() {
 async fn waiters_hear_of_their_turn_after_a_new_connection() {
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Slots { of: 1 }] {
         let bench = ZooKeeperBench::plain();
-        let (client, other) = (bench.client().await, bystander(&bench).await);
+        let (client, other) = (bench.client().await, bench.bystander().await);
         let holds = if mode == Mode::Shared { Mode::Exclusive } else { mode };
         let guard = hold(&other.lock("a").ttl(LONG).mode(holds)).await;
         let waiter = joined(&other, client.lock("a").ttl(LONG).mode(mode), "a", 1).await;

@@ -3,10 +3,10 @@
 use std::time::Duration;
 
 use fencepost_core::clock::Clock;
+use fencepost_testkit::puppet::Puppet;
 use fencepost_testkit::servers::zookeeper::{Ensemble, Setup, ZooKeeperServer};
 
 use crate::actors::{LONG, connect, granted, joined};
-use crate::puppet::Puppet;
 
 const TTL: Duration = Duration::from_secs(2);
 /// What is promised beyond the ttl: a tick, which is 100 ms here, and a second.

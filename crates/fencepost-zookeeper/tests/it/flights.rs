@@ -5,14 +5,13 @@ use std::sync::Arc;
 
 use fencepost_core::backend::{Op, Queue, Reply};
 use fencepost_core::{Attempt, Backend, ErrorKind, LockName, Mode, Owner, Result, Rule, Want};
-use fencepost_testkit::TestBench;
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
+use fencepost_testkit::{TestBench, WireBench};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use crate::actors::{LONG, SHORT, connect};
 use crate::bench::ZooKeeperBench;
-use crate::connection::CREATE;
 
 fn attempt(names: &[String]) -> Arc<Attempt> {
     let want = |name: &String| Want { name: LockName::new(name).unwrap(), mode: Mode::Exclusive };
@@ -73,7 +72,7 @@ async fn a_node_of_another_session_is_not_found_again() {
         (fencepost_zookeeper::open(&bench.direct()).await.unwrap(), bench.connect().await.unwrap());
     let attempt = attempt(&["a".to_owned()]);
     assert!(matches!(come(&*gone, &attempt).await, Ok(Reply::Granted(_))));
-    bench.wire().lose_answer_to(CREATE);
+    bench.wire().lose_answer_to(bench.coming());
     let lost = come(&*backend, &attempt).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::OutcomeUnknown);
     let again = come(&*backend, &attempt).await.unwrap();

@@ -7,13 +7,14 @@ mod crash;
 mod ensemble;
 mod examine;
 mod flights;
-mod puppet;
 mod setups;
 mod storm;
 
 use bench::ZooKeeperBench;
 
 fencepost_testkit::behavior_suite!(zookeeper, ZooKeeperBench::plain);
+fencepost_testkit::wire_suite!(zookeeper_wire, ZooKeeperBench::plain);
+fencepost_testkit::puppet!(fencepost_zookeeper::connect);
 
 #[test]
 fn agrees_with_the_model() {

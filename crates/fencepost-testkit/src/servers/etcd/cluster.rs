@@ -1,7 +1,8 @@
 //! A cluster of three members, which serves as long as two of them run.
 
 use super::setup::Place;
-use super::{EtcdServer, Setup, free_port, require_programs, start_together};
+use super::{EtcdServer, Kept, Setup, free_port, require_programs, start_together};
+use crate::storm::{Outage, Trio};
 use crate::wait;
 
 /// Three members. Each of them is an [`EtcdServer`] that can be killed, paused and started again by itself.
@@ -110,5 +111,19 @@ impl EtcdCluster {
     /// If one does not start.
     pub fn restart(&self) {
         super::start_together_again(&self.members);
+    }
+}
+
+impl Trio for EtcdCluster {
+    fn leader(&self) -> usize {
+        self.leader()
+    }
+
+    fn suffer(&self, server: usize, outage: Outage) {
+        self.members[server].suffer(outage);
+    }
+
+    fn wait_until_whole(&self) {
+        self.wait_until_whole();
     }
 }

@@ -3,7 +3,8 @@
 use std::fmt::Write;
 
 use super::setup::Place;
-use super::{Setup, ZooKeeperServer, free_port, java, start_together, start_together_again};
+use super::{Kept, Setup, ZooKeeperServer, free_port, java, start_together, start_together_again};
+use crate::storm::{Outage, Trio};
 use crate::wait;
 use crate::wire::Wire;
 
@@ -156,12 +157,26 @@ impl Ensemble {
     }
 }
 
+impl Trio for Ensemble {
+    fn leader(&self) -> usize {
+        self.leader()
+    }
+
+    fn suffer(&self, server: usize, outage: Outage) {
+        self.servers[server].suffer(outage);
+    }
+
+    fn wait_until_whole(&self) {
+        self.wait_until_whole();
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
-    use crate::servers::start::{Kept, first_down};
+    use crate::servers::start::first_down;
 
     #[test]
     fn a_port_between_servers_that_was_taken_meanwhile_is_noticed() {

@@ -1,0 +1,76 @@
+//! Wires that break and hold nevertheless, wires that are slow, and wires on which nothing is heard any more.
+
+use std::time::Duration;
+
+use fencepost_core::LostReason;
+use fencepost_core::clock::Clock;
+
+use super::hold;
+use crate::actors::renewed;
+use crate::bench::WireBench;
+use crate::wait;
+use crate::wire::{Direction, Wire};
+
+/// Holds a lock, lets the fault last until half of the lease is nearly gone, and sees that nobody noticed.
+async fn goes_unnoticed<B: WireBench>(bench: &B, break_it: impl FnOnce(&Wire)) {
+    let ttl = bench.ttl_over_silence();
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(ttl)).await;
+    let token = guard.token();
+    break_it(bench.wire());
+    wait::until("a renewal is late", async || guard.remaining() < ttl * 6 / 10).await;
+    bench.wire().heal();
+    wait::until("it is renewed", async || guard.remaining() > ttl * 9 / 10).await;
+    assert_eq!((guard.lost_reason(), guard.token()), (None, token));
+    guard.release().await.expect("it is still held");
+}
+
+/// Connections end, and no new ones can be had for a while.
+pub async fn a_cut_of_less_than_half_a_lease_goes_unnoticed<B: WireBench>(bench: &B) {
+    goes_unnoticed(bench, Wire::cut).await;
+}
+
+/// Nothing arrives any more, in neither direction, for a while.
+pub async fn silence_of_less_than_half_a_lease_goes_unnoticed<B: WireBench>(bench: &B) {
+    goes_unnoticed(bench, Wire::half_open).await;
+}
+
+/// The server hears, but is not heard.
+pub async fn silence_of_the_server_goes_unnoticed<B: WireBench>(bench: &B) {
+    goes_unnoticed(bench, |wire| wire.one_way(Direction::ToServer)).await;
+}
+
+/// The server could be heard, but hears nothing.
+pub async fn silence_towards_the_server_goes_unnoticed<B: WireBench>(bench: &B) {
+    goes_unnoticed(bench, |wire| wire.one_way(Direction::ToClient)).await;
+}
+
+/// What is slow but steady costs nothing, for as long as it lasts.
+pub async fn a_slow_wire_keeps_its_locks<B: WireBench>(bench: &B) {
+    for slow in [|wire: &Wire| wire.delay(Duration::from_millis(60)), |wire: &Wire| wire.drip(4000)] {
+        let client = bench.client().await;
+        let guard = hold(&client.lock("a").ttl(bench.ttl() * 2)).await;
+        slow(bench.wire());
+        for _ in 0..4 {
+            renewed(&guard).await;
+        }
+        guard.release().await.expect("it is still held");
+        bench.wire().heal();
+    }
+}
+
+/// Scenario 20: nothing is heard any more, and the lock is lost at its deadline, not when a call gives up.
+pub async fn a_silent_wire_loses_the_lock_at_its_deadline<B: WireBench>(bench: &B) {
+    let (clock, ttl) = (Clock::system(), bench.ttl() * 2);
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(ttl)).await;
+    bench.wire().half_open();
+    assert_eq!(wait::within_patience("the lock is lost", guard.lost()).await, LostReason::Expired);
+    assert!(clock.now() >= guard.valid_until(), "it was lost too early");
+    assert!(clock.now() < guard.valid_until() + ttl, "it was lost too late");
+    assert!(!guard.is_valid());
+    bench.wire().heal();
+    let again = hold(&client.lock("a").ttl(ttl)).await;
+    assert!(again.token() > guard.token());
+    again.release().await.expect("it is held");
+}
