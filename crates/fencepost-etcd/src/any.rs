@@ -38,6 +38,10 @@ impl Home {
             let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
             let answer = answer.map_err(|failure| self.failed(failure))?;
             let seen = answer.header.map_or(0, |header| header.revision);
+            if self.state().places.get(attempt.owner).is_some() {
+                // Another flight was faster.
+                return self.refused(attempt, asked).map(Some);
+            }
             if self.is_seated(attempt, answer.responses.iter().flat_map(found)) {
                 // What it has sent before, and nobody answered, has arrived after all; or else somebody is in its seat.
                 self.clear(attempt).await?;
@@ -93,7 +97,9 @@ impl Home {
         let owner = attempt.owner;
         let wants: &[Want] = crate::watching::held(attempt, chosen);
         let card = Card::new(attempt);
-        let was_doubtful = self.state().comes(attempt, lease.id, asked);
+        if !self.state().comes(attempt, lease.id, asked) {
+            return self.refused(attempt, asked).map(Some).map_err(Failure::Failed);
+        }
         let mut request = TxnRequest::default();
         request.compare.push(absent(self.keys.left(owner)));
         for want in wants {
@@ -111,7 +117,7 @@ impl Home {
         }
         let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
         let is_known = is_known(&answer);
-        self.arrived(owner, is_known && !was_doubtful);
+        self.arrived(owner, is_known);
         if is_known && answer.is_err() {
             self.forget(owner);
         }

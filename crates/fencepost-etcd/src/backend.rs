@@ -152,17 +152,20 @@ impl EtcdBackend {
             } else if is_there {
                 in_line.push((*at, Arc::clone(attempt)));
             } else {
-                answers.push((*at, Ok(Reply::NoTicket)));
+                let buried = self.home.bury_if_doubtful(attempt).await;
+                answers.push((*at, buried.map(|()| Reply::NoTicket)));
             }
         }
         let attempts: Vec<Arc<Attempt>> = in_line.iter().map(|(_, attempt)| attempt.clone()).collect();
         let replies = self.home.check(&attempts, asked).await;
         for ((at, attempt), reply) in in_line.into_iter().zip(replies) {
-            if matches!(reply, Ok(Reply::NoTicket)) {
-                // It asks anew as somebody else. If this fails, whatever still arrives ends with its lease.
-                let _ = self.home.bury_if_doubtful(&attempt).await;
-            }
-            answers.push((at, reply));
+            // It asks anew as somebody else, once nothing of it can arrive any more.
+            answers.push(match reply {
+                Ok(Reply::NoTicket) => {
+                    (at, self.home.bury_if_doubtful(&attempt).await.map(|()| Reply::NoTicket))
+                }
+                reply => (at, reply),
+            });
         }
         answers
     }
@@ -272,7 +275,7 @@ impl EtcdBackend {
         match state.places.get(attempt.owner) {
             Some(place) if !place.entry.lapsed => return Ok(Door::Known),
             // Whatever of it may still arrive is defeated before anybody goes on.
-            Some(_) if state.doubtful.contains(&attempt.owner) => return Err(self.home.forgotten(attempt)),
+            Some(_) if state.is_doubtful(attempt.owner) => return Err(self.home.forgotten(attempt)),
             Some(_) => return Ok(Door::Lapsed),
             None => {}
         }

@@ -3,20 +3,19 @@
 
 use std::sync::Arc;
 
-use fencepost_contenders::holding;
 use fencepost_core::backend::{Queue, Reply};
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, ErrorKind, Grant, Mode, Result, Rule, Want};
+use fencepost_core::{Attempt, ErrorKind, Grant, Mode, Result};
 
 use crate::config::Layout;
 use crate::error::Failure;
 use crate::heir::Heir;
 use crate::home::Home;
 use crate::leases::{Lease, Promise};
-use crate::proto::{KeyValue, ResponseOp, TxnRequest, TxnResponse};
+use crate::proto::{ResponseOp, TxnRequest, TxnResponse};
 use crate::question::most_parts;
 use crate::request::{all, found, inner, nested};
-use crate::watching::held;
+use crate::standing::Before;
 
 /// How many nested transactions one carries.
 pub(crate) const TOGETHER: usize = 64;
@@ -41,8 +40,6 @@ struct Sent<'a> {
     heir: Option<Heir<'a>>,
     /// Whether one that comes has asked the whole question.
     in_full: bool,
-    /// Whether something that it has sent before may still arrive.
-    was_doubtful: bool,
 }
 
 /// What a transaction made of one that comes.
@@ -80,10 +77,24 @@ impl Home {
     }
 
     async fn send(&self, steps: &[Step], in_full: bool, asked: Moment) -> Vec<Came> {
-        let shortest = steps.iter().map(Step::ttl).min().unwrap_or_default();
+        let (mut sent, mut refused) = (Vec::with_capacity(steps.len()), Vec::with_capacity(steps.len()));
+        for step in steps {
+            match self.prepare(step, in_full, asked) {
+                Ok(prepared) => {
+                    sent.push(prepared);
+                    refused.push(None);
+                }
+                Err(why) => refused.push(Some(Came::Answer(why))),
+            }
+        }
+        let mut answers = self.deliver(sent, asked).await.into_iter();
+        refused.into_iter().filter_map(|why| why.or_else(|| answers.next())).collect()
+    }
+
+    async fn deliver(&self, mut sent: Vec<Sent<'_>>, asked: Moment) -> Vec<Came> {
+        let Some(shortest) = sent.iter().map(|sent| sent.step.ttl()).min() else { return Vec::new() };
         let patience = Self::patience(shortest);
-        let mut sent: Vec<Sent<'_>> = steps.iter().map(|step| self.prepare(step, in_full, asked)).collect();
-        if steps.len() == 1
+        if sent.len() == 1
             && let Some(sent) = sent.pop()
         {
             let answer = self.link.txn(self.transaction(&sent), patience).await;
@@ -91,7 +102,7 @@ impl Home {
         }
         let parts = sent.iter().map(|sent| nested(self.transaction(sent)));
         let answer = self.link.txn(all(parts.collect()), patience).await;
-        let mut answers = Vec::with_capacity(steps.len());
+        let mut answers = Vec::with_capacity(sent.len());
         match answer {
             Ok(answer) => {
                 let header = answer.header;
@@ -129,20 +140,28 @@ impl Home {
 
     /// Whoever comes is remembered before it is sent: its keys may be there although nobody answers. Whoever goes is watched
     /// no more: that its keys are gone is no news.
-    fn prepare<'a>(&'a self, step: &'a Step, in_full: bool, asked: Moment) -> Sent<'a> {
+    fn prepare<'a>(
+        &'a self,
+        step: &'a Step,
+        in_full: bool,
+        asked: Moment,
+    ) -> Result<Sent<'a>, Result<Reply>> {
         match step {
             Step::Come { attempt, lease, .. } => {
-                let was_doubtful = {
+                let comes = {
                     let mut state = self.state();
                     state.watches.asks(attempt);
                     state.comes(attempt, lease.id, asked)
                 };
+                if !comes {
+                    return Err(self.refused(attempt, asked));
+                }
                 let in_full = in_full || self.is_crowded(attempt);
-                Sent { step, heir: None, in_full, was_doubtful }
+                Ok(Sent { step, heir: None, in_full })
             }
             Step::Go(grant) => {
                 self.state().watches.end(&self.link, grant.attempt.owner);
-                Sent { step, heir: self.heir(grant), in_full, was_doubtful: false }
+                Ok(Sent { step, heir: self.heir(grant), in_full })
             }
         }
     }
@@ -169,9 +188,9 @@ impl Home {
     }
 
     fn take(&self, sent: Sent<'_>, answer: Result<TxnResponse, Failure>, asked: Moment) -> Came {
-        let Sent { step, heir, in_full, was_doubtful } = sent;
+        let Sent { step, heir, in_full } = sent;
         if let Step::Come { attempt, .. } = step {
-            self.arrived(attempt.owner, is_known(&answer) && !was_doubtful);
+            self.arrived(attempt.owner, is_known(&answer));
         }
         match step {
             Step::Come { attempt, queue, lease, promise } => match answer {
@@ -276,104 +295,6 @@ impl Home {
         }
         Came::Taken(seen)
     }
-
-    /// Lets an attempt wait in this process until the key of its lock is gone.
-    pub(crate) fn wait_for_the_key(&self, attempt: &Arc<Attempt>, seen: i64, asked: Moment) -> Reply {
-        let mut state = self.state();
-        let state = &mut *state;
-        if state.has_departed(attempt.owner, asked) {
-            // It has left while it came.
-            return Reply::Busy;
-        }
-        state.places.wait(attempt, asked);
-        for want in &attempt.wants {
-            let line = self.keys.line(&want.name);
-            state.watches.line(&self.link, attempt.owner, &want.name, line, seen + 1);
-        }
-        self.pass_on(state, attempt);
-        Reply::Waiting { turn_in: attempt.ttl }
-    }
-
-    /// Who is before the key of this revision, given what was found of its line.
-    pub(crate) fn before(&self, want: &Want, line: &[KeyValue], revision: i64) -> Before {
-        let ahead = line.iter().filter(|key| key.create_revision < revision);
-        if want.mode == Mode::Exclusive {
-            return ahead
-                .max_by_key(|key| key.create_revision)
-                .map_or(Before::Nobody, |key| Before::This(key.key.clone()));
-        }
-        let modes = ahead.map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
-        let modes: Vec<Mode> = modes.collect();
-        let mine = modes.len();
-        let holds = holding(modes.into_iter().chain([want.mode])) > mine;
-        if holds { Before::Nobody } else { Before::Somebody }
-    }
-
-    /// An attempt stands in its lines, made by `revision`: it holds, or it waits for something to happen after `seen`.
-    pub(crate) fn stands(
-        &self,
-        attempt: &Arc<Attempt>,
-        lines: &[Before],
-        revision: i64,
-        seen: i64,
-        asked: Moment,
-    ) -> Reply {
-        let is_free = |line: &Before| *line == Before::Nobody;
-        let chosen = match attempt.rule {
-            Rule::All => lines.iter().all(is_free).then_some(0),
-            Rule::Any => lines.iter().position(is_free),
-        };
-        let mut state = self.state();
-        let state = &mut *state;
-        let Some(place) = state.keep(attempt.owner, asked) else {
-            return Reply::NoTicket;
-        };
-        if place.entry.revision.is_some_and(|known| known > revision) {
-            // It has come again since.
-            return Reply::Waiting { turn_in: attempt.ttl };
-        }
-        place.entry.revision = Some(revision);
-        // Whoever has chosen already stands in no other line.
-        let chosen = place.entry.held.or(chosen);
-        if let Some(chosen) = chosen {
-            place.entry.held = Some(chosen);
-            let lease = place.entry.lease;
-            let lease = state.leases.get(lease);
-            let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
-            let called = state.seats.called(attempt.owner);
-            let held = held(attempt, chosen).iter().map(|want| self.keys.seat(want, called));
-            state.watches.arrived(&self.link, attempt.owner, &held.collect::<Vec<_>>());
-            state.watches.later(attempt.owner, asked);
-            self.granted.notify_one();
-            return Reply::Granted(award);
-        }
-        let owner = attempt.owner;
-        for (want, line) in attempt.wants.iter().zip(lines) {
-            // What was found may have ended by the very transaction that found it.
-            match line {
-                Before::Nobody => {}
-                Before::This(key) => state.watches.ahead(&self.link, owner, key.clone(), seen),
-                Before::Somebody => {
-                    let line = self.keys.line(&want.name);
-                    state.watches.line(&self.link, owner, &want.name, line, seen);
-                }
-            }
-            let seat = self.keys.seat(want, state.seats.called(owner));
-            state.watches.own(&self.link, owner, seat, seen);
-        }
-        Reply::Waiting { turn_in: attempt.ttl }
-    }
-}
-
-/// Who stands before somebody in a line.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Before {
-    /// Nobody who would keep it from holding.
-    Nobody,
-    /// This key is the last before it.
-    This(Vec<u8>),
-    /// Enough of them.
-    Somebody,
 }
 
 impl Step {

@@ -6,10 +6,10 @@ use std::sync::Arc;
 use fencepost_core::backend::{Reply, Wakeup};
 use fencepost_core::{Attempt, Grant, Mode, Owner};
 
-use crate::enter::Before;
 use crate::home::Home;
 use crate::proto::{RangeRequest, RequestOp, TxnResponse};
 use crate::request::{found, get, latest, mere};
+use crate::standing::Before;
 
 /// Who of ours comes after a grant that is given back. It is told by the answer to the release, or, if that does not come,
 /// that it should look for itself.

@@ -57,8 +57,8 @@ pub(crate) struct State {
     pub(crate) watches: Watches,
     /// Owners that have left before they came, and until when that is remembered.
     pub(crate) departed: HashMap<Owner, Moment>,
-    /// Those of whom something was sent that nobody has answered: it may still arrive.
-    pub(crate) doubtful: HashSet<Owner>,
+    /// How much was sent of whom that nobody has answered: it may still arrive.
+    pub(crate) doubtful: HashMap<Owner, usize>,
     /// Locks that somebody else was seen at: whoever wants one of them asks the whole question at once.
     pub(crate) crowded: HashSet<LockName>,
     /// Those about whom a release that is under way asks.
@@ -79,19 +79,42 @@ impl State {
         self.departed.get(&owner).is_some_and(|until| *until > now)
     }
 
-    /// An attempt comes from now on: its keys may be there although nobody answers. Whether something that it has sent before
-    /// may still arrive.
+    /// An attempt comes from now on: its keys may be there although nobody answers. Not if another flight has brought it
+    /// meanwhile, or it has left.
     pub(crate) fn comes(&mut self, attempt: &Arc<Attempt>, lease: i64, asked: Moment) -> bool {
+        if self.places.get(attempt.owner).is_some() || self.has_departed(attempt.owner, asked) {
+            return false;
+        }
         self.seats.take(attempt);
         self.places.insert(attempt, Entry::new(attempt, lease, asked), asked);
-        // Until it is answered.
-        !self.doubtful.insert(attempt.owner)
+        self.doubt(attempt.owner);
+        true
+    }
+
+    /// Something of this owner may arrive from now on.
+    pub(crate) fn doubt(&mut self, owner: Owner) {
+        *self.doubtful.entry(owner).or_default() += 1;
+    }
+
+    /// Something of this owner has arrived, or never will.
+    pub(crate) fn settle(&mut self, owner: Owner) {
+        if let Some(count) = self.doubtful.get_mut(&owner) {
+            *count -= 1;
+            if *count == 0 {
+                self.doubtful.remove(&owner);
+            }
+        }
+    }
+
+    /// Whether something of this owner may still arrive.
+    pub(crate) fn is_doubtful(&self, owner: Owner) -> bool {
+        self.doubtful.contains_key(&owner)
     }
 
     /// Whether an attempt can have another seat than the one in which somebody else sits. What may still arrive must find the
     /// one that it was sent for.
     pub(crate) fn take_another_seat(&mut self, owner: Owner) -> bool {
-        let is_free_to = !self.doubtful.contains(&owner);
+        let is_free_to = !self.is_doubtful(owner);
         if is_free_to {
             self.seats.wear_out(owner);
         }
@@ -100,7 +123,7 @@ impl State {
 
     /// Lets others have the seat of an owner that has no place, if nothing of it can still arrive.
     pub(crate) fn vacate(&mut self, owner: Owner) {
-        if self.places.get(owner).is_none() && !self.doubtful.contains(&owner) {
+        if self.places.get(owner).is_none() && !self.is_doubtful(owner) {
             self.seats.give_back(owner);
         }
     }
@@ -160,14 +183,14 @@ impl Home {
         Award { token, ttl, chosen, spent: asked.since(confirmed) }
     }
 
-    /// What this owner has sent is answered, or will never be. If it `is_sure`, nothing of it can still arrive.
+    /// What this owner has sent is answered, or will never be. If it `is_sure`, it cannot still arrive.
     pub(crate) fn arrived(&self, owner: Owner, is_sure: bool) {
         let mut state = self.state();
         if let Some(place) = state.places.get_mut(owner) {
             place.entry.coming = None;
         }
         if is_sure {
-            state.doubtful.remove(&owner);
+            state.settle(owner);
         }
     }
 
@@ -176,8 +199,9 @@ impl Home {
         let mut state = self.state();
         let state = &mut *state;
         state.watches.end(&self.link, owner);
-        let place = state.places.remove(owner)?;
+        let place = state.places.remove(owner);
         state.vacate(owner);
+        let place = place?;
         self.wake_next(state, &place.attempt);
         Some(place)
     }
@@ -220,6 +244,10 @@ impl Home {
     pub(crate) fn lose_lease(&self, id: i64, why: LostReason) {
         let lost: Vec<Owner> = {
             let mut state = self.state();
+            if why == LostReason::Abandoned {
+                // What could not be removed stays where it is until the lease ends.
+                state.seats.move_on();
+            }
             state.leases.forget(id);
             let on_it = state.places.iter().filter(|(_, place)| place.entry.lease == id);
             on_it.map(|(owner, _)| owner).collect()

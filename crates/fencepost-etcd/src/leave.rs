@@ -12,8 +12,9 @@ use crate::error::Failure;
 use crate::home::{Home, State};
 use crate::leases::seconds;
 use crate::look::Standing;
-use crate::proto::RequestOp;
+use crate::proto::{KeyValue, RequestOp};
 use crate::request::{all, all_gone, found, get, one, put};
+use crate::watching::BROKEN;
 
 /// How often somebody looks for what nobody cares for.
 const SWEEP: Duration = Duration::from_millis(100);
@@ -87,14 +88,24 @@ impl Home {
     pub(crate) async fn clear(&self, attempt: &Attempt) -> Result<()> {
         let (owner, patience) = (attempt.owner, Self::patience(attempt.ttl));
         let seats: Vec<Vec<u8>> = attempt.wants.iter().map(|want| self.seat(want, owner)).collect();
-        let made = self.state().places.get(owner).and_then(|place| place.entry.revision);
-        let made: Vec<(Vec<u8>, i64)> = if let Some(revision) = made {
-            seats.into_iter().map(|seat| (seat, revision)).collect()
-        } else {
-            let look = all(seats.into_iter().map(|seat| get(one(seat))).collect());
-            let answer = self.link.txn(look, patience).await.map_err(|failure| self.failed(failure))?;
-            let own = answer.responses.iter().flat_map(found).filter(|key| Self::is_own(key, owner));
-            own.map(|key| (key.key.clone(), key.create_revision)).collect()
+        let (known, lease, is_doubtful) = {
+            let state = self.state();
+            let entry = state.places.get(owner).map(|place| &place.entry);
+            (entry.and_then(|it| it.revision), entry.map(|it| it.lease), state.is_doubtful(owner))
+        };
+        let made: Vec<(Vec<u8>, i64)> = match known {
+            Some(revision) if !is_doubtful => seats.into_iter().map(|seat| (seat, revision)).collect(),
+            known => {
+                let look = all(seats.into_iter().map(|seat| get(one(seat))).collect());
+                let answer = self.link.txn(look, patience).await.map_err(|failure| self.failed(failure))?;
+                // What was marked as broken does not say any more whose it is.
+                let is_broken = |key: &KeyValue| key.value == BROKEN && Some(key.lease) == lease;
+                let is_ours = |key: &&KeyValue| {
+                    Some(key.create_revision) == known || Self::is_own(key, owner) || is_broken(key)
+                };
+                let own = answer.responses.iter().flat_map(found).filter(is_ours);
+                own.map(|key| (key.key.clone(), key.create_revision)).collect()
+            }
         };
         if made.is_empty() {
             return Ok(());
@@ -130,13 +141,13 @@ impl Home {
 
     /// The same as [`Home::bury`] for an attempt that has no keys as far as anybody knows.
     pub(crate) async fn bury_if_doubtful(&self, attempt: &Attempt) -> Result<()> {
-        let is_doubtful = self.state().doubtful.contains(&attempt.owner);
+        let is_doubtful = self.state().is_doubtful(attempt.owner);
         if is_doubtful { self.bury(attempt).await } else { Ok(()) }
     }
 
     /// Takes the keys of an attempt away for good: what it has sent, and nobody has answered, does nothing when it arrives.
     pub(crate) async fn bury(&self, attempt: &Attempt) -> Result<()> {
-        if !self.state().doubtful.contains(&attempt.owner) {
+        if !self.state().is_doubtful(attempt.owner) {
             return self.clear(attempt).await;
         }
         let farewell = all(vec![self.farewell(attempt).await?]);

@@ -25,6 +25,7 @@ mod request;
 mod rights;
 mod rounds;
 mod seats;
+mod standing;
 mod watching;
 
 use std::sync::Arc;

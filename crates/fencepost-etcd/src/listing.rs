@@ -199,7 +199,10 @@ impl Home {
         let revision = i64::try_from(token.get()).unwrap_or(0);
         let mut known = HashMap::new();
         self.read(std::slice::from_ref(name), &mut known).await?;
-        let mine = |found: &Found| found.line.iter().find(|key| key.create_revision == revision).cloned();
+        // What is below a name may be another lock's, and was made by the same transaction.
+        let is_its = |key: &&KeyValue| self.keys.read(&key.key).is_some_and(|seat| seat.name == *name);
+        let made_then = |key: &&KeyValue| key.create_revision == revision;
+        let mine = |found: &Found| found.line.iter().filter(made_then).find(is_its).cloned();
         let Some(first) = known.get(name).and_then(mine) else {
             return Ok(Reply::NotHeld);
         };

@@ -7,17 +7,18 @@ use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Mode, Owner, Result, Rule, Want};
 
-use crate::enter::{Before, MOST_PARTS, term};
+use crate::enter::{MOST_PARTS, term};
 use crate::error::Failure;
 use crate::home::Home;
 use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp};
 use crate::request::{all, all_gone, found, get, in_order, latest, mere, one};
+use crate::standing::Before;
 use crate::watching::held;
 
 /// Where an attempt stands.
 pub(crate) enum Standing {
-    /// One of its keys is missing, or is not what it was. Others may be left.
-    Gone { is_some_left: bool, seen: i64 },
+    /// One of its keys is missing, of so many that were looked for, or is not what it was. Others may be left.
+    Gone { is_some_left: bool, seen: i64, looked: usize },
     /// Its keys were made by `revision`; what is before it in each line, as of `seen`.
     There { revision: i64, seen: i64, lines: Vec<Before> },
 }
@@ -109,7 +110,10 @@ impl Home {
                     let lines = wants.iter().zip(lines).map(|(want, line)| self.before(want, line, made));
                     Standing::There { revision: made, seen, lines: lines.collect() }
                 }
-                _ => Standing::Gone { is_some_left: keys.iter().any(|keys| !keys.is_empty()), seen },
+                _ => {
+                    let is_some_left = keys.iter().any(|keys| !keys.is_empty());
+                    Standing::Gone { is_some_left, seen, looked: wants.len() }
+                }
             });
         }
         Ok((standings, term(&answer)))
@@ -143,8 +147,11 @@ impl Home {
 
     async fn answer(&self, attempt: &Arc<Attempt>, standing: Standing, asked: Moment) -> Result<Reply> {
         match standing {
-            // Another flight brings it just now, or has brought it after this look.
-            Standing::Gone { seen, .. } if self.has_come_since(attempt.owner, seen, asked) => {
+            // Another flight brings it just now, or has brought it after this look, or has made its choice meanwhile.
+            Standing::Gone { seen, looked, .. }
+                if self.has_come_since(attempt.owner, seen, asked)
+                    || self.in_line(attempt).len() < looked =>
+            {
                 Ok(Reply::Waiting { turn_in: attempt.ttl })
             }
             Standing::Gone { is_some_left, .. } => {

@@ -87,14 +87,22 @@ impl Home {
         if reply != Reply::NoTicket {
             return self.settled(attempt, reply).await;
         }
-        let is_cleared = self.clear(attempt).await.is_ok();
-        let mut state = self.state();
-        if !is_cleared {
-            state.doubtful.insert(attempt.owner);
+        self.state().doubt(attempt.owner);
+        if self.clear(attempt).await.is_ok() {
+            let mut state = self.state();
+            state.settle(attempt.owner);
+            state.vacate(attempt.owner);
         }
-        state.vacate(attempt.owner);
-        drop(state);
         Err(self.forgotten(attempt))
+    }
+
+    /// What somebody is told who cannot come, because it has left or another flight brings it.
+    pub(crate) fn refused(&self, attempt: &Attempt, asked: Moment) -> Result<Reply> {
+        if self.state().has_departed(attempt.owner, asked) {
+            return Ok(Reply::Busy);
+        }
+        let message = format!("{} is under way to {} already", attempt.describe(), self.location);
+        Err(Error::new(ErrorKind::OutcomeUnknown, message))
     }
 
     /// It may come again, once nothing of it is left.

@@ -26,10 +26,15 @@ struct Seat {
 
 impl Default for Seats {
     fn default() -> Self {
-        let mut client = Owner::random().to_hex();
-        client.truncate(DIGITS);
-        Self { client, taken: HashMap::new(), by_owner: HashMap::new() }
+        Self { client: unheard_of(), taken: HashMap::new(), by_owner: HashMap::new() }
     }
+}
+
+/// A name that no client has.
+fn unheard_of() -> String {
+    let mut name = Owner::random().to_hex();
+    name.truncate(DIGITS);
+    name
 }
 
 impl Seats {
@@ -66,6 +71,11 @@ impl Seats {
                 }
             }
         }
+    }
+
+    /// Whoever comes from now on has a seat that nobody ever had.
+    pub(crate) fn move_on(&mut self) {
+        self.client = unheard_of();
     }
 
     /// Somebody sits there who should not: nobody of ours has this seat any more.
@@ -123,7 +133,11 @@ mod tests {
         seats.take(&attempt);
         seats.wear_out(attempt.owner);
         seats.take(&attempt);
-        assert_eq!(seats.called(attempt.owner), format!("{}-1", seats.client));
+        let second = format!("{}-1", seats.client);
+        assert_eq!(seats.called(attempt.owner), second);
+        seats.move_on();
+        assert_eq!(seats.called(attempt.owner), second, "it stays where it is");
+        assert!(!second.starts_with(&seats.client));
     }
 
     #[test]

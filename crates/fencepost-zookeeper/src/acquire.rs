@@ -147,6 +147,30 @@ impl Drop for Coming<'_> {
     }
 }
 
+/// Somebody who removes what an attempt has not chosen; when it is dropped, others may go by what is there.
+struct Choosing<'a> {
+    shared: &'a Shared,
+    owner: Owner,
+}
+
+impl<'a> Choosing<'a> {
+    /// Begins to choose; not if the nodes of this owner are being removed.
+    fn begin(shared: &'a Shared, owner: Owner) -> Option<Self> {
+        let mut book = shared.book();
+        let place = book.places.get_mut(owner).filter(|place| place.entry.unwanted.is_none())?;
+        place.entry.choosing = true;
+        Some(Self { shared, owner })
+    }
+}
+
+impl Drop for Choosing<'_> {
+    fn drop(&mut self) {
+        if let Some(place) = self.shared.book().places.get_mut(self.owner) {
+            place.entry.choosing = false;
+        }
+    }
+}
+
 /// Remembers that this attempt may have nodes from now on; nothing if it must not.
 fn begin<'a>(shared: &'a Shared, session: &'a Arc<Session>, attempt: &Arc<Attempt>) -> Option<Coming<'a>> {
     let entry = Entry {
@@ -157,6 +181,7 @@ fn begin<'a>(shared: &'a Shared, session: &'a Arc<Session>, attempt: &Arc<Attemp
         watched: Vec::new(),
         unwanted: None,
         coming: true,
+        choosing: false,
     };
     let (now, owner) = (shared.clock.now(), attempt.owner);
     let mut book = shared.book();
@@ -186,6 +211,8 @@ pub(crate) async fn settle(
     }
     match verdict(attempt, &nodes, lines) {
         Verdict::Holds(chosen) => Ok(Reply::Granted(grant(shared, session, attempt, &nodes, chosen).await?)),
+        // Another flight lets it have one of several locks just now.
+        Verdict::Gone if is_choosing(shared, attempt) => Ok(waiting(attempt)),
         Verdict::Gone => {
             remove(shared, session, attempt, &nodes).await?;
             Err(shared.vanished())
@@ -210,6 +237,10 @@ fn award(shared: &Shared, attempt: &Attempt) -> Option<Award> {
     shared.book().places.get(attempt.owner)?.entry.award
 }
 
+fn is_choosing(shared: &Shared, attempt: &Attempt) -> bool {
+    shared.book().places.get(attempt.owner).is_some_and(|place| place.entry.choosing)
+}
+
 fn waiting(attempt: &Attempt) -> Reply {
     // Who stands before it is not read for this; it is told of every departure anyway.
     Reply::Waiting { turn_in: attempt.ttl }
@@ -226,6 +257,9 @@ pub(crate) async fn grant(
     if let Some(award) = award(shared, attempt) {
         return Ok(award);
     }
+    let Some(_choosing) = Choosing::begin(shared, attempt.owner) else {
+        return Err(shared.vanished());
+    };
     if attempt.rule == Rule::Any && attempt.wants.len() > 1 {
         let others: Vec<String> = nodes
             .iter()
@@ -248,7 +282,8 @@ pub(crate) async fn grant(
         Award { token: FencingToken::new(token), ttl: attempt.ttl, chosen: chosen_of, spent: Duration::ZERO };
     let now = shared.clock.now();
     let mut book = shared.book();
-    let Some(place) = book.places.get_mut(attempt.owner) else {
+    let Some(place) = book.places.get_mut(attempt.owner).filter(|place| place.entry.unwanted.is_none())
+    else {
         return Err(shared.vanished());
     };
     place.entry.award = Some(award);

@@ -170,15 +170,17 @@ async fn keep_together(
         session.prove(sent);
     }
     let passed = sent.since(session.proven());
-    let members = members.into_iter().zip(proof).zip(lines);
-    let replies = members.map(async |(((at, beat), proof), lines)| {
+    let members = members.into_iter().zip(nodes).zip(proof.into_iter().zip(lines));
+    let replies = members.map(async |(((at, beat), nodes), (proof, lines))| {
         let attempt = beat.attempt();
         let reply = match (proof, lines) {
             (Err(error), _) => Err(lost(shared, session, attempt, &error)),
-            (Ok(false), _) => {
-                gone(shared, attempt).await;
-                Ok(if matches!(beat, Beat::Renew(_)) { Reply::NotHeld } else { Reply::NoTicket })
-            }
+            (Ok(false), _) => match (beat, gone(shared, attempt, nodes).await) {
+                (Beat::Renew(_), true) => Ok(Reply::NotHeld),
+                (Beat::Renew(_), false) => Err(shared.vanished()),
+                (Beat::Check(_), true) => Ok(Reply::NoTicket),
+                (Beat::Check(_), false) => Ok(Reply::Waiting { turn_in: attempt.ttl }),
+            },
             (Ok(true), None) => Ok(Reply::Renewed { ttl: attempt.ttl.saturating_sub(passed) }),
             (Ok(true), Some(Err(error))) => Err(error),
             (Ok(true), Some(Ok(lines))) => {
@@ -210,14 +212,25 @@ fn lost(shared: &Shared, session: &Arc<Session>, attempt: &Attempt, error: &zk::
     shared.setup.failed(error)
 }
 
-/// One of its nodes has vanished: so must the others, before anybody is told that there are none.
-async fn gone(shared: &Arc<Shared>, attempt: &Attempt) {
-    if attempt.wants.len() == 1 {
-        shared.forget(&mut shared.book(), attempt.owner);
-    } else {
-        // What cannot be removed now is as soon as there is a connection again.
-        let _ = tender::remove(shared, attempt.owner).await;
+/// One of these nodes has vanished: so must the others, before anybody is told that there are none. Not if it has other nodes
+/// by now, because another flight brought it anew, or lets it have one of several locks.
+async fn gone(shared: &Arc<Shared>, attempt: &Attempt, nodes: &[String]) -> bool {
+    {
+        let now = shared.clock.now();
+        let mut book = shared.book();
+        let Some(place) = book.places.get_mut(attempt.owner) else { return true };
+        if place.entry.coming || place.entry.choosing || place.entry.nodes != nodes {
+            return false;
+        }
+        if attempt.wants.len() == 1 {
+            shared.forget(&mut book, attempt.owner);
+            return true;
+        }
+        place.entry.unwanted.get_or_insert(now);
     }
+    // What cannot be removed now is as soon as there is a connection again.
+    let _ = tender::remove(shared, attempt.owner).await;
+    true
 }
 
 /// Whether the nodes of each are there. This is a write: it goes through the leader, so that a server which is cut off

@@ -38,6 +38,9 @@ pub(crate) struct Entry {
     pub(crate) unwanted: Option<Moment>,
     /// Somebody is just making its nodes: nobody else makes, looks for or removes any.
     pub(crate) coming: bool,
+    /// Somebody is just removing the nodes that it does not want any more, because it got another: that they are missing is no
+    /// news to anybody else.
+    pub(crate) choosing: bool,
 }
 
 /// What this client has in the lines, and what it has left.
