@@ -191,6 +191,7 @@ macro_rules! behavior_suite {
                     a_waiter_for_all_that_leaves_frees_every_line,
                     any_takes_one_that_is_free,
                     any_waits_for_the_first_that_becomes_free,
+                    a_crowd_for_any_is_served_one_by_one,
                     several_names_are_broken_together,
                     several_names_expire_together,
                     no_name_is_refused,

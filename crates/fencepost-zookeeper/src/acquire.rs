@@ -154,10 +154,11 @@ struct Choosing<'a> {
 }
 
 impl<'a> Choosing<'a> {
-    /// Begins to choose; not if the nodes of this owner are being removed.
+    /// Begins to choose; not if somebody does already, who may see another one free, or the nodes are being removed.
     fn begin(shared: &'a Shared, owner: Owner) -> Option<Self> {
         let mut book = shared.book();
-        let place = book.places.get_mut(owner).filter(|place| place.entry.unwanted.is_none())?;
+        let is_free_to = |entry: &Entry| entry.unwanted.is_none() && !entry.choosing;
+        let place = book.places.get_mut(owner).filter(|place| is_free_to(&place.entry))?;
         place.entry.choosing = true;
         Some(Self { shared, owner })
     }
@@ -210,9 +211,9 @@ pub(crate) async fn settle(
         return Err(conflict);
     }
     match verdict(attempt, &nodes, lines) {
-        Verdict::Holds(chosen) => Ok(Reply::Granted(grant(shared, session, attempt, &nodes, chosen).await?)),
         // Another flight lets it have one of several locks just now.
-        Verdict::Gone if is_choosing(shared, attempt) => Ok(waiting(attempt)),
+        Verdict::Holds(_) | Verdict::Gone if is_choosing(shared, attempt) => Ok(waiting(attempt)),
+        Verdict::Holds(chosen) => Ok(Reply::Granted(grant(shared, session, attempt, &nodes, chosen).await?)),
         Verdict::Gone => {
             remove(shared, session, attempt, &nodes).await?;
             Err(shared.vanished())

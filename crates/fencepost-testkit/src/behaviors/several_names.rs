@@ -1,9 +1,13 @@
 //! All of several locks, or any of them.
 
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+
 use fencepost_core::{ErrorKind, LostReason};
 
 use super::{LONG, granted, hold, in_line, is_held, refused, until_free, waiting};
 use crate::bench::TestBench;
+use crate::wait;
 
 /// All names are held by one guard and given back together.
 pub async fn all_names_are_held_and_released_together<B: TestBench>(bench: &B) {
@@ -108,6 +112,32 @@ pub async fn any_waits_for_the_first_that_becomes_free<B: TestBench>(bench: &B) 
     a.release().await.unwrap();
     assert!(client.inspect("a").await.unwrap().is_idle());
     assert!(either.is_valid());
+}
+
+/// Many who want any of a few names, more than one client has entries for in a line: nobody gets what another has, nobody
+/// gets two, and every wait ends although several names become free at once.
+pub async fn a_crowd_for_any_is_served_one_by_one<B: TestBench>(bench: &B) {
+    const NAMES: [&str; 3] = ["seat/1", "seat/2", "seat/3"];
+    let clients = [bench.client().await, bench.client().await];
+    let taken: Arc<[AtomicBool; 3]> = Arc::default();
+    let mut tasks = Vec::new();
+    for at in 0..80 {
+        let (client, taken) = (clients[usize::from(at % 4 == 0)].clone(), taken.clone());
+        tasks.push(tokio::spawn(async move {
+            for _ in 0..2 {
+                let guard = client.lock_any(NAMES).ttl(LONG).acquire().await.unwrap();
+                let seat = NAMES.iter().position(|name| *name == guard.name().as_str()).unwrap();
+                assert!(!taken[seat].swap(true, Ordering::SeqCst), "somebody has {}", NAMES[seat]);
+                tokio::task::yield_now().await;
+                assert!(guard.is_valid());
+                taken[seat].store(false, Ordering::SeqCst);
+                guard.release().await.unwrap();
+            }
+        }));
+    }
+    for task in tasks {
+        wait::within_patience("a turn comes", task).await.unwrap();
+    }
 }
 
 /// A grant of several names is broken as a whole.
