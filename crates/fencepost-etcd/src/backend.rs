@@ -21,7 +21,7 @@ use crate::config::{self, Config};
 use crate::enter::{Step, TOGETHER};
 use crate::error::unreachable;
 use crate::examine::{examine, whereabouts};
-use crate::home::{Home, State};
+use crate::home::{Home, State, UnderWay};
 use crate::keys::Keys;
 use crate::leases::{Lease, Promise, seconds};
 use crate::link::{Link, Setup};
@@ -151,6 +151,8 @@ impl EtcdBackend {
                 answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
             } else if is_there {
                 in_line.push((*at, Arc::clone(attempt)));
+            } else if self.home.state().under_way.contains(&attempt.owner) {
+                answers.push((*at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
             } else {
                 let buried = self.home.bury_if_doubtful(attempt).await;
                 answers.push((*at, buried.map(|()| Reply::NoTicket)));
@@ -161,6 +163,9 @@ impl EtcdBackend {
         for ((at, attempt), reply) in in_line.into_iter().zip(replies) {
             // It asks anew as somebody else, once nothing of it can arrive any more.
             answers.push(match reply {
+                Ok(Reply::NoTicket) if self.home.state().under_way.contains(&attempt.owner) => {
+                    (at, Ok(Reply::Waiting { turn_in: attempt.ttl }))
+                }
                 Ok(Reply::NoTicket) => {
                     (at, self.home.bury_if_doubtful(&attempt).await.map(|()| Reply::NoTicket))
                 }
@@ -207,6 +212,16 @@ impl EtcdBackend {
                 Ok(()) => open.push(again),
                 Err(error) => answers.push((again.0, Err(error))),
             }
+        }
+        let mut under_way = UnderWay::new(&self.home);
+        for set_out in [&mut open, &mut inside] {
+            set_out.retain(|(at, attempt, _)| {
+                let comes = under_way.take_along(attempt.owner);
+                if !comes {
+                    answers.push((*at, self.home.refused(attempt, asked)));
+                }
+                comes
+            });
         }
         let leases = self.leases_for(open.iter().chain(&inside).map(|(_, attempt, _)| attempt.ttl)).await;
         for inside in inside {

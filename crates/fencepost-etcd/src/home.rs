@@ -59,6 +59,8 @@ pub(crate) struct State {
     pub(crate) departed: HashMap<Owner, Moment>,
     /// How much was sent of whom that nobody has answered: it may still arrive.
     pub(crate) doubtful: HashMap<Owner, usize>,
+    /// Those whom a flight is just bringing: they may have no place for a moment, and are not gone.
+    pub(crate) under_way: HashSet<Owner>,
     /// Locks that somebody else was seen at: whoever wants one of them asks the whole question at once.
     pub(crate) crowded: HashSet<LockName>,
     /// Those about whom a release that is under way asks.
@@ -125,6 +127,36 @@ impl State {
     pub(crate) fn vacate(&mut self, owner: Owner) {
         if self.places.get(owner).is_none() && !self.is_doubtful(owner) {
             self.seats.give_back(owner);
+        }
+    }
+}
+
+/// Those whom one flight brings; no other does meanwhile.
+pub(crate) struct UnderWay<'a> {
+    home: &'a Home,
+    owners: Vec<Owner>,
+}
+
+impl<'a> UnderWay<'a> {
+    pub(crate) fn new(home: &'a Home) -> Self {
+        Self { home, owners: Vec::new() }
+    }
+
+    /// Takes one more along; not if another flight has.
+    pub(crate) fn take_along(&mut self, owner: Owner) -> bool {
+        let is_free_to = self.home.state().under_way.insert(owner);
+        if is_free_to {
+            self.owners.push(owner);
+        }
+        is_free_to
+    }
+}
+
+impl Drop for UnderWay<'_> {
+    fn drop(&mut self) {
+        let mut state = self.home.state();
+        for owner in &self.owners {
+            state.under_way.remove(owner);
         }
     }
 }

@@ -62,6 +62,7 @@ impl Home {
         };
         let Some(is_sure) = is_known else {
             self.bury_if_doubtful(attempt).await?;
+            self.state().vacate(owner);
             return Ok(Reply::Left);
         };
         let looked = self.look(std::slice::from_ref(attempt)).await;
@@ -131,7 +132,8 @@ impl Home {
 
     /// Takes the keys of a place away that has lapsed, and forgets it. The same owner may have come anew meanwhile.
     pub(crate) async fn clear_away(&self, attempt: &Attempt) -> Result<()> {
-        self.clear(attempt).await?;
+        // While it has a place, it cannot come anew.
+        self.bury(attempt).await?;
         let has_lapsed = self.state().places.get(attempt.owner).is_some_and(|place| place.entry.lapsed);
         if has_lapsed {
             self.forget(attempt.owner);
@@ -182,12 +184,8 @@ impl Home {
             lapsed.into_iter().filter_map(|owner| state.lapsed(owner, now)).collect()
         };
         join_all(lapsed.iter().map(async |place| match self.clear_away(&place.attempt).await {
-            Ok(()) => {
-                // If this fails, it is done when the engine lets its owner leave.
-                let _ = self.bury_if_doubtful(&place.attempt).await;
-            }
             Err(_) if place.end < now => self.lose_lease(place.lease, LostReason::Abandoned),
-            Err(_) => {}
+            Ok(()) | Err(_) => {}
         }))
         .await;
     }

@@ -139,6 +139,14 @@ pub(crate) async fn remove(
     attempt: &Attempt,
     nodes: &[String],
 ) -> Result<()> {
+    {
+        let now = shared.clock.now();
+        let mut book = shared.book();
+        if let Some(place) = book.places.get_mut(attempt.owner).filter(|place| place.entry.nodes == nodes) {
+            // Nobody is to be granted what is being removed.
+            place.entry.unwanted.get_or_insert(now + attempt.ttl);
+        }
+    }
     match delete_all(session, nodes).await {
         Ok(()) => {
             shared.forget_with(attempt.owner, nodes);

@@ -121,7 +121,7 @@ pub async fn a_crowd_for_any_is_served_one_by_one<B: TestBench>(bench: &B) {
     let clients = [bench.client().await, bench.client().await];
     let taken: Arc<[AtomicBool; 3]> = Arc::default();
     let mut tasks = Vec::new();
-    for at in 0..80 {
+    for at in 0..120 {
         let (client, taken) = (clients[usize::from(at % 4 == 0)].clone(), taken.clone());
         tasks.push(tokio::spawn(async move {
             for _ in 0..2 {

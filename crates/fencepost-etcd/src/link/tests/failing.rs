@@ -105,12 +105,12 @@ async fn a_full_storage_says_so() {
     let (opened, key) = (open(&[server.port()]).await, new_key());
     let big = "x".repeat(256 << 10);
     let mut failed = Ok(0);
-    for _ in 0..20 {
+    // The server looks at the size of what it has written to the disk, which it does now and then.
+    wait::until("the storage is full", async || {
         failed = opened.put(&key, &big).await;
-        if failed.is_err() {
-            break;
-        }
-    }
+        failed.is_err()
+    })
+    .await;
     assert_eq!(kind(failed), ErrorKind::Storage);
     assert_eq!(opened.link.alarms(PATIENCE).await.unwrap().alarms.len(), 1);
 }
