@@ -1,6 +1,6 @@
 //! Another process that does as it is told: the test binary, executed again.
 //!
-//! A test crate says [`puppet!`](crate::puppet) with what makes a client of a URL. Its tests then start a [`Puppet`], say
+//! A test crate says [`puppet!`](macro@crate::puppet) with what makes a client of a URL. Its tests then start a [`Puppet`], say
 //! to it what to do, and hear what came of it; they can stop and kill it, as no task of their own can be. A crate with
 //! words of its own has a test `puppet::dances` instead, which calls [`dances_with`].
 
