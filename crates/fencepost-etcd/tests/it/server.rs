@@ -135,17 +135,15 @@ async fn a_server_that_stands_still_loses_the_lock_and_keeps_no_ghost() {
     let guard = hold(&client.lock("a").ttl(SHORT)).await;
     server.pause();
     let late = waiting(client.lock("b").ttl(SHORT * 2).wait(Duration::from_millis(300)));
-    let other = waiting(client.lock("c").ttl(SHORT));
+    // Held while others are waited for: it must not end on a busy machine.
+    let other = waiting(client.lock("c").ttl(SHORT * 3));
     assert_eq!(wait::within_patience("the lock is lost", guard.lost()).await, LostReason::Expired);
     assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::WaitedOut);
     server.resume();
     let again = hold(&client.lock("a").ttl(SHORT)).await;
     assert!(again.token() > guard.token());
-    for held in [granted(other).await, again] {
-        // Leases are short here: on a machine that is slow enough, it has ended.
-        let kind = held.release().await.err().map(|error| error.kind());
-        assert!(matches!(kind, None | Some(ErrorKind::Lost)), "{kind:?}");
-    }
+    granted(other).await.release().await.unwrap();
+    again.release().await.unwrap();
     drop(guard);
     assert_clean(&bench).await;
 }
