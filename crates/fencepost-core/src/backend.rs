@@ -38,7 +38,9 @@ pub trait Backend: Send + Sync + 'static {
     /// What the storage pushes to this client. Called once, on the client's thread.
     ///
     /// # Contract
-    /// Pushes may be lost or repeated: a ticket's heartbeat finds out all the same. (`waiting`)
+    /// * Pushes may be lost or repeated: a ticket's heartbeat finds out all the same. (`waiting`)
+    /// * A storage that was set back may push to a ticket that this client has given up. The client then gives back what
+    ///   the push names. (`a_grant_that_the_client_does_not_know_is_given_back`)
     fn wakeups(&self) -> BoxStream<'static, Wakeup>;
 
     /// Who holds the lock and who waits for it.
@@ -212,14 +214,19 @@ pub enum Reply {
 }
 
 /// What a storage pushes.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub enum Wakeup {
     /// The ticket was granted.
     Granted {
-        /// The ticket's owner.
-        owner: Owner,
+        /// The ticket.
+        attempt: Arc<Attempt>,
         /// What it was awarded.
         award: Award,
+    },
+    /// The lock is free for this ticket, which must take it by a check. Until then the lock is idle.
+    Offered {
+        /// The ticket.
+        attempt: Arc<Attempt>,
     },
     /// It may be this ticket's turn: check.
     Turn {

@@ -108,6 +108,25 @@ struct Entry<C> {
     give_up: Moment,
 }
 
+impl<C> Entry<C> {
+    /// What is only undone.
+    fn without_caller(attempt: Arc<Attempt>, phase: Phase, give_up: Moment) -> Self {
+        Self {
+            attempt,
+            queue: Queue::Never,
+            until: Moment::NEVER,
+            caller: None,
+            phase,
+            sends: 0,
+            unknown: false,
+            hurry: false,
+            gone: None,
+            again: Moment::NEVER,
+            give_up,
+        }
+    }
+}
+
 impl<C> Due for Entry<C> {
     fn due(&self) -> Moment {
         let until = if self.caller.is_some() { self.until } else { Moment::NEVER };
@@ -249,6 +268,17 @@ impl<C> Waiting<C> {
         }
     }
 
+    /// Takes over a ticket that the storage keeps for this client and that has no caller: it is looked at, and then left
+    /// or given back.
+    pub fn adopt(&mut self, attempt: Arc<Attempt>, now: Moment) -> Action<C> {
+        let id = self.next_undo;
+        self.next_undo += 1;
+        let keep = Action::KeepTicket(attempt.clone(), now, Duration::ZERO);
+        let give_up = now + attempt.ttl * UNDO_FOR;
+        self.insert(id, Entry::without_caller(attempt, Phase::Queued { confirmed: now }, give_up));
+        keep
+    }
+
     /// The storage has pushed that it may be this owner's turn. If its acquire is not answered yet, the ticket is looked at
     /// as soon as there is one.
     pub fn turn(&mut self, owner: Owner) {
@@ -354,6 +384,7 @@ impl<C> Waiting<C> {
     ) -> Vec<Action<C>> {
         match reply {
             Ok(Reply::Granted(award)) => self.granted(id, award, sent, now),
+            Ok(Reply::Waiting { .. }) | Err(_) if !self.is_awaited(id) => self.leave_line(id, now),
             Ok(Reply::Waiting { .. }) => {
                 self.change(id, |entry| {
                     if let Phase::Queued { confirmed } = &mut entry.phase {
@@ -504,19 +535,7 @@ impl<C> Waiting<C> {
         let id = self.next_undo;
         self.next_undo += 1;
         let give_up = now + attempt.ttl * UNDO_FOR;
-        let entry = Entry {
-            attempt,
-            queue: Queue::Never,
-            until: Moment::NEVER,
-            caller: None,
-            phase: Phase::Leaving,
-            sends: 0,
-            unknown: true,
-            hurry: false,
-            gone: None,
-            again: Moment::NEVER,
-            give_up,
-        };
+        let entry = Entry { unknown: true, ..Entry::without_caller(attempt, Phase::Leaving, give_up) };
         self.insert(id, entry);
         self.leave(id)
     }

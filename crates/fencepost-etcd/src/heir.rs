@@ -65,7 +65,7 @@ impl Heir<'_> {
         let stands = self.home.stands(&self.attempt, &[Before::Nobody], self.revision, seen, kept);
         if let Reply::Granted(award) = stands {
             self.is_told = true;
-            self.home.push(Wakeup::Granted { owner: self.owner(), award });
+            self.home.push(Wakeup::Granted { attempt: self.attempt.clone(), award });
         }
     }
 }

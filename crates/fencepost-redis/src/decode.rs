@@ -2,12 +2,14 @@
 
 mod state;
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::backend::{Cell, Op, Reply, Wakeup};
-use fencepost_core::{Award, LostReason, Mode};
-use fencepost_core::{Error, ErrorKind, FencingToken, Owner, Result, StorageId};
+use fencepost_core::{Attempt, Award, LostReason, Mode, Rule, Want};
+use fencepost_core::{Error, ErrorKind, FencingToken, LockName, Owner, Result, StorageId};
 use redis::Value;
+use serde_json::Value as Json;
 
 use crate::encode::lease;
 use crate::error::caught;
@@ -69,25 +71,51 @@ fn conflict(name: &Value, there: &Value, wanted: &Value) -> Error {
 
 /// A message on the client's channel: its name, and what is said.
 pub(crate) fn push(data: &[Value]) -> Option<Wakeup> {
-    let mut words = text(data.get(1))?.split(' ');
-    let kind = words.next()?;
+    push_of(text(data.get(1))?)
+}
+
+/// `G OWNER TOKEN TTL CHOSEN WANTS`, `T OWNER TTL WANTS` or `X OWNER`. Scripts of older clients leave `TTL WANTS` of `T`
+/// and `WANTS` of `G` out.
+fn push_of(message: &str) -> Option<Wakeup> {
+    let (kind, rest) = message.split_once(' ')?;
+    let mut words = rest.splitn(if kind == "G" { 5 } else { 3 }, ' ');
     let owner = owner(words.next()?)?;
     let mut number = || words.next()?.parse::<u64>().ok();
     match kind {
         "G" => {
-            let (token, ttl, chosen) = (number()?, number()?, number()?);
-            let award = Award {
-                token: FencingToken::new(token),
-                ttl: Duration::from_millis(ttl),
-                chosen: usize::try_from(chosen).ok()?,
-                spent: Duration::ZERO,
-            };
-            Some(Wakeup::Granted { owner, award })
+            let (token, ttl, chosen) = (number()?, Duration::from_millis(number()?), number()?);
+            let chosen = usize::try_from(chosen).ok()?;
+            let award = Award { token: FencingToken::new(token), ttl, chosen, spent: Duration::ZERO };
+            let named = words.next().and_then(|wants| ticket(owner, ttl, wants));
+            Some(named.map_or(Wakeup::Turn { owner }, |attempt| Wakeup::Granted { attempt, award }))
         }
-        "T" => Some(Wakeup::Turn { owner }),
+        "T" => {
+            let ttl = number().map(Duration::from_millis);
+            let named = ttl.and_then(|ttl| ticket(owner, ttl, words.next()?));
+            Some(named.map_or(Wakeup::Turn { owner }, |attempt| Wakeup::Offered { attempt }))
+        }
         "X" => Some(Wakeup::Gone { owner, why: LostReason::Broken }),
         _ => None,
     }
+}
+
+/// A ticket as a push names it: `x NAME`, or the JSON that the ticket has for its wants.
+fn ticket(owner: Owner, ttl: Duration, wants: &str) -> Option<Arc<Attempt>> {
+    let (wants, rule) = match wants.strip_prefix("x ") {
+        Some(name) => (vec![Want { name: LockName::new(name).ok()?, mode: Mode::Exclusive }], Rule::All),
+        None => several(&serde_json::from_str(wants).ok()?)?,
+    };
+    Some(Arc::new(Attempt { owner, wants, rule, ttl, label: "".into(), meta: [].into() }))
+}
+
+fn several(ticket: &Json) -> Option<(Vec<Want>, Rule)> {
+    let want = |want: &Json| {
+        let name = LockName::new(want.get(0)?.as_str()?).ok()?;
+        Some(Want { name, mode: mode(want.get(1)?.as_str()?)? })
+    };
+    let wants: Vec<Want> = ticket["wants"].as_array()?.iter().map(want).collect::<Option<_>>()?;
+    let rule = if ticket["rule"] == "any" { Rule::Any } else { Rule::All };
+    (!wants.is_empty()).then_some((wants, rule))
 }
 
 fn owner(hex: &str) -> Option<Owner> {
@@ -122,4 +150,40 @@ pub(crate) fn text(value: Option<&Value>) -> Option<&str> {
 /// An answer that no script of ours gives.
 pub(crate) fn nonsense(location: &str) -> Error {
     Error::new(ErrorKind::Storage, format!("{location} answered in a way that we do not understand"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OWNER: &str = "000102030405060708090a0b0c0d0e0f";
+
+    fn wants(attempt: &Attempt) -> String {
+        let wants = attempt.wants.iter().map(|want| format!("{} {}", want.name.as_str(), want.mode));
+        wants.collect::<Vec<_>>().join(", ")
+    }
+
+    #[test]
+    fn a_push_names_its_ticket() {
+        let plain = push_of(&format!("G {OWNER} 77 1500 0 x a b {{c"));
+        let Some(Wakeup::Granted { attempt, award }) = plain else { panic!("{plain:?}") };
+        assert_eq!((wants(&attempt), award.token.get()), ("a b {c exclusive".into(), 77));
+        assert_eq!((attempt.ttl, attempt.rule), (Duration::from_millis(1500), Rule::All));
+        let stored = r#"{"wants":[["a","s"],["b","n3"]],"rule":"any"}"#;
+        let several = push_of(&format!("T {OWNER} 1500 {stored}"));
+        let Some(Wakeup::Offered { attempt }) = several else { panic!("{several:?}") };
+        assert_eq!((wants(&attempt), attempt.rule), ("a shared, b semaphore of 3".into(), Rule::Any));
+    }
+
+    /// A push by the script of an older client says whose turn it is, and nothing else that could be acted on.
+    #[test]
+    fn a_push_without_a_ticket_is_a_hint() {
+        for message in [format!("G {OWNER} 77 1500 0"), format!("T {OWNER}")] {
+            let heard = push_of(&message);
+            assert!(matches!(heard, Some(Wakeup::Turn { .. })), "{heard:?}");
+        }
+        for garbage in ["", "G", "G x", "T nobody 1 x a", "Z 00"] {
+            assert!(push_of(garbage).is_none(), "{garbage}");
+        }
+    }
 }

@@ -1,10 +1,11 @@
 //! What all connections of one client share.
 
-use std::sync::OnceLock;
+use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, OnceLock, PoisonError};
 
 use fencepost_core::backend::Wakeup;
-use fencepost_core::{FencingToken, StorageId};
+use fencepost_core::{FencingToken, Owner, StorageId};
 use fencepost_net::Encryption;
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -29,7 +30,12 @@ pub(crate) struct Setup {
     /// Whether to make nothing.
     pub(crate) only_existing: bool,
     pushes: UnboundedSender<Wakeup>,
+    /// The newest grants that were pushed: every node of a cluster passes each of them on.
+    pushed: Mutex<VecDeque<(Owner, FencingToken)>>,
 }
+
+/// How many grants are remembered so that a repeated push is recognised.
+const REMEMBERED_PUSHES: usize = 256;
 
 impl Setup {
     /// The format in which locks are kept.
@@ -52,6 +58,7 @@ impl Setup {
             largest: AtomicU64::new(0),
             only_existing,
             pushes,
+            pushed: Mutex::default(),
             config,
         }
     }
@@ -77,11 +84,24 @@ impl Setup {
 
     /// Passes on what the storage pushed.
     pub(crate) fn push(&self, wakeup: Wakeup) {
-        if let Wakeup::Granted { award, .. } = &wakeup {
+        if let Wakeup::Granted { attempt, award } = &wakeup {
             self.has_seen(award.token);
+            if self.is_cluster() && self.is_repeated((attempt.owner, award.token)) {
+                return;
+            }
         }
         // If nobody listens any more, the client is going away.
         let _ = self.pushes.send(wakeup);
+    }
+
+    fn is_repeated(&self, grant: (Owner, FencingToken)) -> bool {
+        let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_repeated = pushed.contains(&grant);
+        if !is_repeated {
+            pushed.truncate(REMEMBERED_PUSHES - 1);
+            pushed.push_front(grant);
+        }
+        is_repeated
     }
 
     /// Pushes may have been lost.

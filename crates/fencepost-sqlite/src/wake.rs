@@ -108,10 +108,11 @@ fn encode(wakeup: &Wakeup) -> Option<[u8; LETTER]> {
         letter
     };
     Some(match wakeup {
-        Wakeup::Granted { owner, award } => {
+        Wakeup::Granted { attempt, award } => {
             let ttl = u64::try_from(award.ttl.as_nanos()).ok()?;
-            letter(GRANTED, *owner, [award.token.get(), ttl, award.chosen as u64])
+            letter(GRANTED, attempt.owner, [award.token.get(), ttl, award.chosen as u64])
         }
+        Wakeup::Offered { attempt } => letter(TURN, attempt.owner, [0; 3]),
         Wakeup::Turn { owner } => letter(TURN, *owner, [0; 3]),
         Wakeup::Gone { owner, .. } => letter(GONE, *owner, [0; 3]),
         Wakeup::Recheck => return None,
@@ -132,7 +133,8 @@ pub(crate) fn decode(letter: &[u8]) -> Wakeup {
                     chosen: usize::try_from(number(33)?).ok()?,
                     spent: Duration::ZERO,
                 };
-                Wakeup::Granted { owner, award }
+                let _ = award;
+                Wakeup::Turn { owner }
             }
             TURN => Wakeup::Turn { owner },
             GONE => Wakeup::Gone { owner, why: LostReason::Broken },

@@ -183,6 +183,15 @@ impl Proxy {
         replies
     }
 
+    /// Executes an operation in the client's name of which its engine does not know.
+    ///
+    /// # Errors
+    /// As the backend, or if the process has crashed.
+    pub async fn execute_unnoticed(&self, op: Op) -> Result<Reply> {
+        let mut replies = self.reached().await?.execute(vec![op]).await;
+        replies.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Storage, "there was no reply")))
+    }
+
     /// How many operations of this kind the client has sent.
     pub fn count(&self, kind: OpKind) -> usize {
         self.script().counts.get(&kind).copied().unwrap_or(0)

@@ -161,9 +161,9 @@ impl<S: Shelf> Step<'_, S> {
             let grant = Grant { attempt: attempt.clone(), award };
             self.extend(grant.held(), attempt.owner);
             let owner = attempt.owner;
-            self.book
-                .pushes
-                .retain(|(_, push)| !matches!(push, Wakeup::Granted { owner: to, .. } if *to == owner));
+            self.book.pushes.retain(
+                |(_, push)| !matches!(push, Wakeup::Granted { attempt, .. } if attempt.owner == owner),
+            );
             return Some(Reply::Granted(award));
         }
         if self.touch_ticket(attempt.owner) {
@@ -273,7 +273,8 @@ impl<S: Shelf> Step<'_, S> {
                 };
                 self.remove_ticket(owner)?;
                 let award = self.grant(&ticket.attempt, ticket.client, chosen)?;
-                self.book.pushes.push((ticket.client, Wakeup::Granted { owner, award }));
+                let attempt = ticket.attempt.clone();
+                self.book.pushes.push((ticket.client, Wakeup::Granted { attempt, award }));
                 names.extend(others(&ticket.attempt.wants, &name));
             }
         }

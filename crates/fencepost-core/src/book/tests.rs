@@ -117,7 +117,7 @@ fn a_hand_over_tells_the_next_in_line_and_nobody_else() {
     assert_eq!(scene.execute(OURS, &Op::Release(grant)).unwrap(), Reply::Released);
     let pushes = std::mem::take(&mut scene.book.pushes);
     assert!(
-        matches!(pushes[..], [(THEIRS, Wakeup::Granted { owner, .. })] if owner == first.owner),
+        matches!(pushes[..], [(THEIRS, Wakeup::Granted { ref attempt, .. })] if attempt.owner == first.owner),
         "{pushes:?}"
     );
 }

@@ -1,5 +1,7 @@
 //! What comes back to the engine: answers, and what the storage pushes. Each goes to the machine that it is about.
 
+use std::sync::Arc;
+
 use futures_util::stream::{BoxStream, Fuse, StreamExt};
 
 use super::{Engine, Tag};
@@ -7,7 +9,7 @@ use crate::backend::{Reply, Wakeup};
 use crate::clock::Moment;
 use crate::error::Result;
 use crate::flights::Landed;
-use crate::grant::LostReason;
+use crate::grant::{Attempt, LostReason};
 use crate::layers::Renewal;
 use crate::releasing::Over;
 use crate::token::Owner;
@@ -90,17 +92,37 @@ impl Engine {
     pub(super) fn woken(&mut self, wakeup: &Wakeup) {
         let now = self.clock.now();
         match *wakeup {
-            Wakeup::Granted { owner, award } => {
-                let actions = self.waiting.handed_over(owner, award, now);
+            Wakeup::Granted { ref attempt, award } => {
+                self.adopt_unknown(attempt, now);
+                let actions = self.waiting.handed_over(attempt.owner, award, now);
                 self.act(actions, now);
             }
-            Wakeup::Turn { owner } => {
-                self.keeper.no_later_than(owner, now);
-                self.waiting.turn(owner);
+            Wakeup::Offered { ref attempt } => {
+                self.adopt_unknown(attempt, now);
+                self.turn(attempt.owner, now);
             }
+            Wakeup::Turn { owner } => self.turn(owner, now),
             Wakeup::Gone { owner, why } if self.keeper.holds(owner) => self.lose(owner, why),
             Wakeup::Gone { owner, why } => self.waiting.gone(owner, why, now),
             Wakeup::Recheck => self.keeper.hurry(now),
+        }
+    }
+
+    fn turn(&mut self, owner: Owner, now: Moment) {
+        self.keeper.no_later_than(owner, now);
+        self.waiting.turn(owner);
+    }
+
+    /// Scenario 65: a storage that was set back, for example restored from a snapshot, may still have a ticket of which
+    /// this client knows nothing. Left alone, the lock would stand idle until that lease ends.
+    fn adopt_unknown(&mut self, attempt: &Arc<Attempt>, now: Moment) {
+        let owner = attempt.owner;
+        let is_known = self.waiting.find(owner).is_some()
+            || self.held.contains_key(&owner)
+            || self.releasing.grant(owner).is_some();
+        if !is_known {
+            let keep = self.waiting.adopt(attempt.clone(), now);
+            self.act([keep], now);
         }
     }
 }

@@ -330,3 +330,43 @@ fn a_check_that_fails_for_a_while_keeps_the_place() {
     let actions = waiting.replied(ID, owner, Asked::Check, at(5), denied, at(5));
     assert_eq!(brief(&actions), "drop ticket, leave, tell caller failed Denied");
 }
+
+/// A ticket of which nothing is known but that the storage keeps it for this client.
+fn adopted() -> (Waiting<&'static str>, AttemptId, Owner) {
+    let (known, owner) = in_line();
+    let ticket = known.find(owner).unwrap().1.clone();
+    let mut waiting = Waiting::default();
+    assert_eq!(brief(&[waiting.adopt(ticket, at(0))]), "look now");
+    let (id, _) = waiting.find(owner).unwrap();
+    (waiting, id, owner)
+}
+
+#[test]
+fn an_unknown_ticket_that_was_granted_is_given_back() {
+    let (mut waiting, _, owner) = adopted();
+    assert_eq!(brief(&waiting.handed_over(owner, award(5), at(0))), "drop ticket, give back 5");
+    assert!(waiting.is_empty());
+    let (mut waiting, id, owner) = adopted();
+    let actions = waiting.replied(id, owner, Asked::Check, at(0), Ok(granted(5)), at(1));
+    assert_eq!(brief(&actions), "drop ticket, give back 5");
+    assert!(waiting.is_empty());
+}
+
+#[test]
+fn an_unknown_ticket_leaves_the_line() {
+    for reply in [Ok(still_waiting()), failure(ErrorKind::Unreachable)] {
+        let (mut waiting, id, owner) = adopted();
+        let actions = waiting.replied(id, owner, Asked::Check, at(0), reply, at(1));
+        assert_eq!(brief(&actions), "drop ticket, leave");
+        assert_eq!(brief(&waiting.replied(id, owner, Asked::Leave, at(1), Ok(Reply::Left), at(1))), "");
+        assert!(waiting.is_empty());
+    }
+}
+
+#[test]
+fn an_unknown_ticket_that_the_storage_does_not_have_is_forgotten() {
+    let (mut waiting, id, owner) = adopted();
+    let actions = waiting.replied(id, owner, Asked::Check, at(0), Ok(Reply::NoTicket), at(1));
+    assert_eq!(brief(&actions), "drop ticket");
+    assert!(waiting.is_empty());
+}

@@ -327,8 +327,8 @@ local function ticket(owner, name)
     return nil
   end
   local place, since, length, from = string.match(value, '^(%d+) (%d+) (%d+) ()')
-  local wants = tonumber(length) > 0 and cjson.decode(sub(value, from, from + length - 1))
-    or { wants = { { name, 'x' } }, rule = 'all' }
+  local text = tonumber(length) > 0 and sub(value, from, from + length - 1)
+  local wants = text and cjson.decode(text) or { wants = { { name, 'x' } }, rule = 'all' }
   local tail = sub(value, from + length)
   local ttl, client = string.match(tail, '^(%d+) (%x+) ')
   local left = call('PTTL', key)
@@ -337,7 +337,7 @@ local function ticket(owner, name)
     left = tonumber(ttl)
   end
   return { owner = owner, place = tonumber(place), wants = wants.wants, rule = wants.rule, tail = tail,
-    ttl = tonumber(ttl), client = client, left = left }
+    ttl = tonumber(ttl), client = client, left = left, text = text or 'x ' .. name }
 end
 
 local function tear_up(owner, wants)
@@ -482,7 +482,7 @@ local function settle(names, self)
         elseif not chosen then
           break
         elseif owner ~= self and SOFT then
-          try('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner)
+          try('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner .. ' ' .. waiter.ttl .. ' ' .. waiter.text)
           break
         else
           local token = mint()
@@ -496,7 +496,7 @@ local function settle(names, self)
           if owner ~= self then
             -- Told last, when it is true. If this fails, its heartbeat finds out.
             try('PUBLISH', CHANNELS .. waiter.client,
-              'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen)
+              'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen .. ' ' .. waiter.text)
           end
         end
       end

@@ -62,6 +62,28 @@ async fn a_server_that_persists_keeps_locks_and_lines() {
     assert_clean(&bench).await;
 }
 
+/// Scenario 65: a server comes back from a snapshot that has a ticket of a live client, which has long ended its attempt.
+/// Whatever the lock is handed to gives it back.
+#[tokio::test]
+async fn a_ticket_out_of_a_snapshot_does_not_keep_the_lock() {
+    let server = RedisServer::start(&Setup::plain());
+    let bench = on(&server);
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let guard = hold(&ours.lock("a").ttl(LONG)).await;
+    let ended = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
+    server.cli(&["SAVE"]);
+    ended.abort();
+    in_line(&ours, "a", 0).await;
+    let known = guard.valid_until();
+    server.restart();
+    renewed_since(&guard, known).await;
+    wait::until("both listen again", async || bench.listeners().await == Some(2)).await;
+    let waiter = joined(&ours, ours.lock("a").ttl(LONG), "a", 2).await;
+    guard.release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+    assert_clean(&bench).await;
+}
+
 #[tokio::test]
 async fn forgotten_scripts_are_told_again() {
     let group = crate::setups::watched();

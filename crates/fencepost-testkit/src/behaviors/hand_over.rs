@@ -1,6 +1,10 @@
 //! From one holder to the next: without a gap, and never to somebody who cannot use it.
 
-use super::{LONG, granted, hold, in_line, line_up, waiting};
+use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::{Mode, Rule};
+
+use super::{LONG, attempt, attempt_as, granted, hold, in_line, line_up, waiting};
+use crate::actors::joined;
 use crate::bench::TestBench;
 use crate::proxy::OpKind;
 use crate::wait;
@@ -86,6 +90,28 @@ pub async fn a_grant_to_somebody_who_left_goes_on_to_the_next<B: TestBench>(benc
         release.await.unwrap().unwrap();
         granted(next).await.release().await.unwrap();
     }
+}
+
+/// Scenario 65: the storage has a ticket of which its client knows nothing, as after a restart from a snapshot. What is
+/// handed to it is given back at once, not when the lease ends.
+pub async fn a_grant_that_the_client_does_not_know_is_given_back<B: TestBench>(bench: &B) {
+    if bench.goes_by_entries() {
+        // A client's turns are found out from its own registry, which has no ticket that the client does not know.
+        return;
+    }
+    let client = bench.client().await;
+    let (forgetful, proxy) = bench.proxied().await;
+    for unknown in [attempt(&["a"], LONG), attempt_as(&["a", "b"], Mode::Exclusive, Rule::Any, LONG)] {
+        let guard = hold(&client.lock("a").ttl(LONG)).await;
+        let other = hold(&client.lock("b").ttl(LONG)).await;
+        let queued = proxy.execute_unnoticed(Op::Acquire { attempt: unknown, queue: Queue::Join }).await;
+        assert!(matches!(queued, Ok(Reply::Waiting { .. })), "{queued:?}");
+        let waiter = joined(&client, client.lock("a").ttl(LONG), "a", 2).await;
+        guard.release().await.unwrap();
+        granted(waiter).await.release().await.unwrap();
+        other.release().await.unwrap();
+    }
+    forgetful.close().await;
 }
 
 /// When a client closes, its locks go to those who wait for them.

@@ -230,8 +230,8 @@ impl Machine {
     fn check_pushes(&mut self) -> Result<(), String> {
         for (_, pushes) in &mut self.clients {
             while let Some(Some(push)) = pushes.next().now_or_never() {
-                let Wakeup::Granted { owner, award } = push else { continue };
-                let who = self.attempts.iter().position(|attempt| attempt.owner == owner);
+                let Wakeup::Granted { attempt, award } = push else { continue };
+                let who = self.attempts.iter().position(|known| known.owner == attempt.owner);
                 let award = Award { spent: Duration::ZERO, ..award };
                 let awards = who.and_then(|who| self.awards.get(&who));
                 if !awards.is_some_and(|awards| awards.contains(&award)) {

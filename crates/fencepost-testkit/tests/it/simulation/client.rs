@@ -150,20 +150,23 @@ impl Client {
 
     pub(super) fn woken(&mut self, push: &Wakeup, now: Moment) {
         match *push {
-            Wakeup::Granted { owner, award } => {
-                let actions = self.waiting.handed_over(owner, award, now);
+            Wakeup::Granted { ref attempt, award } => {
+                let actions = self.waiting.handed_over(attempt.owner, award, now);
                 self.act(actions, now);
             }
-            Wakeup::Turn { owner } => {
-                self.keeper.no_later_than(owner, now);
-                self.waiting.turn(owner);
-            }
+            Wakeup::Offered { ref attempt } => self.turn(attempt.owner, now),
+            Wakeup::Turn { owner } => self.turn(owner, now),
             Wakeup::Gone { owner, why } => {
                 self.lose(owner);
                 self.waiting.gone(owner, why, now);
             }
             Wakeup::Recheck => self.keeper.hurry(now),
         }
+    }
+
+    fn turn(&mut self, owner: Owner, now: Moment) {
+        self.keeper.no_later_than(owner, now);
+        self.waiting.turn(owner);
     }
 
     fn ticket_checked(&mut self, owner: Owner, sent: Moment, reply: &Result<Reply>, now: Moment) {
