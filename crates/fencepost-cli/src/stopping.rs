@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use clap::ValueEnum;
 use fencepost::LostReason;
-use fencepost::clock::Moment;
+use fencepost::clock::{Moment, survivable_outage};
 
 /// What happens to a command whose lock is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -27,6 +27,16 @@ pub(crate) fn headroom(ttl: Duration) -> Duration {
 }
 
 impl OnLost {
+    /// How long the storage may be away without the command being told to stop.
+    pub(crate) fn survivable_outage(self, ttl: Duration, kill_after: Duration) -> Duration {
+        let before_the_end = match self {
+            Self::Term => headroom(ttl) + kill_after,
+            Self::Kill => headroom(ttl),
+            Self::Ignore => Duration::ZERO,
+        };
+        survivable_outage(ttl).saturating_sub(before_the_end)
+    }
+
     /// When the command is killed, if its lease of this length is valid until then and no renewal succeeds.
     pub(crate) fn deadline(self, valid_until: Moment, ttl: Duration) -> Moment {
         match self {
@@ -207,6 +217,18 @@ mod tests {
 
     fn until(seconds: u64) -> Lease {
         Lease::Until(at(seconds))
+    }
+
+    /// The table in docs/concepts/running.md.
+    #[test]
+    fn an_outage_is_survived_if_it_leaves_the_grace() {
+        let survived = |ttl, kill_after| {
+            let (ttl, kill_after) = (Duration::from_secs(ttl), Duration::from_millis(kill_after));
+            OnLost::Term.survivable_outage(ttl, kill_after).as_millis()
+        };
+        let table = [(4, 1000), (10, 2500), (30, 5000), (60, 5000), (30, 10_000)];
+        assert_eq!(table.map(|(ttl, grace)| survived(ttl, grace)), [1041, 2981, 11_948, 29_148, 6948]);
+        assert_eq!(survived(1, 333), 38);
     }
 
     #[test]

@@ -128,6 +128,8 @@ impl Turn<'_> {
         self.status.tell(Event::acquired(&guard, location, acquired.since(began)));
         // A storage may give a shorter ttl than it was asked for.
         self.kill_after = self.kill_after.min(guard.ttl() / 3);
+        let outage = self.args.timing.on_lost.survivable_outage(guard.ttl(), self.kill_after);
+        self.output.detail(format_args!("outages of the storage below {} go unnoticed", show(outage)));
         tokio::select! {
             biased;
             signal = self.signals.next() => return Ok(self.give_up(guard, signal).await),

@@ -61,6 +61,12 @@ pub fn valid_until(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(drift(ttl))
 }
 
+/// How long a storage may be away, or stand still, without a lease of this length being lost: a renewal is sent a third
+/// of the ttl after the last one that succeeded, and one that fails is repeated after a twelfth.
+pub fn survivable_outage(ttl: Duration) -> Duration {
+    (ttl * 2 / 3).saturating_sub(ttl / 12 + drift(ttl))
+}
+
 /// The wall clock, as time since 1970. For people and for the first token of a storage, never for leases.
 #[allow(clippy::disallowed_methods, reason = "this is the place")]
 pub fn wall_time() -> Duration {

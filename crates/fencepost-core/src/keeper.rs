@@ -173,6 +173,7 @@ impl Keeper {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::clock::survivable_outage;
 
     const TTL: Duration = Duration::from_secs(12);
 
@@ -282,6 +283,32 @@ mod tests {
             );
         }
         assert_eq!(keeper.tick(at(4)).len(), 1000);
+    }
+
+    /// Scenario 75: whenever an outage begins, and whether requests hang or fail in it, no more of the lease is used up
+    /// than the bound allows.
+    #[test]
+    fn an_outage_below_the_bound_leaves_the_rest_of_the_lease() {
+        let outage = Duration::from_secs(3);
+        let left = survivable_outage(TTL) - outage;
+        for (begin, hangs) in (0..400).flat_map(|tick| [(tick, true), (tick, false)]) {
+            let begin = at(0) + Duration::from_millis(begin * 10);
+            let end = begin + outage;
+            let (mut keeper, owner) = held(Moment::NEVER);
+            let mut valid = valid_until(at(0), TTL);
+            while keeper.next() < end + TTL {
+                let sent = keeper.next();
+                assert_eq!(keeper.tick(sent), [Action::Renew(owner)]);
+                let is_away = sent >= begin && sent < end;
+                if is_away && !hangs {
+                    keeper.failed(owner, sent);
+                    continue;
+                }
+                let answered = if is_away { end } else { sent };
+                assert!(valid.since(answered) >= left, "an outage from {begin:?} on, hanging: {hangs}");
+                valid = keeper.renewed(owner, sent, TTL).unwrap();
+            }
+        }
     }
 
     #[test]

@@ -16,6 +16,7 @@ mod listing;
 mod losing;
 mod modes;
 mod nesting;
+mod outages;
 mod passing;
 mod pipelines;
 mod reference;
