@@ -13,52 +13,63 @@ pub(crate) const HELP: &str = "other libraries and ours around one lock, and the
 
 /// The sources of the peers.
 const PEERS: &str = "crates/fencepost-interop/peers";
+/// Turns that take longer than most libraries pause.
+const LONG_TURNS: &str = "--long-turns";
 /// What Python's peers need.
-const PYTHON: [&str; 3] = ["redis==8.1.0", "python-redis-lock==4.0.1", "kazoo==2.11.0"];
+const PYTHON: [&str; 5] =
+    ["redis==8.1.0", "python-redis-lock==4.0.1", "kazoo==2.11.0", "pottery==3.0.1", "tooz==9.1.0"];
 
 /// Prepares every peer whose language is there, and lets it run.
 pub(crate) fn run(args: &[String]) -> Outcome {
-    if let Some(word) = args.first() {
-        return Err(Failure::Usage(format!("`interop` takes no arguments, but got `{word}`")));
-    }
+    let turns = match args {
+        [] => "",
+        [word] if word == LONG_TURNS => LONG_TURNS,
+        [word, ..] => {
+            return Err(Failure::Usage(format!("`interop` takes only `{LONG_TURNS}`, but got `{word}`")));
+        }
+    };
     let mut stages = Stages::default();
-    stages.add("rslock", || turns_with("rslock"));
-    stages.add("etcdctl", || turns_with("etcdctl"));
+    add_turns(&mut stages, turns, &["rslock", "etcdctl"]);
     if on_path("python3") {
         stages.add("python", prepare_python);
-        add_turns(&mut stages, &["redis-py", "python-redis-lock", "kazoo", "kazoo-also"]);
+        let peers = ["redis-py", "python-redis-lock", "tooz", "pottery", "kazoo", "kazoo-also"];
+        add_turns(&mut stages, turns, &peers);
     } else {
         stages.skip("python", "python3 is not installed (Debian: python3 python3-venv)");
     }
     if on_path("node") && on_path("npm") {
         stages.add("node", prepare_node);
-        add_turns(&mut stages, &["node-redlock"]);
+        add_turns(&mut stages, turns, &["node-redlock", "redis-semaphore"]);
     } else {
         stages.skip("node", "node and npm are not installed (Debian: nodejs npm)");
     }
     if on_path("go") {
         stages.add("go", prepare_go);
-        add_turns(&mut stages, &["redsync", "go-mutex", "go-election"]);
+        add_turns(&mut stages, turns, &["redsync", "go-mutex", "go-election"]);
     } else {
         stages.skip("go", "go is not installed (Debian: golang-go)");
     }
     if on_path("javac") && on_path("mvn") {
         stages.add("java", prepare_java);
-        add_turns(&mut stages, &["curator"]);
+        add_turns(&mut stages, turns, &["curator"]);
     } else {
         stages.skip("java", "javac and mvn are not installed (Debian: default-jdk-headless maven)");
     }
     stages.run()
 }
 
-fn add_turns(stages: &mut Stages<'_>, peers: &[&'static str]) {
+fn add_turns(stages: &mut Stages<'_>, turns: &'static str, peers: &[&'static str]) {
     for &peer in peers {
-        stages.add(peer, move || turns_with(peer));
+        stages.add(peer, move || turns_with(peer, turns));
     }
 }
 
-fn turns_with(peer: &str) -> Outcome {
-    shell::run(&mut cargo(["run", "-p", "fencepost-interop", "--", peer]))
+fn turns_with(peer: &str, turns: &str) -> Outcome {
+    let mut command = cargo(["run", "-p", "fencepost-interop", "--", peer]);
+    if !turns.is_empty() {
+        command.arg(turns);
+    }
+    shell::run(&mut command)
 }
 
 /// Makes a virtual environment with the libraries of Python, unless it is there.
@@ -80,7 +91,7 @@ pub(crate) fn prepare_python() -> Outcome {
 
 fn prepare_node() -> Outcome {
     let folder = folder("node")?;
-    for name in ["package.json", "node_redlock.js"] {
+    for name in ["package.json", "turns.js", "node_redlock.js", "redis_semaphore.js"] {
         let copied = fs::copy(shell::root().join(PEERS).join(name), folder.join(name));
         copied.map_err(|why| Failure::Failed(format!("could not copy {name}: {why}")))?;
     }

@@ -5,6 +5,9 @@ import sys
 import time
 
 
+TURN = int(os.environ["TURN_MS"]) / 1000
+
+
 class Place:
     """Where the turns are taken: the port, the lock's name, the folder, and this peer's own number."""
 
@@ -25,7 +28,7 @@ class Place:
                 acquire()
                 with open(counter) as file:
                     count = int(file.read())
-                time.sleep(0.002)
+                time.sleep(TURN)
                 with open(counter, "w") as file:
                     file.write(str(count + 1))
                 log.write("%d %d %d\n" % (time.time() * 1000, count, joined()))

@@ -12,9 +12,6 @@ use fencepost_testkit::wait;
 pub const OURS: &str = "ours-";
 /// Their notes begin so.
 pub const THEIRS: &str = "theirs-";
-/// How long a turn is.
-const TURN: Duration = Duration::from_millis(2);
-
 /// What is noted of a turn, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
@@ -38,6 +35,8 @@ impl Turn {
 #[derive(Clone, Debug)]
 pub struct Counter {
     folder: PathBuf,
+    /// How long a turn is.
+    turn: Duration,
 }
 
 impl Counter {
@@ -45,14 +44,19 @@ impl Counter {
     ///
     /// # Panics
     /// If it cannot be written.
-    pub fn new(folder: &Path) -> Self {
+    pub fn new(folder: &Path, turn: Duration) -> Self {
         fs::write(folder.join("counter"), "0").expect("it can be written");
-        Self { folder: folder.into() }
+        Self { folder: folder.into(), turn }
     }
 
     /// The folder.
     pub fn folder(&self) -> &Path {
         &self.folder
+    }
+
+    /// How long a turn is.
+    pub fn turn(&self) -> Duration {
+        self.turn
     }
 
     /// How many workers are ready.
@@ -119,6 +123,16 @@ impl Counter {
         text.lines().map(|line| Turn::read(line).expect("it is a turn")).collect()
     }
 
+    /// How many turns this side has had so far.
+    ///
+    /// # Panics
+    /// If the notes cannot be read.
+    pub fn had(&self, side: &str) -> usize {
+        // A line that is just being written does not end yet.
+        let lines = |path| fs::read_to_string(path).expect("it can be read").matches('\n').count();
+        self.notes(side).map(lines).sum()
+    }
+
     fn notes(&self, side: &str) -> impl Iterator<Item = PathBuf> {
         let files = fs::read_dir(&self.folder).expect("it can be read").flatten();
         files.filter(move |file| file.file_name().to_string_lossy().starts_with(side)).map(|file| file.path())
@@ -139,7 +153,7 @@ impl Notes {
     /// If the files cannot be read or written.
     pub async fn take_turn(&mut self, joined: u64) {
         let count = self.counter.count();
-        wait::passes(TURN).await;
+        wait::passes(self.counter.turn).await;
         fs::write(self.counter.folder.join("counter"), (count + 1).to_string()).expect("it can be written");
         writeln!(self.file, "{} {count} {joined}", wall_millis()).expect("it can be written");
     }

@@ -3,8 +3,8 @@
 use std::thread::JoinHandle;
 use std::time::Duration;
 
+use crate::EACH;
 use crate::counter::{Counter, OURS};
-use crate::{EACH, NAME};
 
 /// How long a lease is.
 const TTL: Duration = Duration::from_secs(10);
@@ -42,16 +42,16 @@ impl Workers {
     }
 }
 
-/// Starts our workers on this storage.
+/// Starts our workers on this storage, around the lock of this name.
 ///
 /// # Panics
 /// If it cannot be reached, or a lock is lost.
-pub fn start(url: &str, counter: &Counter) -> Workers {
+pub fn start(url: &str, name: &str, counter: &Counter) -> Workers {
     Workers::start(|number| {
-        let (url, counter) = (url.to_owned(), counter.clone());
+        let (url, name, counter) = (url.to_owned(), name.to_owned(), counter.clone());
         async move || {
             let client = fencepost::connect(&url).await.expect("the server is there");
-            let lock = client.lock(NAME).ttl(TTL);
+            let lock = client.lock(&name).ttl(TTL);
             let mut notes = counter.worker(OURS, number);
             counter.started().await;
             while counter.goes_on() {

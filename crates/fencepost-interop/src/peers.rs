@@ -17,10 +17,16 @@ pub enum Peer {
     RedisPy,
     /// `python-redis-lock`.
     PythonRedisLock,
+    /// The Redis driver of Python's tooz.
+    Tooz,
+    /// `Redlock` of Python's pottery, with one server.
+    Pottery,
     /// `rslock` of Rust.
     Rslock,
     /// `redlock` of Node.
     NodeRedlock,
+    /// `Mutex` of Node's redis-semaphore.
+    RedisSemaphore,
     /// `redsync` of Go.
     Redsync,
     /// `etcdctl lock`.
@@ -39,11 +45,14 @@ pub enum Peer {
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 11] = [
+    pub const ALL: [Self; 14] = [
         Self::RedisPy,
         Self::PythonRedisLock,
+        Self::Tooz,
+        Self::Pottery,
         Self::Rslock,
         Self::NodeRedlock,
+        Self::RedisSemaphore,
         Self::Redsync,
         Self::Etcdctl,
         Self::GoMutex,
@@ -58,8 +67,11 @@ impl Peer {
         match self {
             Self::RedisPy => "redis-py",
             Self::PythonRedisLock => "python-redis-lock",
+            Self::Tooz => "tooz",
+            Self::Pottery => "pottery",
             Self::Rslock => "rslock",
             Self::NodeRedlock => "node-redlock",
+            Self::RedisSemaphore => "redis-semaphore",
             Self::Redsync => "redsync",
             Self::Etcdctl => "etcdctl",
             Self::GoMutex => "go-mutex",
@@ -72,20 +84,43 @@ impl Peer {
 
     pub(crate) fn storage(self) -> Storage {
         match self {
-            Self::RedisPy | Self::PythonRedisLock | Self::Rslock | Self::NodeRedlock | Self::Redsync => {
-                Storage::Redis
-            }
+            Self::RedisPy
+            | Self::PythonRedisLock
+            | Self::Tooz
+            | Self::Pottery
+            | Self::Rslock
+            | Self::NodeRedlock
+            | Self::RedisSemaphore
+            | Self::Redsync => Storage::Redis,
             Self::Etcdctl | Self::GoMutex | Self::GoElection => Storage::Etcd,
             Self::Kazoo | Self::KazooAlso | Self::Curator => Storage::ZooKeeper,
         }
     }
 
+    /// Whether its waiters and ours wait in one line.
+    pub fn has_one_line(self) -> bool {
+        self.storage().has_one_line()
+    }
+
     /// The option of a URL that lets us take the same lock.
     pub(crate) fn option(self) -> String {
         match self {
-            Self::Etcdctl | Self::GoMutex | Self::GoElection => "layout=raw".to_owned(),
+            Self::Pottery | Self::RedisSemaphore | Self::Etcdctl | Self::GoMutex | Self::GoElection => {
+                "layout=raw".to_owned()
+            }
+            Self::Tooz => "dialect=redis-py".to_owned(),
             Self::KazooAlso => "dialect=curator".to_owned(),
             _ => format!("dialect={}", self.name()),
+        }
+    }
+
+    /// What we call the lock.
+    pub(crate) fn lock(self) -> &'static str {
+        match self {
+            Self::Tooz => "_tooz_interop/counter_lock",
+            Self::Pottery => "redlock:interop/counter",
+            Self::RedisSemaphore => "mutex:interop/counter",
+            _ => NAME,
         }
     }
 
@@ -93,11 +128,15 @@ impl Peer {
     fn program(self) -> Option<Vec<OsString>> {
         let source = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name).into();
         let python = |script| vec![prepared("python/bin/python").into(), source(script)];
+        let node = |script| vec!["node".into(), prepared("node").join(script).into()];
         match self {
             Self::RedisPy => Some(python("redis_py.py")),
             Self::PythonRedisLock => Some(python("python_redis_lock.py")),
+            Self::Tooz => Some(python("tooz_redis.py")),
+            Self::Pottery => Some(python("pottery_redlock.py")),
             Self::Rslock => None,
-            Self::NodeRedlock => Some(vec!["node".into(), prepared("node/node_redlock.js").into()]),
+            Self::NodeRedlock => Some(node("node_redlock.js")),
+            Self::RedisSemaphore => Some(node("redis_semaphore.js")),
             Self::Redsync => Some(vec![prepared("go/redsync").into()]),
             Self::Etcdctl => Some(vec!["sh".into(), source("etcdctl_lock.sh")]),
             Self::GoMutex => Some(vec![prepared("go/etcd").into(), "mutex".into()]),
@@ -167,9 +206,11 @@ pub(crate) fn start(peer: Peer, port: u16, counter: &Counter) -> Running {
         return Running::Threads(rslock(port, counter));
     };
     let (port, name) = (port.to_string(), peer.storage().name());
+    let turn = counter.turn().as_millis().to_string();
     let spawn = |number: usize| {
         let mut command = Command::new(&words[0]);
         command.args(&words[1..]).args([&port, name]).arg(counter.folder()).arg(number.to_string());
+        command.env("TURN_MS", &turn);
         command.spawn().unwrap_or_else(|why| panic!("{} cannot be started: {why}", words[0].display()))
     };
     Running::Processes(Processes((0..EACH).map(spawn).collect()))

@@ -48,6 +48,8 @@ func (place Place) has(name string) bool {
 
 // Take takes turns from the start to the stop.
 func (place Place) Take(lock Lock) {
+	turn, err := strconv.Atoi(os.Getenv("TURN_MS"))
+	Must(err)
 	log, err := os.Create(place.file("theirs-" + place.number))
 	Must(err)
 	for !place.has("start") {
@@ -60,7 +62,7 @@ func (place Place) Take(lock Lock) {
 		Must(err)
 		count, err := strconv.Atoi(string(text))
 		Must(err)
-		time.Sleep(2 * time.Millisecond)
+		time.Sleep(time.Duration(turn) * time.Millisecond)
 		Must(os.WriteFile(place.file("counter"), []byte(strconv.Itoa(count+1)), 0o644))
 		fmt.Fprintln(log, time.Now().UnixMilli(), count, joined)
 		Must(lock.Release())
