@@ -3,6 +3,8 @@
 use std::fmt;
 use std::time::Duration;
 
+use fencepost::HolderState;
+
 const NANOS_PER_SECOND: u64 = 1_000_000_000;
 
 /// The units, largest first, in nanoseconds.
@@ -118,6 +120,16 @@ pub(crate) fn show(duration: Duration) -> String {
     format!("{}ms", duration.as_millis().max(1))
 }
 
+/// A lease or the rest of one; `None` if it never ends.
+pub(crate) fn finite(lease: Duration) -> Option<Duration> {
+    (lease != HolderState::NO_EXPIRY).then_some(lease)
+}
+
+/// Writes a lease or the rest of one for people.
+pub(crate) fn show_lease(lease: Duration) -> String {
+    finite(lease).map_or_else(|| "no expiry".into(), show)
+}
+
 /// Writes a duration exactly, in the notation that [`parse`] reads.
 pub(crate) fn exact(duration: Duration) -> String {
     if duration.subsec_nanos() == 0 {
@@ -193,6 +205,12 @@ mod tests {
         assert_eq!(show(Duration::from_millis(250)), "250ms");
         assert_eq!(show(Duration::from_micros(3)), "1ms");
         assert_eq!(show(Duration::from_millis(21_900)), "21s");
+    }
+
+    #[test]
+    fn a_lease_may_never_end() {
+        assert_eq!(show_lease(Duration::from_secs(21)), "21s");
+        assert_eq!(show_lease(HolderState::NO_EXPIRY), "no expiry");
     }
 
     #[test]

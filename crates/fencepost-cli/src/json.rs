@@ -11,6 +11,7 @@ use serde::Serialize;
 
 pub(crate) use self::change::Change;
 pub(crate) use self::examination::Examination;
+use crate::durations::finite;
 use crate::words::is_hostile;
 
 /// A lock as `list --json` and `show --json` print it.
@@ -34,8 +35,9 @@ pub(crate) struct Holder<'a> {
     label: &'a str,
     meta: BTreeMap<&'a str, &'a str>,
     held_for_ms: u64,
-    ttl_ms: u64,
-    ttl_left_ms: u64,
+    /// `null` if the lease never ends, as the rest of it.
+    ttl_ms: Option<u64>,
+    ttl_left_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -83,8 +85,8 @@ impl<'a> From<&'a HolderState> for Holder<'a> {
             label: &holder.label,
             meta: holder.meta.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
             held_for_ms: millis(holder.held_for),
-            ttl_ms: millis(holder.ttl),
-            ttl_left_ms: millis(holder.expires_in),
+            ttl_ms: lease_millis(holder.ttl),
+            ttl_left_ms: lease_millis(holder.expires_in),
         }
     }
 }
@@ -117,6 +119,11 @@ fn mode(mode: Mode) -> (&'static str, Option<u32>) {
         Mode::Shared => ("shared", None),
         Mode::Slots { of } => ("semaphore", Some(of)),
     }
+}
+
+/// A lease or the rest of one.
+fn lease_millis(lease: Duration) -> Option<u64> {
+    finite(lease).map(millis)
 }
 
 pub(crate) fn millis(duration: Duration) -> u64 {

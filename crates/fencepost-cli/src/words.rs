@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencepost::{HolderState, LockState, Mode, Scope, Verdict};
 
-use crate::durations::show;
+use crate::durations::{finite, show};
 
 /// How far a lock reaches.
 pub(crate) fn scope(scope: Scope) -> &'static str {
@@ -79,7 +79,11 @@ fn held_by(state: &LockState) -> Option<String> {
 }
 
 fn in_brief(holder: &HolderState) -> String {
-    format!("{} for {}, ttl {} left", plain(&holder.label), show(holder.held_for), show(holder.expires_in))
+    let lease = match finite(holder.expires_in) {
+        Some(left) => format!("ttl {} left", show(left)),
+        None => "no expiry".into(),
+    };
+    format!("{} for {}, {lease}", plain(&holder.label), show(holder.held_for))
 }
 
 /// How many stand before us. A label may stand in line several times; ours is the one that waits as long as we do.

@@ -305,12 +305,25 @@ pub struct HolderState {
     pub label: Arc<str>,
     /// More about it, for people.
     pub meta: Arc<[(String, String)]>,
-    /// The lease's length.
+    /// The lease's length, or [`HolderState::NO_EXPIRY`].
     pub ttl: Duration,
-    /// How much of the lease is left.
+    /// How much of the lease is left, or [`HolderState::NO_EXPIRY`].
     pub expires_in: Duration,
     /// For how long it has been held, by the wall clock: for people.
     pub held_for: Duration,
+}
+
+impl HolderState {
+    /// The length and the rest of a lease that never ends. Other libraries that share a storage can hold a lock so.
+    pub const NO_EXPIRY: Duration = Duration::MAX;
+
+    /// How much of the lease is left after this time.
+    pub(crate) fn expires_in_after(&self, elapsed: Duration) -> Duration {
+        match self.expires_in {
+            Self::NO_EXPIRY => Self::NO_EXPIRY,
+            left => left.saturating_sub(elapsed),
+        }
+    }
 }
 
 /// One waiter of a lock.

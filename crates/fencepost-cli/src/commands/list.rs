@@ -4,7 +4,7 @@ use fencepost::{Client, ListPage, LockState, Page, Result};
 
 use super::{printed, reach};
 use crate::args::List;
-use crate::durations::show;
+use crate::durations::{show, show_lease};
 use crate::exit::Exit;
 use crate::output;
 use crate::words::{mode, plain};
@@ -74,7 +74,7 @@ fn rows_of(state: &LockState) -> Vec<[String; TITLES.len()]> {
             plain(&holder.label),
             holder.token.to_string(),
             show(holder.held_for),
-            show(holder.expires_in),
+            show_lease(holder.expires_in),
             waiting.clone(),
         ]
     };

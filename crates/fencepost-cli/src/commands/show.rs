@@ -65,7 +65,12 @@ fn write_holder(text: &mut String, holder: &HolderState) -> std::fmt::Result {
     writeln!(text, "  mode:   {}", mode(holder.mode))?;
     writeln!(text, "  token:  {}", holder.token)?;
     writeln!(text, "  since:  {since} ({})", durations::show(holder.held_for))?;
-    writeln!(text, "  ttl:    {}, {} left", durations::show(holder.ttl), durations::show(holder.expires_in))?;
+    match durations::finite(holder.expires_in) {
+        Some(left) => {
+            writeln!(text, "  ttl:    {}, {} left", durations::show_lease(holder.ttl), durations::show(left))?
+        }
+        None => writeln!(text, "  ttl:    no expiry")?,
+    }
     for (key, value) in holder.meta.iter() {
         writeln!(text, "  meta:   {}={}", plain(key), plain(value))?;
     }

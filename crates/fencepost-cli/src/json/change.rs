@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use super::{CellText, Holder, millis};
+use super::{CellText, Holder, lease_millis};
 
 /// What has changed about a lock, and when it was seen.
 #[derive(Serialize)]
@@ -23,7 +23,7 @@ enum What<'a> {
         lock: &'a str,
         /// As it was last seen.
         holder: Holder<'a>,
-        lease_left_ms: u64,
+        lease_left_ms: Option<u64>,
     },
     Line {
         lock: &'a str,
@@ -42,9 +42,11 @@ impl<'a> Change<'a> {
 
         let what = match change {
             Change::Held { name, holder } => What::Held { lock: name.as_str(), holder: holder.into() },
-            Change::Ended { name, holder, lease_left } => {
-                What::Ended { lock: name.as_str(), holder: holder.into(), lease_left_ms: millis(*lease_left) }
-            }
+            Change::Ended { name, holder, lease_left } => What::Ended {
+                lock: name.as_str(),
+                holder: holder.into(),
+                lease_left_ms: lease_millis(*lease_left),
+            },
             Change::Line { name, waiters } => What::Line { lock: name.as_str(), waiters: *waiters },
             Change::Cell { name, cell } => {
                 What::Cell { lock: name.as_str(), cell: cell.as_ref().map(CellText::from) }

@@ -25,6 +25,7 @@ mod secrets;
 mod servers;
 mod sessions;
 mod signals;
+mod strangers;
 mod terminal;
 mod waiting;
 mod warden;

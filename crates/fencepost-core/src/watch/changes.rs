@@ -27,7 +27,8 @@ pub enum Change {
         /// The holder as it was last seen: it has held the lock at least for that long.
         holder: HolderState,
         /// How much of its lease was left, at least, when it was found gone. If there is any, the lease did not run
-        /// out: the lock was released or broken, or the storage has forgotten it. Zero says nothing.
+        /// out: the lock was released or broken, or the storage has forgotten it. Zero says nothing. A lease that never ends has
+        /// [`HolderState::NO_EXPIRY`] left.
         lease_left: Duration,
     },
     /// Another number of waiters stands in line.
@@ -71,7 +72,7 @@ fn of_one(
     let ended = before.iter().filter(|holder| !is_among(&now, holder)).map(|holder| Change::Ended {
         name: name.clone(),
         holder: holder.clone(),
-        lease_left: holder.expires_in.saturating_sub(elapsed),
+        lease_left: holder.expires_in_after(elapsed),
     });
     let held = now.iter().filter(|holder| !is_among(&before, holder));
     let held = held.map(|holder| Change::Held { name: name.clone(), holder: holder.clone() });

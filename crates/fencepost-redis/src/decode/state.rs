@@ -61,7 +61,7 @@ fn stored_cell(value: &[u8]) -> Option<Cell> {
 
 /// The value of an exclusive lock; whatever we do not understand is held by somebody we do not know.
 fn exclusive(value: &[u8], now: u64, left: i64) -> (HolderState, Option<Cell>) {
-    let expires_in = u64::try_from(left).map_or(Duration::MAX, Duration::from_millis);
+    let expires_in = u64::try_from(left).map_or(HolderState::NO_EXPIRY, Duration::from_millis);
     let known = || {
         let mut words = Words(value);
         words.next()?;
