@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::backend::{Op, Page, Queue, Reply};
+use fencepost_core::backend::{HolderState, Op, Page, Queue, Reply};
 use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
 use fencepost_testkit::{TestBench, suite, wait};
 use redis::aio::MultiplexedConnection;
@@ -43,7 +43,10 @@ fn a_key_without_a_ttl_is_held_for_ever() {
         let client = bench.client().await;
         let state = client.inspect("a").await.unwrap();
         let [holder] = state.holders.as_slice() else { panic!("{state:?}") };
-        assert_eq!((&*holder.label, holder.expires_in), ("somebody who is not Fencepost", Duration::MAX));
+        assert_eq!(
+            (&*holder.label, holder.expires_in),
+            ("somebody who is not Fencepost", HolderState::NO_EXPIRY)
+        );
         assert!(client.lock("a").try_acquire().await.unwrap().is_none());
         let error = client.lock("a").ttl(bench.ttl()).wait(bench.ttl() * 2).acquire().await.unwrap_err();
         assert_eq!(error.kind(), fencepost_core::ErrorKind::WaitedOut);
@@ -122,6 +125,36 @@ fn a_lock_that_was_taken_over_is_not_renewed() {
         let left: i64 = cmd("PTTL").arg("a").query_async(&mut driver).await.unwrap();
         assert_eq!(left, -1);
         say(&mut driver, "DEL a").await;
+        client.close().await;
+    });
+}
+
+/// Scenario 70: ShedLock without `safeUpdate`, whose job took longer than `lockAtMostFor`, deletes or overwrites whatever is at the
+/// key. The holder is told at its next renewal, what the other wrote stays, and the next token is larger.
+#[test]
+fn a_peer_that_does_not_compare_costs_the_lock() {
+    let name = "a_peer_that_does_not_compare_costs_the_lock";
+    let make = || DialectBench::with("dialect=shedlock");
+    suite::run(name, make, async |bench: &DialectBench| {
+        let (client, mut driver) = (bench.client().await, bench.redis.driver().await);
+        let lock = client.lock("a").ttl(bench.ttl());
+        let deleted = lock.acquire().await.unwrap();
+        say(&mut driver, "DEL job-lock:default:a").await;
+        // Before the first holder knows: two hold it, in the order of their tokens.
+        let overwritten = wait::within_patience("the lock is free", lock.acquire()).await.unwrap();
+        let tokens = [deleted.token(), overwritten.token()];
+        wait::within_patience("the loss is found out", deleted.lost()).await;
+        assert!(deleted.release().await.is_err());
+        let theirs = "ADDED:2026-01-01T00:00:00Z@host:x";
+        say(&mut driver, &format!("SET job-lock:default:a {theirs} XX PX 60000")).await;
+        wait::within_patience("the loss is found out", overwritten.lost()).await;
+        assert!(overwritten.release().await.is_err());
+        let value: String = cmd("GET").arg("job-lock:default:a").query_async(&mut driver).await.unwrap();
+        assert_eq!(value, theirs);
+        say(&mut driver, "DEL job-lock:default:a").await;
+        let last = wait::within_patience("the lock is free", lock.acquire()).await.unwrap();
+        assert!(tokens[0] < tokens[1] && tokens[1] < last.token(), "{tokens:?}, {:?}", last.token());
+        last.release().await.unwrap();
         client.close().await;
     });
 }
