@@ -16,7 +16,7 @@ use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::config::{self, Servers};
 use crate::decode;
-use crate::dialect;
+use crate::dialect::{self, tracking::Tracking};
 use crate::encode;
 use crate::examine;
 use crate::link::{Link, Target};
@@ -36,6 +36,8 @@ pub(crate) const LOOKING: Duration = PATIENCE.1;
 pub(crate) struct RedisBackend {
     pub(crate) setup: Arc<Setup>,
     route: Route,
+    /// If locks are in the form of another library.
+    pub(crate) tracking: Option<Tracking>,
     /// Until the engine listens.
     pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
 }
@@ -55,7 +57,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<RedisBackend> {
     };
     route.open().await?;
     let pushes = Mutex::new(Some(pushes));
-    Ok(RedisBackend { setup, route, pushes })
+    Ok(RedisBackend { setup, route, tracking: None, pushes })
 }
 
 impl RedisBackend {
@@ -113,6 +115,9 @@ impl RedisBackend {
         match answer {
             Ok(Answer { value: Value::Array(answers), replicas }) if answers.len() == ops.len() => {
                 let pairs = ops.iter().zip(&answers);
+                if let Some(tracking) = &self.tracking {
+                    pairs.clone().for_each(|(op, answer)| tracking.note(op, answer));
+                }
                 let replies = pairs.map(|(op, answer)| decode::reply(location, op, answer));
                 let replies: Vec<_> = replies.map(|reply| self.replicated(reply?, replicas)).collect();
                 self.remember(&replies);

@@ -40,7 +40,7 @@ pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
             (Some("H"), [Value::Int(token), Value::Int(chosen)]) => {
                 Reply::HadBeenGranted(award(*token, *chosen))
             }
-            (Some("W"), [Value::Int(turn_in)]) => {
+            (Some("W"), [Value::Int(turn_in), ..]) => {
                 Reply::Waiting { turn_in: Duration::from_millis(turn_in.unsigned_abs()) }
             }
             (Some("V"), []) => Reply::Cell(None),

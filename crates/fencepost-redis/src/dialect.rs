@@ -1,13 +1,15 @@
 //! Locks in the form of another library, so that its locks and ours exclude each other: where it looks for a lock, what
 //! it takes for a value of its own, and how it waits.
 //!
-//! The lock's key and value are the other's, byte for byte; what we keep beside them is below our namespace. Nobody hands
-//! a lock over: it is given back, and whoever comes first takes it. So that nobody starves, ours leave a gap after some
-//! time, and the first of ours in line looks often while somebody else has the lock.
+//! The lock's key and value are the other's, byte for byte; what we keep beside them is below our namespace. No lock
+//! is handed over: it is given back, and the first client that comes takes it. So that both sides get turns, ours leave a gap
+//! after some time, and the first of ours in line is notified when a lock changes that another library's client holds.
 
 pub(crate) mod backend;
 mod ear;
 pub(crate) mod encode;
+mod line;
+pub(crate) mod tracking;
 mod value;
 
 use std::time::Duration;

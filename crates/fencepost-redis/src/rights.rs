@@ -44,6 +44,9 @@ fn commands(config: &Config) -> Vec<&'static str> {
     if config.replicas > 0 {
         commands.push("wait");
     }
+    if config.dialect.is_some() {
+        commands.push("client|tracking");
+    }
     if signals(config).is_some() {
         commands.extend(["blpop", "lpush"]);
     }

@@ -10,16 +10,18 @@ use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result};
 use futures_util::stream::BoxStream;
 
 use super::ear::Ear;
+use super::tracking::Tracking;
 use crate::backend::{self, RedisBackend};
 use crate::encode::{names, plain};
 
 /// Connects as the backend of one client, in whatever form its URL says that locks have.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
-    let redis = backend::open(url, options).await?;
+    let mut redis = backend::open(url, options).await?;
     let Some(dialect) = &redis.setup.layout.dialect else {
         return Ok(Arc::new(redis));
     };
     let ear = dialect.signal("").map(|_| Ear::new(redis.setup.clone()));
+    redis.tracking = Some(Tracking::new(redis.setup.clone()));
     Ok(Arc::new(DialectBackend { redis, ear }))
 }
 
@@ -111,6 +113,9 @@ impl Backend for DialectBackend {
     async fn close(&self) {
         if let Some(ear) = &self.ear {
             ear.close();
+        }
+        if let Some(tracking) = &self.redis.tracking {
+            tracking.close();
         }
         self.redis.close().await;
     }

@@ -9,15 +9,12 @@ use std::time::Duration;
 use fencepost_core::backend::{Op, Reply, Wakeup};
 use fencepost_core::clock::Clock;
 use fencepost_core::{Owner, Result};
-use redis::aio::MultiplexedConnection;
 use redis::{AsyncConnectionConfig, RedisError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use crate::config::Servers;
+use super::line::Line;
 use crate::encode::names;
-use crate::link::{Driver, log_in};
-use crate::sentinel;
 use crate::setup::Setup;
 
 /// For how long to block: then whoever has come meanwhile is listened for too.
@@ -143,7 +140,7 @@ impl Heard {
     /// Blocks once; `None` if that is impossible just now.
     async fn hear(&self, line: &mut Option<Line>, signals: &[String]) -> Option<()> {
         if line.is_none() {
-            *line = Some(Line::open(&self.setup).await.ok()?);
+            *line = Some(Line::open(&self.setup, AsyncConnectionConfig::new()).await.ok()?);
         }
         let connection = &mut line.as_mut()?.connection;
         let mut block = redis::cmd("BLPOP");
@@ -162,24 +159,5 @@ impl Heard {
         back.cmd("LPUSH").arg(&signal).arg(1).ignore();
         back.cmd("PEXPIRE").arg(&signal).arg(u64::try_from(SIGNAL.as_millis()).ok()?).ignore();
         back.query_async::<()>(connection).await.ok()
-    }
-}
-
-/// A connection that does nothing but block.
-struct Line {
-    connection: MultiplexedConnection,
-    _driver: Driver,
-}
-
-impl Line {
-    async fn open(setup: &Setup) -> Result<Self> {
-        let address = match &setup.config.servers {
-            Servers::One(address) => address.clone(),
-            Servers::Sentinel { .. } | Servers::Cluster(_) => sentinel::primary(setup).await?,
-        };
-        let config = AsyncConnectionConfig::new().set_response_timeout(None);
-        let (connection, driver) =
-            log_in(setup, &address, &setup.config.account, setup.config.db, config).await?;
-        Ok(Self { connection, _driver: driver })
     }
 }

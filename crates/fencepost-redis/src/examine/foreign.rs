@@ -32,7 +32,8 @@ fn of_string(bytes: &[u8]) -> &'static str {
     let is_base64 = |byte: &u8| byte.is_ascii_alphanumeric() || b"+/=".contains(byte);
     match bytes.len() {
         _ if bytes.starts_with(b"ADDED:") => "a lock of ShedLock (dialect=shedlock)",
-        32 if all(u8::is_ascii_hexdigit) => "a lock of redis-py or node-redlock (dialect=redis-py)",
+        32 if all(u8::is_ascii_hexdigit) => "a lock of redis-py, tooz or node-redlock (dialect=redis-py)",
+        36 if is_uuid(bytes) => "a lock of pottery or redis-semaphore (layout=raw)",
         24 if bytes.ends_with(b"==") && bytes.iter().all(is_base64) => "a lock of redsync (dialect=redsync)",
         24 if bytes.iter().all(is_base64) => "a lock of python-redis-lock (dialect=python-redis-lock)",
         20 if !bytes.is_ascii() => "a lock of rslock (dialect=rslock)",
@@ -50,9 +51,11 @@ fn texts(value: &Value) -> impl Iterator<Item = &str> {
 
 /// `<uuid>:<thread>`.
 fn is_redisson(field: &str) -> bool {
-    let is_uuid =
-        |text: &str| text.len() == 36 && text.bytes().all(|byte| byte == b'-' || byte.is_ascii_hexdigit());
-    field.rsplit_once(':').is_some_and(|(id, thread)| is_uuid(id) && thread.parse::<u64>().is_ok())
+    field.rsplit_once(':').is_some_and(|(id, thread)| is_uuid(id.as_bytes()) && thread.parse::<u64>().is_ok())
+}
+
+fn is_uuid(text: &[u8]) -> bool {
+    text.len() == 36 && text.iter().all(|byte| *byte == b'-' || byte.is_ascii_hexdigit())
 }
 
 #[cfg(test)]
@@ -62,8 +65,9 @@ mod tests {
     #[test]
     fn formats_are_told_apart() {
         let binary: Vec<u8> = (0..20).map(|byte| byte * 13).collect();
-        let strings: [(&[u8], &str); 6] = [
+        let strings: [(&[u8], &str); 7] = [
             (b"0123456789abcdef0123456789abcdef", "redis-py"),
+            (b"8743c9c0-0795-4907-87fd-6c719a6b4586", "pottery"),
             (b"AAAAAAAAAAAAAAAAAAAAAA==", "redsync"),
             (b"AAAAAAAAAAAAAAAAAAAAAAAA", "python-redis-lock"),
             (&binary, "rslock"),

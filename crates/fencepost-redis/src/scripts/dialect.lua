@@ -189,7 +189,8 @@ local function look_again(key, holder)
   return holder.left >= 0 and math.min(pause, holder.left + 1) or pause
 end
 
--- When this waiter should look again.
+-- When this waiter should look again; and a 1 if it is the first in line behind a holder that is not ours, whose end the
+-- client listens for.
 local function turn_in(op)
   local line = P .. 'q:' .. op.key
   local rank = call('ZRANK', line, op.owner)
@@ -209,7 +210,7 @@ local function turn_in(op)
   if not holder then
     return math.max(0, call('PTTL', P .. 'g:' .. op.key)) + about(QUICK)
   elseif not holder.owner then
-    return look_again(op.key, holder)
+    return look_again(op.key, holder), 1
   end
   -- It is told when the lock is given back; this is for the case that it does not hear it.
   return math.min(holder.left + 1, about(10 * PAUSE))
@@ -351,8 +352,8 @@ end
 -- Whoever joined the line in this flight may have been told already, when it did not listen yet.
 for i, op in ipairs(ops) do
   if op.kind == 'A' and type(out[i]) == 'table' and out[i][1] == 'W' then
-    local fine, answer = pcall(turn_in, op)
-    out[i][2] = fine and answer or 1
+    local fine, pause, is_foreign = pcall(turn_in, op)
+    out[i] = fine and { 'W', pause, is_foreign } or { 'W', 1 }
   end
 end
 return out

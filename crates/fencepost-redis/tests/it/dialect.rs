@@ -4,6 +4,7 @@ mod bench;
 mod formats;
 mod rights;
 mod strangers;
+mod tracking;
 
 use bench::DialectBench;
 
