@@ -30,6 +30,8 @@ const BATCH: usize = 128;
 const FLIGHTS: usize = 8;
 /// A call that is not answered by then is not waited for any longer.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
+/// For how long a flight goes on with what its call has left undone, before it is answered.
+const SETTLING: Duration = Duration::from_secs(1);
 /// For how long a call without a lease waits.
 pub(crate) const LOOKING: Duration = PATIENCE.1;
 
@@ -112,19 +114,46 @@ impl RedisBackend {
         };
         let answer = self.route.invoke(&call, |command| self.arguments(command, &part.prefix, &ops)).await;
         let location = &self.setup.location;
-        match answer {
-            Ok(Answer { value: Value::Array(answers), replicas }) if answers.len() == ops.len() => {
-                let pairs = ops.iter().zip(&answers);
-                if let Some(tracking) = &self.tracking {
-                    pairs.clone().for_each(|(op, answer)| tracking.note(op, answer));
-                }
-                let replies = pairs.map(|(op, answer)| decode::reply(location, op, answer));
-                let replies: Vec<_> = replies.map(|reply| self.replicated(reply?, replicas)).collect();
-                self.remember(&replies);
-                replies
-            }
-            Ok(_) => ops.iter().map(|_| Err(decode::nonsense(location))).collect(),
-            Err(error) => ops.iter().map(|_| Err(error.duplicate())).collect(),
+        let nonsense = || ops.iter().map(|_| Err(decode::nonsense(location))).collect();
+        let (mut answers, replicas) = match answer {
+            Ok(Answer { value: Value::Array(answers), replicas }) => (answers, replicas),
+            Ok(_) => return nonsense(),
+            Err(error) => return ops.iter().map(|_| Err(error.duplicate())).collect(),
+        };
+        let unsettled = decode::unsettled(&mut answers, ops.len());
+        if answers.len() != ops.len() {
+            return nonsense();
+        }
+        // What cannot be done in time is left to the next call for these locks.
+        let _ = tokio::time::timeout(SETTLING, self.settle(&part.prefix, unsettled)).await;
+        let pairs = ops.iter().zip(&answers);
+        if let Some(tracking) = &self.tracking {
+            pairs.clone().for_each(|(op, answer)| tracking.note(op, answer));
+        }
+        let replies = pairs.map(|(op, answer)| decode::reply(location, op, answer));
+        let replies: Vec<_> = replies.map(|reply| self.replicated(reply?, replicas)).collect();
+        self.remember(&replies);
+        replies
+    }
+
+    /// Goes on with these locks, call by call, until nothing is left undone: no call may occupy the server for long.
+    async fn settle(&self, prefix: &str, mut names: Vec<String>) {
+        while !names.is_empty() {
+            let call = Call {
+                script: Script::Execute,
+                prefix,
+                keys: if self.setup.is_cluster() { keys_of_locks(prefix, &names) } else { Vec::new() },
+                replicas: 0,
+                patience: SETTLING,
+            };
+            let answer = self.route.invoke(&call, |command| {
+                self.head(command, prefix);
+                encode::settle(command, &names);
+            });
+            names = match answer.await {
+                Ok(Answer { value: Value::Array(mut answers), .. }) => decode::unsettled(&mut answers, 1),
+                _ => return,
+            };
         }
     }
 
@@ -144,17 +173,22 @@ impl RedisBackend {
     }
 
     fn arguments(&self, command: &mut Cmd, prefix: &str, ops: &[&Op]) {
-        let Setup { client, layout, config, largest, .. } = &*self.setup;
-        if let Some(dialect) = &layout.dialect {
+        if let Some(dialect) = &self.setup.layout.dialect {
             return dialect::encode::arguments(command, dialect, &self.setup, ops);
         }
+        self.head(command, prefix);
+        for op in ops {
+            encode::words(command, op, &self.setup.client);
+        }
+    }
+
+    /// The arguments before those of the operations.
+    fn head(&self, command: &mut Cmd, prefix: &str) {
+        let Setup { client, layout, config, largest, .. } = &*self.setup;
         let retention = if self.setup.is_cluster() { config.token_retention.as_millis() } else { 0 };
         let is_soft = u8::from(config.replicas > 0);
         command.arg(prefix).arg(client).arg(layout.channels());
         command.arg(largest.load(Ordering::Relaxed)).arg(retention.to_string()).arg(is_soft);
-        for op in ops {
-            encode::words(command, op, client);
-        }
     }
 
     fn remember(&self, replies: &[Result<Reply>]) {
@@ -205,17 +239,22 @@ fn keys(part: &Part, ops: &[&Op]) -> Vec<String> {
     if part.company == Company::Nobody {
         return names.map(|name| format!("{prefix}l:{name}")).collect();
     }
-    let of_locks = names.flat_map(|name| [format!("{prefix}l:{name}"), format!("{prefix}q:{name}")]);
-    let mut keys: Vec<String> = of_locks.collect();
+    let mut keys = keys_of_locks(prefix, names);
+    let shared = ops.iter().flat_map(|op| encode::shared(op));
+    keys.extend(shared.map(|name| format!("{prefix}d:{name}")));
     keys.extend(ops.iter().filter_map(|op| match op {
         Op::ReadCell(name) | Op::WriteCell { name, .. } => Some(format!("{prefix}v:{name}")),
         Op::Check(attempt) | Op::Leave(attempt) => Some(format!("{prefix}t:{}", encode::hex(attempt.owner))),
         _ => None,
     }));
-    keys.push(format!("{prefix}c"));
     keys.sort();
     keys.dedup();
     keys
+}
+
+fn keys_of_locks(prefix: &str, names: impl IntoIterator<Item: std::fmt::Display>) -> Vec<String> {
+    let of_locks = names.into_iter().flat_map(|name| ["l", "q"].map(|kind| format!("{prefix}{kind}:{name}")));
+    of_locks.chain([format!("{prefix}c")]).collect()
 }
 
 fn scattered(names: &[&LockName]) -> Error {

@@ -57,6 +57,18 @@ pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
     Ok(reply)
 }
 
+/// Takes from the answers to so many operations what the script has left undone: the names of the locks to go on with.
+pub(crate) fn unsettled(answers: &mut Vec<Value>, ops: usize) -> Vec<String> {
+    match answers.get(ops) {
+        Some(Value::Array(names)) if answers.len() == ops + 1 => {
+            let names = names.iter().filter_map(|name| text(Some(name)).map(str::to_owned)).collect();
+            answers.truncate(ops);
+            names
+        }
+        _ => Vec::new(),
+    }
+}
+
 fn conflict(name: &Value, there: &Value, wanted: &Value) -> Error {
     let name = text(Some(name)).unwrap_or_default();
     let words = |value| match text(Some(value)).and_then(mode) {

@@ -20,6 +20,16 @@ pub(crate) fn names(op: &Op) -> Vec<&LockName> {
     }
 }
 
+/// The names that an operation takes, keeps or gives back together with others. Their holders have an index.
+pub(crate) fn shared(op: &Op) -> Vec<&LockName> {
+    let wants = match op {
+        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => &attempt.wants[..],
+        Op::Renew(grant) | Op::Release(grant) => grant.held(),
+        Op::ReadCell(_) | Op::WriteCell { .. } | Op::Break { .. } => &[],
+    };
+    wants.iter().filter(|want| want.mode != Mode::Exclusive).map(|want| &want.name).collect()
+}
+
 /// The lease that an operation is about.
 pub(crate) fn lease(op: &Op) -> Option<Duration> {
     match op {
@@ -68,6 +78,13 @@ pub(crate) fn words(command: &mut Cmd, op: &Op, client: &str) {
             five(command, name, "", "0", &detail);
         }
     }
+}
+
+/// Adds the words that go on with what a call has left undone for these locks.
+pub(crate) fn settle(command: &mut Cmd, names: &[String]) {
+    let wants: Vec<Json> = names.iter().map(|name| json!([name, "x"])).collect();
+    let detail = json!({ "op": "S", "wants": wants });
+    command.arg("G").arg(&names[0]).arg("").arg("0").arg(detail.to_string());
 }
 
 /// The name, if the wants are no more than one exclusive lock.

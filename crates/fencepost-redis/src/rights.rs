@@ -2,14 +2,18 @@
 
 use crate::config::{Config, Servers};
 
-/// What the scripts and the calls around them use.
-const ALWAYS: [&str; 26] = [
+/// What the scripts and the calls around them use; `pexpireat` only those of earlier versions, which may be in use beside
+/// this one.
+const ALWAYS: [&str; 29] = [
     "del",
     "evalsha",
     "exists",
     "get",
     "hdel",
+    "hexists",
     "hgetall",
+    "hlen",
+    "hmget",
     "hset",
     "mget",
     "pexpire",

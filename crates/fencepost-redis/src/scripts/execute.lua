@@ -8,6 +8,8 @@
 --   t:OWNER  a place in line, for as long as its lease: "PLACE SINCE LENGTH WANTS" and what the client sent along,
 --            "TTL CLIENT LENGTH REST". No WANTS stands for one exclusive name.
 --   v:NAME   a cell that outlives its grant: "TOKEN BYTES".
+--   d:NAME   the index of a hash: owners by the time before which their lease cannot have ended, and "=" by the time at which
+--            the index was last changed. What it says is checked against the hash, so that it may be missing or old.
 --   d        owners that have left before they came, until when.
 --   c        the last token or place given out.
 --   w        there as long as anybody may be waiting for anything.
@@ -19,6 +21,9 @@
 --   N     name, proof, ttl         renew
 --   G     name, owner, ttl, JSON   everything else: {op, wants, rule, tail, token, keep}; the bytes of a cell stand in the
 --                                  place of the ttl
+--
+-- One answer for each, and one more if there is more to do than one call may: the names of the locks to go on with, by an
+-- operation S.
 --
 -- Most operations are settled in bulk by the first part, with a handful of commands for all of them; what has a line, or
 -- is not plain, goes through the second, one by one. Both look before they write.
@@ -163,9 +168,14 @@ if not now_us then
 end
 local now = math.floor(now_us / 1000)
 local FAR = 2 ^ 53
--- No call may occupy the server for long: whoever comes by next goes on with what is left.
-local patience = 256
-local loaded, doomed = {}, {}
+-- No call may occupy the server for long. What a call leaves undone it names in its answer, and the client calls again.
+local patience = 32
+local loaded, doomed, unsettled = {}, {}, {}
+-- How many entries of an index or a queue are read at once.
+local CROWD = 128
+-- The field of a hash that is no owner but the cell, and the member of an index that is no owner but the time of its last
+-- change.
+local MARK = '='
 
 local function digits(number)
   return format('%.0f', number)
@@ -182,20 +192,21 @@ local function mint()
   return last
 end
 
--- Who holds the lock, without those whose lease has ended. No lease is longer than its ttl: if it seems so, the
--- server's clock was set back.
-local function line(name)
+-- The lock as it is stored: nothing, `holder` if it is exclusive, `hash` if several may hold it. Of a hash nothing is
+-- read yet; `census` counts its holders.
+local function lock_of(name)
   local known = loaded[name]
   if known then
     return known
   end
-  local key = P .. 'l:' .. name
-  local found = { key = key, holders = {} }
+  local key = LOCK .. name
+  local found = { name = name, key = key, index = P .. 'd:' .. name, count = 0 }
   local value = try('GET', key)
   if type(value) == 'string' then
     local owner, token, since, chosen, ttl, client, length, from =
       string.match(value, '^(%x+) (%d+) (%d+) (%d+) (%d+) (%x+) (%d+) ()')
     local left = call('PTTL', key)
+    found.count, found.mode = 1, 'x'
     if owner then
       ttl = tonumber(ttl)
       if left < 0 or left > ttl then
@@ -205,103 +216,225 @@ local function line(name)
       local rest = sub(value, from, from + length - 1)
       found.cell = sub(value, from + length)
       found.head = sub(value, 1, from + length - 1)
-      found.holders[1] = { owner = owner, token = token, mode = 'x', ends = now + left, ttl = ttl,
+      found.holder = { owner = owner, token = token, mode = 'x', ends = now + left, ttl = ttl,
         client = client, chosen = tonumber(chosen), rest = rest }
     else
-      found.holders[1] = { owner = '', token = '', mode = 'x', ends = left < 0 and FAR or now + left }
+      found.holder = { owner = '', token = '', mode = 'x', ends = left < 0 and FAR or now + left }
     end
   elseif value then
     found.hash = true
-    local fields = call('HGETALL', key)
-    for at = 1, #fields, 2 do
-      local owner = fields[at]
-      if owner == '=' then
-        found.cell = fields[at + 1]
-      else
-        local mode, token, ends, tail_from = string.match(fields[at + 1], '^(%w+) (%d+) (%d+) ()')
-        local tail = sub(fields[at + 1], tail_from)
-        local chosen, ttl, client, length, from = string.match(tail, '^%d+ (%d+) (%d+) (%x+) (%d+) ()')
-        ends, ttl = tonumber(ends), tonumber(ttl)
-        if ends > now then
-          local holder = { owner = owner, token = token, mode = mode, ends = math.min(ends, now + ttl),
-            ttl = ttl, client = client, chosen = tonumber(chosen), tail = tail,
-            rest = sub(tail, from, from + length - 1) }
-          found.holders[#found.holders + 1] = holder
-          if ends > now + ttl then
-            call('HSET', key, owner, mode .. ' ' .. token .. ' ' .. digits(holder.ends) .. ' ' .. tail)
-          end
-        else
-          call('HDEL', key, owner)
-        end
-      end
-    end
-    if #found.holders == 0 then
-      call('DEL', key)
-      found.hash, found.cell = nil, nil
-    end
   end
   loaded[name] = found
   return found
 end
 
-local function holder_of(name, owner)
-  for at, holder in ipairs(line(name).holders) do
-    if holder.owner == owner then
-      return holder, at
+local function field_of(holder)
+  return holder.mode .. ' ' .. holder.token .. ' ' .. digits(holder.ends) .. ' ' .. holder.tail
+end
+
+-- A field of a hash as a holder, whether or not its lease has ended. No lease is longer than its ttl: if it seems so,
+-- the server's clock was set back, and the field is corrected.
+local function holder_in(found, owner, field)
+  local mode, token, ends, tail_from = string.match(field, '^(%w+) (%d+) (%d+) ()')
+  local tail = sub(field, tail_from)
+  local chosen, ttl, client, length, from = string.match(tail, '^%d+ (%d+) (%d+) (%x+) (%d+) ()')
+  ends, ttl = tonumber(ends), tonumber(ttl)
+  local holder = { owner = owner, token = token, mode = mode, ends = math.min(ends, now + ttl), ttl = ttl,
+    client = client, chosen = tonumber(chosen), tail = tail, rest = sub(tail, from, from + length - 1) }
+  if ends > holder.ends then
+    try('HSET', found.key, owner, field_of(holder))
+  end
+  return holder
+end
+
+-- All holders of a lock: for the few operations that must look at each of them.
+local function everyone(found)
+  local holders = { found.holder }
+  local fields = found.hash and call('HGETALL', found.key) or {}
+  for at = 1, #fields, 2 do
+    if fields[at] ~= MARK then
+      holders[#holders + 1] = holder_in(found, fields[at], fields[at + 1])
     end
+  end
+  return holders
+end
+
+-- Calls a command with many arguments, in portions that fit on Lua's stack.
+local function in_portions(command, key, words)
+  for from = 1, #words, 1000 do
+    call(command, key, unpack(words, from, math.min(from + 999, #words)))
+  end
+end
+
+-- Makes the index of a hash from its fields: there is none yet, a client of an earlier version has changed the hash, or
+-- the clock was set back.
+local function reindex(found)
+  local known, scores, dead, stale, longest = { [MARK] = true }, { digits(now), MARK }, {}, {}, 0
+  for _, holder in ipairs(everyone(found)) do
+    if holder.ends > now then
+      known[holder.owner], found.mode = true, holder.mode
+      scores[#scores + 1], scores[#scores + 2] = digits(holder.ends), holder.owner
+      longest = math.max(longest, holder.ends - now)
+    else
+      dead[#dead + 1] = holder.owner
+    end
+  end
+  for _, owner in ipairs(call('ZRANGE', found.index, 0, -1)) do
+    if not known[owner] then
+      stale[#stale + 1] = owner
+    end
+  end
+  found.count = #scores / 2 - 1
+  if found.count > 0 then
+    call('PEXPIRE', found.key, longest)
+    in_portions('HDEL', found.key, dead)
+    in_portions('ZADD', found.index, scores)
+    in_portions('ZREM', found.index, stale)
+    call('PEXPIRE', found.index, longest)
+  end
+end
+
+-- Compares these entries of the index with the hash: removes holders whose lease has ended, and notes when the others must
+-- be looked at again.
+local function refresh(found, owners)
+  local scores, dead = { digits(now), MARK }, {}
+  for at, field in ipairs(call('HMGET', found.key, unpack(owners))) do
+    if not field then
+      return reindex(found)
+    end
+    local holder = holder_in(found, owners[at], field)
+    found.mode = holder.mode
+    if holder.ends > now then
+      scores[#scores + 1], scores[#scores + 2] = digits(holder.ends), holder.owner
+    else
+      dead[#dead + 1] = holder.owner
+    end
+  end
+  if #dead > 0 then
+    call('HDEL', found.key, unpack(dead))
+    call('ZREM', found.index, unpack(dead))
+    found.count = found.count - #dead
+  end
+  if #scores > 2 then
+    -- A full server may refuse: then they are looked at again.
+    try('ZADD', found.index, unpack(scores))
+  end
+end
+
+-- Members of the index with a score in this range, and the first one's score.
+local function indexed(found, from, to, limit)
+  local members, owners, score = call('ZRANGEBYSCORE', found.index, from, to, 'WITHSCORES', 'LIMIT', 0, limit), {}, nil
+  for at = 1, #members, 2 do
+    if members[at] ~= MARK then
+      owners[#owners + 1] = members[at]
+      score = score or tonumber(members[at + 1])
+    end
+  end
+  return owners, score
+end
+
+-- How many hold the lock, and as what, without those whose lease has ended. The index says of each holder of a hash when
+-- it must be looked at next, which is never after the end of its lease; renewals change the hash alone.
+local function census(found)
+  if not found.hash or found.counted then
+    return found
+  end
+  found.counted = true
+  found.has_cell = call('HEXISTS', found.key, MARK) == 1
+  found.count = call('HLEN', found.key) - (found.has_cell and 1 or 0)
+  local changed = tonumber(call('ZSCORE', found.index, MARK) or FAR)
+  if changed > now or call('ZCARD', found.index) ~= found.count + 1 then
+    reindex(found)
+  end
+  local due, is_enough
+  repeat
+    due = indexed(found, '-inf', digits(now), CROWD + 1)
+    if #due > 0 then
+      refresh(found, due)
+      patience = patience - 3
+    end
+    local alive = indexed(found, '(' .. digits(now), '+inf', 1)
+    if not found.mode and #alive > 0 then
+      refresh(found, alive)
+    end
+    -- One that is alive is enough, unless slots are counted.
+    is_enough = #due < CROWD or #alive > 0 and sub(found.mode, 1, 1) ~= 'n'
+  until is_enough or patience <= 0
+  if not is_enough then
+    unsettled[found.name] = true
+  end
+  if found.count == 0 then
+    call('DEL', found.index)
+    call('DEL', found.key)
+    found.hash, found.mode, found.has_cell = nil, nil, nil
+  end
+  return found
+end
+
+local function holder_of(name, owner)
+  local found = lock_of(name)
+  if not found.hash then
+    return found.holder and found.holder.owner == owner and found.holder or nil
+  end
+  local field = call('HMGET', found.key, owner)[1]
+  local holder = field and holder_in(found, owner, field)
+  if holder and holder.ends > now then
+    return holder
   end
 end
 
 local function holds(name, owner, token)
-  local holder, at = holder_of(name, owner)
-  if holder and holder.token == token then
-    return holder, at
-  end
+  local holder = holder_of(name, owner)
+  return holder and holder.token == token and holder or nil
 end
 
--- A hash lives as long as its last holder.
-local function lives(found)
-  local ends = 0
-  for _, holder in ipairs(found.holders) do
-    ends = math.max(ends, holder.ends)
-  end
-  call('PEXPIREAT', found.key, digits(ends))
-end
-
+-- A hash lives at least as long as its last holder.
 local function put(found, holder)
-  call('HSET', found.key, holder.owner,
-    holder.mode .. ' ' .. holder.token .. ' ' .. digits(holder.ends) .. ' ' .. holder.tail)
-  lives(found)
+  local longest = math.max(call('PTTL', found.key), holder.ttl)
+  found.count = found.count + call('HSET', found.key, holder.owner, field_of(holder))
+  call('PEXPIRE', found.key, longest)
+  call('ZADD', found.index, digits(now), MARK, digits(holder.ends), holder.owner)
+  call('PEXPIRE', found.index, longest)
+  found.hash, found.counted, found.mode = true, true, holder.mode
 end
 
+-- The lease runs for its ttl from now. What it costs does not depend on how many others hold the lock, and of a hash
+-- nothing else is needed than its key: while a slot moves, the index may be on the other node.
 local function extend(name, holder)
-  local found = line(name)
+  local found = lock_of(name)
   holder.ends = now + holder.ttl
-  if found.hash then
-    put(found, holder)
-  else
+  if not found.hash then
     call('PEXPIRE', found.key, holder.ttl)
+    return
   end
+  local longest = math.max(call('PTTL', found.key), holder.ttl)
+  call('PEXPIRE', found.key, longest)
+  call('HSET', found.key, holder.owner, field_of(holder))
+  try('PEXPIRE', found.index, longest)
 end
 
-local function remove(name, at)
-  local found = line(name)
-  local holder = table.remove(found.holders, at)
-  if #found.holders == 0 then
-    -- It goes at the end, unless somebody else has it by then: if anything fails on the way, nothing has happened. And
+local function remove(name, holder)
+  local found = census(lock_of(name))
+  if found.count <= 1 then
+    -- It goes at the end, unless another holds it by then: if anything fails on the way, nothing has happened. And
     -- what is not there cannot be made while its slot moves. (The lease stays as it is; but once a script has changed
     -- anything, a full server lets it write on.)
     call('PEXPIRE', found.key, math.max(1, holder.ends - now))
-    found.doomed, found.hash, found.cell = true, nil, nil
+    found.doomed, found.former = found.hash and 'hash' or 'x', holder.owner
+    found.count, found.mode, found.holder, found.hash, found.cell, found.has_cell = 0, nil, nil, nil, nil, nil
     doomed[#doomed + 1] = found
     return
   end
-  call('HDEL', found.key, holder.owner)
-  if found.cell and sub(found.cell, 1, #holder.token + 1) == holder.token .. ' ' then
-    call('HDEL', found.key, '=')
-    found.cell = nil
+  if found.has_cell then
+    local cell = call('HMGET', found.key, MARK)[1]
+    if sub(cell, 1, #holder.token + 1) == holder.token .. ' ' then
+      call('HDEL', found.key, MARK)
+      found.has_cell = false
+    end
   end
-  lives(found)
+  call('HDEL', found.key, holder.owner)
+  call('ZREM', found.index, holder.owner)
+  found.count = found.count - 1
 end
 
 local function agrees(a, b)
@@ -309,14 +442,14 @@ local function agrees(a, b)
 end
 
 local function admits(name, mode)
-  local holders = line(name).holders
-  if #holders == 0 then
+  local found = census(lock_of(name))
+  if found.count == 0 then
     return true
   end
-  if mode == 'x' or holders[1].mode ~= mode then
+  if mode == 'x' or found.mode ~= mode then
     return false
   end
-  return mode == 's' or #holders < tonumber(sub(mode, 2))
+  return mode == 's' or found.count < tonumber(sub(mode, 2))
 end
 
 -- A place in line, if its lease has not ended.
@@ -359,49 +492,67 @@ local function reachable(client)
   return reach[client]
 end
 
--- Where in this line, from `skip` on, the next one stands whose client is there or whose ticket has ended. A client may
--- have died with a crowd of its own in line, so many are looked at together.
-local CROWD = 128
+-- Of those whose client does not listen so many stay in the queue. A client may die with thousands of tickets: all behind
+-- these are taken out of the queue. Their place is in the ticket, and their next check puts them back.
+local ABSENT = 2 * CROWD
+
+-- Passes over tickets that have ended, which are removed, and tickets of clients that do not listen, beginning at the rank
+-- `skip`. Returns the rank at which to look next.
 local function pass_over(key, skip)
-  while patience > 0 do
-    local owners = call('ZRANGE', key, skip, skip + CROWD - 1)
-    if #owners == 0 then
-      return skip
-    end
-    patience = patience - 3
-    for at, owner in ipairs(owners) do
-      owners[at] = P .. 't:' .. owner
-    end
-    for at, value in ipairs(call('MGET', unpack(owners))) do
-      local length, from = string.match(value or '', '^%d+ %d+ (%d+) ()')
-      if not length or reachable(string.match(value, '^%d+ (%x+) ', from + length)) then
-        return skip + at - 1
-      end
-    end
-    skip = skip + #owners
+  local owners = call('ZRANGE', key, skip, skip + CROWD - 1)
+  local tickets, gone = {}, {}
+  for at, owner in ipairs(owners) do
+    tickets[at] = P .. 't:' .. owner
   end
+  for at, value in ipairs(call('MGET', unpack(tickets))) do
+    local length, from = string.match(value or '', '^%d+ %d+ (%d+) ()')
+    if length and reachable(string.match(value, '^%d+ (%x+) ', from + length)) then
+      break
+    end
+    if length and skip < ABSENT then
+      skip = skip + 1
+    else
+      gone[#gone + 1] = owners[at]
+    end
+  end
+  if #gone > 0 then
+    call('ZREM', key, unpack(gone))
+  end
+  patience = patience - 3
   return skip
 end
 
--- Whether nobody who is present stands before this place.
-local function is_first(name, place)
-  local key, skip = P .. 'q:' .. name, 0
+-- The first in the queue of `name` whose client listens. The second result is true if this call has looked at as many as
+-- it may.
+local function first_in_line(name)
+  local key, skip, seen, longest = LINE .. name, 0, 0, 0
   while patience > 0 do
-    local before = call('ZRANGEBYSCORE', key, '-inf', '(' .. digits(place), 'LIMIT', skip, 1)[1]
-    if not before then
-      return true
-    end
     patience = patience - 1
-    local other = ticket(before, name)
-    if not other then
-      call('ZREM', key, before)
-    elseif reachable(other.client) then
-      return false
-    else
-      skip = pass_over(key, skip + 1)
+    local owner = call('ZRANGE', key, skip, skip)[1]
+    if not owner then
+      if skip > 0 and skip == seen then
+        -- No client of a ticket that is left listens: the queue ends with the last of them.
+        call('PEXPIRE', key, longest)
+      end
+      return nil, false
     end
+    local waiter = ticket(owner, name)
+    if waiter and reachable(waiter.client) then
+      return waiter, false
+    end
+    if waiter then
+      seen, longest = seen + 1, math.max(longest, waiter.left, 1)
+    end
+    skip = pass_over(key, skip)
   end
-  return false
+  unsettled[name] = true
+  return nil, true
+end
+
+-- Whether none that is present stands before this place.
+local function is_first(name, place)
+  local first, is_unknown = first_in_line(name)
+  return not is_unknown and (not first or first.place >= place)
 end
 
 -- Which of the wants may be granted to whoever is first in the line of `name`; counted from 0.
@@ -429,21 +580,27 @@ local function grant(owner, wants, rule, chosen, token, tail)
   token = digits(token)
   for at, want in ipairs(wants) do
     if rule == 'all' or at == chosen + 1 then
-      local found = line(want[1])
+      local found = lock_of(want[1])
       local holder = { owner = owner, token = token, mode = want[2], ends = now + ttl, ttl = tonumber(ttl),
         client = client, chosen = chosen, tail = tail, rest = rest }
-      found.holders[#found.holders + 1] = holder
       if want[2] == 'x' then
         found.head = owner .. ' ' .. token .. ' ' .. tail
-        found.cell, found.doomed = '', nil
+        found.cell, found.count, found.mode, found.holder = '', 1, 'x', holder
         call('SET', found.key, found.head, 'PX', ttl)
+        if found.doomed == 'hash' then
+          call('DEL', found.index)
+        end
+      elseif found.doomed == 'hash' then
+        put(found, holder)
+        call('HDEL', found.key, found.former, MARK)
+        call('ZREM', found.index, found.former)
       else
         if found.doomed then
           call('DEL', found.key)
         end
-        found.hash, found.doomed = true, nil
         put(found, holder)
       end
+      found.doomed = nil
     end
   end
 end
@@ -453,52 +610,29 @@ end
 local function settle(names, self)
   while #names > 0 do
     local name = table.remove(names)
-    local key, skip, seen, longest = P .. 'q:' .. name, 0, 0, 0
-    while patience > 0 do
-      local holders = line(name).holders
-      if #holders > 0 and holders[1].mode == 'x' then
+    while census(lock_of(name)).mode ~= 'x' do
+      local waiter = first_in_line(name)
+      local chosen = waiter and turn_of(waiter, name)
+      if not chosen then
         break
       end
-      local owner = call('ZRANGE', key, skip, skip)[1]
-      if not owner then
-        if skip > 0 and skip == seen then
-          -- All who are left cannot be reached: the line ends with the last of them.
-          call('PEXPIRE', key, longest)
-        end
+      local owner = waiter.owner
+      if owner ~= self and SOFT then
+        try('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner .. ' ' .. waiter.ttl .. ' ' .. waiter.text)
         break
       end
-      patience = patience - 1
-      local waiter = ticket(owner, name)
-      if not waiter then
-        call('ZREM', key, owner)
-      else
-        longest = math.max(longest, waiter.left, 1)
-        local present = owner == self or reachable(waiter.client)
-        local chosen = present and turn_of(waiter, name)
-        if not present then
-          -- Passed over, whether or not it is its turn, and it keeps its place. It must not be told anything: other nodes
-          -- and replicas would pass it on to whoever listens there.
-          skip, seen = pass_over(key, skip + 1), seen + 1
-        elseif not chosen then
-          break
-        elseif owner ~= self and SOFT then
-          try('PUBLISH', CHANNELS .. waiter.client, 'T ' .. owner .. ' ' .. waiter.ttl .. ' ' .. waiter.text)
-          break
-        else
-          local token = mint()
-          grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
-          tear_up(owner, waiter.wants)
-          for _, want in ipairs(waiter.wants) do
-            if want[1] ~= name then
-              names[#names + 1] = want[1]
-            end
-          end
-          if owner ~= self then
-            -- Told last, when it is true. If this fails, its heartbeat finds out.
-            try('PUBLISH', CHANNELS .. waiter.client,
-              'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen .. ' ' .. waiter.text)
-          end
+      local token = mint()
+      grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
+      tear_up(owner, waiter.wants)
+      for _, want in ipairs(waiter.wants) do
+        if want[1] ~= name then
+          names[#names + 1] = want[1]
         end
+      end
+      if owner ~= self then
+        -- Told last, when it is true. If this fails, its heartbeat finds out.
+        try('PUBLISH', CHANNELS .. waiter.client,
+          'G ' .. owner .. ' ' .. digits(token) .. ' ' .. waiter.ttl .. ' ' .. chosen .. ' ' .. waiter.text)
       end
     end
   end
@@ -527,30 +661,43 @@ local function award_of(op)
   end
 end
 
--- When whoever stands just before it and the holder will have ended, should nobody renew them.
-local function turn_in(op, place)
+-- When a lock that several hold is worth another look: when one slot becomes free if it has slots, otherwise when the last
+-- of the leases that are known ends.
+local function room_in(found)
+  if sub(found.mode, 1, 1) ~= 'n' then
+    local last = call('ZRANGE', found.index, -1, -1)
+    if last[1] and last[1] ~= MARK then
+      refresh(found, last)
+    end
+    return tonumber(call('ZRANGE', found.index, -1, -1, 'WITHSCORES')[2] or now) - now
+  end
+  local owners, score
+  repeat
+    local exact = {}
+    for _, owner in ipairs((indexed(found, '(' .. digits(now), '+inf', CROWD))) do
+      exact[#exact + 1], exact[owner] = owner, true
+    end
+    if #exact > 0 then
+      refresh(found, exact)
+      patience = patience - 3
+    end
+    owners, score = indexed(found, '(' .. digits(now), '+inf', 1)
+  until not owners[1] or exact[owners[1]] or patience <= 0
+  return (score or now) - now
+end
+
+-- When the holder and the waiter just before it will have ended, should they not be renewed.
+local function turn_in(op)
   local soonest, latest = FAR, 1
   for _, want in ipairs(op.wants) do
-    local found = line(want[1])
-    local room = 1
-    for at, holder in ipairs(found.holders) do
-      local left = holder.ends - now
-      -- One slot that becomes free is enough.
-      if at == 1 or (sub(want[2], 1, 1) == 'n') == (left < room) then
-        room = left
-      end
+    local found = census(lock_of(want[1]))
+    if not found.room then
+      found.room = found.hash and room_in(found) or found.holder and found.holder.ends - now or 1
     end
-    local key = P .. 'q:' .. want[1]
+    local room = found.room
+    local key = LINE .. want[1]
     local rank = call('ZRANK', key, op.owner)
-    if not rank then
-      -- The line was taken away, or moved to another node before the ticket was.
-      call('ZADD', key, string.match(call('GET', P .. 't:' .. op.owner), '^%d+'), op.owner)
-      if call('PTTL', key) < op.ttl then
-        call('PEXPIRE', key, op.ttl)
-      end
-      rank = call('ZRANK', key, op.owner)
-    end
-    if rank > 0 then
+    if rank and rank > 0 then
       local before = call('ZRANGE', key, rank - 1, rank - 1)[1]
       room = math.max(room, call('PTTL', P .. 't:' .. before))
     end
@@ -562,12 +709,15 @@ end
 -- The place in line lives for another ttl; nil if there is none.
 local function touch(op)
   -- Only looked at if it is not there: once a script has changed anything, a full server lets it write on.
-  if call('EXISTS', P .. 't:' .. op.owner) == 0 then
+  local value = call('GET', P .. 't:' .. op.owner)
+  if not value then
     return nil
   end
   call('PEXPIRE', P .. 't:' .. op.owner, op.ttl)
   for _, want in ipairs(op.wants) do
-    local key = P .. 'q:' .. want[1]
+    local key = LINE .. want[1]
+    -- The queue may have been deleted, or moved to another node before the ticket was, or its client did not listen.
+    call('ZADD', key, string.match(value, '^%d+'), op.owner)
     if call('PTTL', key) < op.ttl then
       call('PEXPIRE', key, op.ttl)
     end
@@ -596,8 +746,7 @@ end
 
 -- Whether those who are there take the lock for something else. Whoever waits agrees with whoever holds.
 local function conflict(want)
-  local there = line(want[1]).holders[1]
-  local mode = there and there.mode
+  local mode = census(lock_of(want[1])).mode
   if not mode then
     local first = call('ZRANGE', P .. 'q:' .. want[1], 0, 0)[1]
     local waiter = first and ticket(first, want[1])
@@ -655,9 +804,6 @@ local function acquire(op)
   local place = digits(mint())
   call('SET', P .. 't:' .. op.owner, place .. ' ' .. digits(now) .. ' ' .. #wants .. ' ' .. wants .. op.tail,
     'PX', op.ttl)
-  for _, want in ipairs(op.wants) do
-    call('ZADD', P .. 'q:' .. want[1], place, op.owner)
-  end
   touch(op)
   settle(names_of(op.wants), op.owner)
   return standing(op, true)
@@ -677,9 +823,9 @@ local function leave(op)
     return { 'H', tonumber(award.token), award.chosen }
   end
   for _, want in ipairs(op.wants) do
-    local holder, at = holder_of(want[1], op.owner)
+    local holder = holder_of(want[1], op.owner)
     if holder then
-      remove(want[1], at)
+      remove(want[1], holder)
     end
   end
   if call('EXISTS', P .. 't:' .. op.owner) == 1 then
@@ -699,10 +845,10 @@ end
 local function release(op)
   local held = false
   for _, want in ipairs(op.wants) do
-    local holder, at = holds(want[1], op.owner, op.token)
+    local holder = holds(want[1], op.owner, op.token)
     if holder then
       held = true
-      remove(want[1], at)
+      remove(want[1], holder)
     end
   end
   settle(names_of(op.wants))
@@ -710,29 +856,37 @@ local function release(op)
 end
 
 local function renew(op)
-  for _, want in ipairs(op.wants) do
-    if not holds(want[1], op.owner, op.token) then
+  local held = {}
+  for at, want in ipairs(op.wants) do
+    held[at] = holds(want[1], op.owner, op.token)
+    if not held[at] then
       -- Of several names some may be left, if others were taken away behind our back.
       release(op)
       return 3
     end
   end
-  for _, want in ipairs(op.wants) do
-    extend(want[1], (holder_of(want[1], op.owner)))
+  for at, want in ipairs(op.wants) do
+    extend(want[1], held[at])
   end
   return 2
 end
 
+-- Goes on with what an earlier call has left undone.
+local function go_on(op)
+  settle(names_of(op.wants))
+  return 1
+end
+
 local function break_lock(op)
   local name = op.wants[1][1]
-  for _, holder in ipairs(line(name).holders) do
-    if holder.token == op.token then
+  for _, holder in ipairs(everyone(lock_of(name))) do
+    if holder.token == op.token and holder.ends > now then
       local rest = holder.rest ~= '' and cjson.decode(holder.rest) or {}
       local names = rest.names or { name }
       for _, each in ipairs(names) do
-        local there, at = holder_of(each, holder.owner)
+        local there = holder_of(each, holder.owner)
         if there then
-          remove(each, at)
+          remove(each, there)
         end
       end
       try('PUBLISH', CHANNELS .. holder.client, 'X ' .. holder.owner)
@@ -746,16 +900,17 @@ end
 
 local function read_cell(op)
   local name = op.wants[1][1]
-  local found = line(name)
-  if found.hash and found.cell then
-    local token, from = string.match(found.cell, '^(%d+) ()')
-    for _, holder in ipairs(found.holders) do
-      if holder.token == token then
-        return { 'V', tonumber(token), sub(found.cell, from) }
+  local found = lock_of(name)
+  local cell = found.hash and call('HMGET', found.key, MARK)[1]
+  if cell then
+    local token, from = string.match(cell, '^(%d+) ()')
+    for _, holder in ipairs(everyone(found)) do
+      if holder.token == token and holder.ends > now then
+        return { 'V', tonumber(token), sub(cell, from) }
       end
     end
   elseif found.cell and found.cell ~= '' then
-    return { 'V', tonumber(found.holders[1].token), sub(found.cell, 2) }
+    return { 'V', tonumber(found.holder.token), sub(found.cell, 2) }
   end
   local value = call('GET', P .. 'v:' .. name)
   if not value then
@@ -771,11 +926,11 @@ local function write_cell(op, bytes)
   if not holder then
     return 3
   end
-  local found, kept = line(name), P .. 'v:' .. name
+  local found, kept = lock_of(name), P .. 'v:' .. name
   if op.keep == 'held' then
     if found.hash then
-      found.cell = op.token .. ' ' .. bytes
-      call('HSET', found.key, '=', found.cell)
+      call('HSET', found.key, MARK, op.token .. ' ' .. bytes)
+      found.has_cell = true
     else
       found.cell = 'C' .. bytes
       call('SET', found.key, found.head .. found.cell, 'KEEPTTL')
@@ -789,17 +944,21 @@ local function write_cell(op, bytes)
     call('SET', kept, op.token .. ' ' .. bytes, 'PX', op.keep)
   end
   if found.hash then
-    call('HDEL', found.key, '=')
+    call('HDEL', found.key, MARK)
+    found.has_cell = false
   elseif found.cell ~= '' then
     call('SET', found.key, found.head, 'KEEPTTL')
+    found.cell = ''
   end
-  found.cell = not found.hash and '' or nil
   return 6
 end
 
--- Removes what nobody holds any more.
+-- Removes what is no longer held.
 local function bury(answer)
   for _, found in ipairs(doomed) do
+    if found.doomed == 'hash' then
+      call('DEL', found.index)
+    end
     if found.doomed then
       call('DEL', found.key)
       found.doomed = nil
@@ -810,10 +969,10 @@ local function bury(answer)
 end
 
 local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = release, B = break_lock,
-  V = read_cell, W = write_cell }
+  S = go_on, V = read_cell, W = write_cell }
 
 for _, i in ipairs(slow) do
-  -- However much the others took: whoever is next in line must be told.
+  -- However much the others took: the next in line must be told.
   patience = math.max(patience, 4)
   local o = words[i]
   local kind = A[o + 1]
@@ -839,5 +998,12 @@ for _, i in ipairs(slow) do
     loaded, doomed = {}, {}
     out[i] = { 'E', type(answer) == 'table' and answer.err or tostring(answer) }
   end
+end
+local names = {}
+for name in pairs(unsettled) do
+  names[#names + 1] = name
+end
+if #names > 0 then
+  out[i + 1] = names
 end
 return out
