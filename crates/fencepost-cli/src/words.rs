@@ -54,6 +54,9 @@ pub(crate) fn waiting(state: &LockState, own_label: &str, waited: Duration) -> S
     parts.push(match place(state, own_label, waited) {
         Some(0) => "you are next".into(),
         Some(ahead) => format!("{ahead} ahead of you"),
+        None if parts.is_empty() && state.waiters == 0 => {
+            "it is free, but the storage does not grant it now; `fencepost doctor` may say why".into()
+        }
         None => format!("{} in line", state.waiters),
     });
     format!("waiting for {:?}: {}", state.name, parts.join(", "))

@@ -45,13 +45,14 @@ pub struct Error {
     message: String,
     hint: Option<String>,
     lost: Option<LostReason>,
+    is_transient: bool,
     source: Option<Box<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
     /// An error with its message: lower case, what failed and on what, no secrets.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
-        Self { kind, message: message.into(), hint: None, lost: None, source: None }
+        Self { kind, message: message.into(), hint: None, lost: None, is_transient: false, source: None }
     }
 
     /// The error of work under a lock that was lost.
@@ -63,6 +64,14 @@ impl Error {
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {
         self.hint = Some(hint.into());
+        self
+    }
+
+    /// Marks a refusal for the time being: the storage answers, and says that it cannot serve now. An attempt that waits for
+    /// its lock is repeated until its wait is over.
+    #[must_use]
+    pub fn transient(mut self) -> Self {
+        self.is_transient = true;
         self
     }
 
@@ -83,6 +92,11 @@ impl Error {
     /// The kind, to branch on.
     pub fn kind(&self) -> ErrorKind {
         self.kind
+    }
+
+    /// Whether the storage refused for the time being.
+    pub fn is_transient(&self) -> bool {
+        self.is_transient
     }
 
     /// What the user can do about it, if we know.
@@ -118,6 +132,7 @@ impl Error {
             message: self.message.clone(),
             hint: self.hint.clone(),
             lost: self.lost,
+            is_transient: self.is_transient,
             source: self.source.as_ref().map(|source| source.to_string().into()),
         }
     }

@@ -21,6 +21,9 @@ const SENDS: u32 = 3;
 /// grant has a lease too.
 const UNDO_FOR: u32 = 2;
 
+/// After a refusal for the time being an attempt is repeated after a twelfth of its ttl, but not later than this.
+const TRY_AGAIN: Duration = Duration::from_secs(1);
+
 /// The ids of callers' attempts are smaller.
 const FIRST_UNDO: AttemptId = 1 << 63;
 
@@ -77,7 +80,7 @@ pub enum Asked {
 enum Phase {
     /// The acquire is under way, sent then.
     Asking { sent: Moment },
-    /// The outcome of an acquire is unknown; it is sent again later.
+    /// The outcome of an acquire is unknown, or it was refused for the time being; it is sent again later.
     AskAgain,
     /// In line; the newest heartbeat that was answered with "still waiting" was sent then.
     Queued { confirmed: Moment },
@@ -98,6 +101,8 @@ struct Entry<C> {
     sends: u32,
     /// A send may have had its effect without our knowing.
     unknown: bool,
+    /// Why the storage refuses for the time being, if it does.
+    refusal: Option<Error>,
     /// A push said that it is worth a look; the answer under way may have been given before.
     hurry: bool,
     /// A push said that its grant is gone, and when that was heard. The answer that grants it may still be under way.
@@ -119,6 +124,7 @@ impl<C> Entry<C> {
             phase,
             sends: 0,
             unknown: false,
+            refusal: None,
             hurry: false,
             gone: None,
             again: Moment::NEVER,
@@ -183,6 +189,7 @@ impl<C> Waiting<C> {
                 phase: Phase::Asking { sent: now },
                 sends: 1,
                 unknown: false,
+                refusal: None,
                 hurry: false,
                 gone: None,
                 again: Moment::NEVER,
@@ -325,7 +332,9 @@ impl<C> Waiting<C> {
             match entry.phase {
                 Phase::LeaveAgain => actions.extend(self.leave(id)),
                 _ if entry.caller.is_some() && entry.until <= now => {
-                    actions.extend(self.refuse(id, Verdict::WaitedOut, now));
+                    let refusal = self.change(id, |entry| entry.refusal.take()).flatten();
+                    let verdict = refusal.map_or(Verdict::WaitedOut, Verdict::Failed);
+                    actions.extend(self.refuse(id, verdict, now));
                 }
                 _ => actions.extend(self.ask(id, now)),
             }
@@ -350,6 +359,7 @@ impl<C> Waiting<C> {
                 let ticket = Action::KeepTicket(entry.attempt.clone(), sent, look_in);
                 self.change(id, |entry| {
                     entry.phase = Phase::Queued { confirmed: sent };
+                    entry.refusal = None;
                     entry.hurry = false;
                 });
                 if self.is_awaited(id) { vec![ticket] } else { self.leave_line(id, now) }
@@ -367,9 +377,20 @@ impl<C> Waiting<C> {
                     });
                     return Vec::new();
                 }
-                let verdict = Verdict::Failed(
-                    error.while_doing(format_args!("could not acquire {}", entry.attempt.describe())),
-                );
+                let is_patient = entry.queue == Queue::Join && entry.caller.is_some();
+                let is_transient = error.is_transient() && !unknown;
+                let error = error.while_doing(format_args!("could not acquire {}", entry.attempt.describe()));
+                if is_transient && is_patient {
+                    self.change(id, |entry| {
+                        // It had no effect, and does not count.
+                        entry.sends -= 1;
+                        entry.refusal = Some(error);
+                        entry.again = now + (entry.attempt.ttl / 12).min(TRY_AGAIN);
+                        entry.phase = Phase::AskAgain;
+                    });
+                    return Vec::new();
+                }
+                let verdict = Verdict::Failed(error);
                 if unknown || entry.unknown { self.undo(id, verdict, now) } else { self.finish(id, verdict) }
             }
         }
@@ -467,10 +488,14 @@ impl<C> Waiting<C> {
         let Some(entry) = self.entries.get(id) else {
             return (None, Vec::new());
         };
-        let phase = entry.phase;
+        let (phase, unknown) = (entry.phase, entry.unknown);
         let caller = self.change(id, |entry| entry.caller.take()).flatten();
         let actions = match phase {
             Phase::Queued { .. } => self.leave_line(id, now),
+            Phase::AskAgain if !unknown => {
+                self.remove(id);
+                Vec::new()
+            }
             Phase::AskAgain => {
                 self.change(id, |entry| entry.give_up = now + entry.attempt.ttl * UNDO_FOR);
                 self.leave(id).into_iter().collect()

@@ -31,7 +31,7 @@ const FLIGHTS: usize = 8;
 /// A call that is not answered by then is not waited for any longer.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// For how long a flight goes on with what its call has left undone, before it is answered.
-const SETTLING: Duration = Duration::from_secs(1);
+const SETTLING: Duration = PATIENCE.1;
 /// For how long a call without a lease waits.
 pub(crate) const LOOKING: Duration = PATIENCE.1;
 

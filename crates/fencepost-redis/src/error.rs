@@ -49,6 +49,10 @@ pub(crate) fn unreachable(location: &str) -> Error {
 /// How a server begins that does not permit what a script does.
 const NOT_IN_SCRIPTS: &str = "The user executing the script can't";
 
+/// What a server says that answers and cannot serve now. It has changed nothing, and the same request may succeed later.
+const TRANSIENT: [&str; 9] =
+    ["ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOREPLICAS", "TRYAGAIN"];
+
 /// What a server's error means: the first word of it, and the rest.
 pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
     let (kind, message, hint) = match code {
@@ -76,9 +80,14 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
             (ErrorKind::Unreachable, format!("{location} cannot serve now: {code} {detail}"), "")
         }
         "MISCONF" => (
-            ErrorKind::Storage,
-            format!("{location} refuses to write: {detail}"),
+            ErrorKind::Unreachable,
+            format!("{location} refuses to write: {code} {detail}"),
             "its last snapshot failed; look into its log and at its disk",
+        ),
+        "NOREPLICAS" => (
+            ErrorKind::Unreachable,
+            format!("{location} refuses to write: {code} {detail}"),
+            "it has fewer replicas than its min-replicas-to-write; are they up, and do they keep up?",
         ),
         "NOPROTO" => (
             ErrorKind::Unsupported,
@@ -92,6 +101,7 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
         _ => (ErrorKind::Storage, format!("{location} answered: {code} {detail}"), ""),
     };
     let error = Error::new(kind, message);
+    let error = if TRANSIENT.contains(&code) { error.transient() } else { error };
     if hint.is_empty() { error } else { error.with_hint(hint) }
 }
 

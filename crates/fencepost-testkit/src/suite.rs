@@ -180,6 +180,7 @@ macro_rules! behavior_suite {
                     readers_in_line_enter_together,
                     a_semaphore_admits_as_many_as_it_has_slots,
                     the_slot_of_a_dead_holder_becomes_free,
+                    many_shared_holders_are_all_renewed_in_time,
                     modes_that_contradict_each_other_are_a_conflict,
                     an_idle_lock_may_become_something_else,
                     a_semaphore_of_nothing_is_refused,

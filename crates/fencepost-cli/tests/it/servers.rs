@@ -1,9 +1,10 @@
-//! The commands on etcd and on ZooKeeper: what a URL of theirs does, and what is said about one that does not work.
+//! The commands on servers: what a URL of theirs does, and what is said about one that does not work.
 
 use std::process::Command;
 
 use fencepost_testkit::servers::etcd::{self, EtcdServer};
 use fencepost_testkit::servers::free_port;
+use fencepost_testkit::servers::redis::{RedisServer, Setup};
 use fencepost_testkit::servers::zookeeper;
 use serde_json::Value;
 
@@ -242,4 +243,27 @@ fn what_is_not_possible_is_refused() {
     let ran = etcd.run(&["run", "--url", &url, "--shared", "a", "--", "touch", "ran"]).expect(125);
     assert!(ran.stderr().contains("layout=raw"), "{}", ran.stderr());
     assert!(!etcd.sandbox.path("ran").exists());
+}
+
+/// Scenario 66: a Redis that lacks replicas for a while. A waiter keeps waiting, a newcomer tries again until its wait is
+/// over, and is told why it was in vain.
+#[test]
+fn a_server_that_refuses_for_a_while_throws_no_waiter_out() {
+    let server = RedisServer::start(&Setup::plain());
+    let stage = Stage { sandbox: Sandbox::new(), url: server.url() };
+    let mut holder = stage.hold("a", &["--ttl", "20s"]);
+    let mut waiter = Running::start(&mut stage.fencepost(&["run", "--ttl", "2s", "a", "--", "true"]));
+    until("it waits", || stage.json(&["show", "a", "--json"])["waiters"] == 1);
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "1"]);
+    let refused = stage.run(&["run", "--wait", "1s", "b", "--", "true"]).expect(125);
+    assert!(refused.stderr().contains("NOREPLICAS"), "{}", refused.stderr());
+    assert!(refused.stderr().contains("min-replicas-to-write"), "{}", refused.stderr());
+    let mut newcomer = Running::start(&mut stage.fencepost(&["run", "--ttl", "2s", "b", "--", "true"]));
+    newcomer.until_said("does not grant it now");
+    until("the ticket has ended", || stage.json(&["show", "a", "--json"])["waiters"] == 0);
+    server.cli(&["CONFIG", "SET", "min-replicas-to-write", "0"]);
+    newcomer.expect(0);
+    stage.let_go();
+    holder.expect(0);
+    waiter.expect(0);
 }

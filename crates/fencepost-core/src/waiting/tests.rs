@@ -137,6 +137,49 @@ fn what_had_no_effect_needs_no_undoing() {
     assert!(waiting.is_empty());
 }
 
+/// Scenario 66: the storage refuses for the time being. The attempt is repeated, and there is nothing to undo.
+#[test]
+fn a_refusal_for_the_time_being_is_waited_out() {
+    let refused = || Err(Error::new(ErrorKind::Unreachable, "not now").transient());
+    let (mut waiting, owner) = started(Queue::Join, at(60));
+    for second in 0..10 {
+        let actions = waiting.replied(ID, owner, Asked::Ask, at(second), refused(), at(second));
+        assert_eq!(brief(&actions), "");
+        assert_eq!(waiting.next(), at(second + 1));
+        assert_eq!(brief(&waiting.tick(at(second + 1))), "ask");
+    }
+    // They do not count as sends whose outcome is unknown.
+    let lost = failure(ErrorKind::OutcomeUnknown);
+    assert_eq!(brief(&waiting.replied(ID, owner, Asked::Ask, at(10), lost, at(10))), "");
+    assert_eq!(brief(&waiting.tick(at(11))), "ask");
+    let actions = waiting.replied(ID, owner, Asked::Ask, at(11), Ok(still_waiting()), at(11));
+    assert_eq!(brief(&actions), "keep ticket");
+    assert_eq!(brief(&waiting.tick(at(60))), "drop ticket, leave, tell caller waited out");
+}
+
+/// Scenario 66: whoever does not wait is told at once, and whoever waits in vain is told what the storage said.
+#[test]
+fn a_refusal_that_lasts_is_told() {
+    let refused = || Err(Error::new(ErrorKind::Unreachable, "not now").transient());
+    let (mut waiting, owner) = started(Queue::Never, Moment::NEVER);
+    let actions = waiting.replied(ID, owner, Asked::Ask, at(0), refused(), at(0));
+    assert_eq!(brief(&actions), "tell caller failed Unreachable");
+    for is_under_way in [false, true] {
+        let (mut waiting, owner) = started(Queue::Join, at(3));
+        waiting.replied(ID, owner, Asked::Ask, at(0), refused(), at(0));
+        if is_under_way {
+            assert_eq!(brief(&waiting.tick(at(1))), "ask");
+        }
+        assert_eq!(brief(&waiting.tick(at(3))), "tell caller failed Unreachable");
+        waiting.replied(ID, owner, Asked::Ask, at(3), refused(), at(3));
+        assert!(waiting.is_empty());
+    }
+    let (mut waiting, owner) = started(Queue::Join, Moment::NEVER);
+    waiting.replied(ID, owner, Asked::Ask, at(0), refused(), at(0));
+    assert_eq!(brief(&waiting.abandon(ID, at(1))), "");
+    assert!(waiting.is_empty());
+}
+
 /// Scenario 50: the first send may still arrive when the second was answered.
 #[test]
 fn busy_after_an_unknown_send_is_undone() {

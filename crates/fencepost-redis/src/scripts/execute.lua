@@ -671,18 +671,23 @@ local function room_in(found)
     end
     return tonumber(call('ZRANGE', found.index, -1, -1, 'WITHSCORES')[2] or now) - now
   end
-  local owners, score
-  repeat
-    local exact = {}
-    for _, owner in ipairs((indexed(found, '(' .. digits(now), '+inf', CROWD))) do
-      exact[#exact + 1], exact[owner] = owner, true
+  local score
+  -- The soonest by the index may have been renewed. If the one that takes its place was compared too, its time is exact;
+  -- after a few hundred a time that may be too early will do.
+  for _, limit in ipairs({ 1, CROWD, CROWD, CROWD }) do
+    local compared, owners = {}, indexed(found, '(' .. digits(now), '+inf', limit)
+    if #owners == 0 then
+      break
     end
-    if #exact > 0 then
-      refresh(found, exact)
-      patience = patience - 3
+    refresh(found, owners)
+    for _, owner in ipairs(owners) do
+      compared[owner] = true
     end
     owners, score = indexed(found, '(' .. digits(now), '+inf', 1)
-  until not owners[1] or exact[owners[1]] or patience <= 0
+    if compared[owners[1] or ''] then
+      break
+    end
+  end
   return (score or now) - now
 end
 

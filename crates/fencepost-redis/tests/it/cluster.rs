@@ -11,6 +11,7 @@ use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
 use crate::actors::{LONG, SHORT, connect, granted, hold, in_line, joined, renewed, waiting};
+use crate::refusals::refusals_of;
 use crate::setups::{on, spread};
 
 #[tokio::test]
@@ -70,12 +71,7 @@ async fn take_turns(client: Client, who: String, history: Arc<History>, is_over:
         round += 1;
         let name = format!("{{m}}/{}", round % 2);
         let lock = client.lock(name).ttl(SHORT * 12);
-        let guard = match wait::within_patience("a turn, or an error", lock.acquire()).await {
-            Ok(guard) => guard,
-            // The slot is on its way for longer than a call is patient.
-            Err(error) if error.kind() == ErrorKind::Unreachable => continue,
-            Err(error) => panic!("{error}"),
-        };
+        let guard = hold(&lock).await;
         let record = history.granted(&who, &guard, Mode::Exclusive);
         tokio::task::yield_now().await;
         history.still_held(record, &guard);
@@ -141,6 +137,43 @@ async fn locks_move_with_their_slot() {
     for client in [bench.client().await, theirs] {
         assert!(hold(&client.lock("{m}").ttl(LONG)).await.token() > newest);
     }
+}
+
+/// Scenario 66: a slot moves for longer than one call waits. Acquires of its locks are repeated until it has moved.
+#[tokio::test]
+async fn an_acquire_outlasts_the_move_of_its_slot() {
+    let cluster = Cluster::start(Replicas::None);
+    let bench = on(&cluster);
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    hold(&ours.lock("{m}").ttl(SHORT)).await.release().await.unwrap();
+    let counter = format!("{}:{{m}}:c", bench.namespace());
+    let slot = cluster.slot_of(&counter);
+    let from = cluster.owner_of(slot);
+    let to = (from + 1) % 3;
+    let migration = cluster.migrate_slot(slot, from, to);
+    let mut attempts = Vec::new();
+    for (moved, client) in [(0, &ours), (1, &theirs)] {
+        if moved == 1 {
+            migration.move_keys(&[&counter]);
+        }
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Exclusive] {
+            let lock = client.lock("{m}").ttl(SHORT).mode(mode);
+            attempts.push(tokio::spawn(async move { lock.acquire().await?.release().await }));
+        }
+        // A call is repeated fifty times at most before it is given up.
+        let refusing = cluster.node(if moved == 1 { to } else { from });
+        let before = refusals_of(refusing, "TRYAGAIN");
+        wait::until("more than one call was given up", async || {
+            refusals_of(refusing, "TRYAGAIN") > before + 150
+        })
+        .await;
+        assert!(attempts.iter().all(|attempt| !attempt.is_finished()));
+    }
+    migration.finish();
+    for attempt in attempts {
+        wait::within_patience("its turn comes", attempt).await.unwrap().unwrap();
+    }
+    assert_clean(&bench).await;
 }
 
 /// A node dies and its replica takes over: the lock is kept, and so is the line.

@@ -1,9 +1,13 @@
 //! Readers and writers, and semaphores.
 
-use fencepost_core::{ErrorKind, Lock, Mode};
+use std::time::Duration;
+
+use fencepost_core::{ErrorKind, Guard, Lock, Mode};
 
 use super::{LONG, granted, hold, in_line, line_up, refused, until_free, waiting};
+use crate::actors::renewed_since;
 use crate::bench::TestBench;
+use crate::wait;
 
 const THREE: Mode = Mode::Slots { of: 3 };
 
@@ -96,6 +100,29 @@ pub async fn the_slot_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
     proxy.crash();
     let next = granted(waiter).await;
     assert!(alive.is_valid() && next.is_valid() && !dead.is_valid());
+}
+
+/// Scenario 63: a crowd holds the lock together, and every lease is renewed again and again. If one renewal looked at all
+/// holders, many would come too late.
+pub async fn many_shared_holders_are_all_renewed_in_time<B: TestBench>(bench: &B) {
+    const TTL: Duration = Duration::from_secs(15);
+    let client = bench.client().await;
+    let reading = || client.lock("a").ttl(TTL).mode(Mode::Shared);
+    let readers: Vec<_> = (0..bench.crowd()).map(|_| waiting(reading())).collect();
+    let mut guards = Vec::new();
+    for reader in readers {
+        guards.push(granted(reader).await);
+    }
+    for _ in 0..2 {
+        let known: Vec<_> = guards.iter().map(Guard::valid_until).collect();
+        for (guard, known) in guards.iter().zip(known) {
+            renewed_since(guard, known).await;
+        }
+    }
+    let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
+    assert_eq!(lost, 0, "of {} holders", guards.len());
+    assert!(is_refused_now(&client.lock("a")).await);
+    wait::within_patience("all are given back", client.close()).await;
 }
 
 /// Clients that disagree about what a lock is are told so, and nothing is changed by it.
