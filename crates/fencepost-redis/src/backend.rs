@@ -124,8 +124,10 @@ impl RedisBackend {
         if answers.len() != ops.len() {
             return nonsense();
         }
-        // What cannot be done in time is left to the next call for these locks.
-        let _ = tokio::time::timeout(SETTLING, self.settle(&part.prefix, unsettled)).await;
+        if !unsettled.is_empty() {
+            // What cannot be done in time is left to the next call for these locks.
+            let _ = tokio::time::timeout(SETTLING, self.settle(&part.prefix, unsettled)).await;
+        }
         let pairs = ops.iter().zip(&answers);
         if let Some(tracking) = &self.tracking {
             pairs.clone().for_each(|(op, answer)| tracking.note(op, answer));
