@@ -290,7 +290,7 @@ impl EtcdBackend {
         match state.places.get(attempt.owner) {
             Some(place) if !place.entry.lapsed => return Ok(Door::Known),
             // Whatever of it may still arrive is defeated before anybody goes on.
-            Some(_) if state.is_doubtful(attempt.owner) => return Err(self.home.forgotten(attempt)),
+            Some(_) if state.doubts.has(attempt.owner) => return Err(self.home.forgotten(attempt)),
             Some(_) => return Ok(Door::Lapsed),
             None => {}
         }

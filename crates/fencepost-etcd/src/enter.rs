@@ -47,6 +47,8 @@ pub(crate) enum Came {
     Answer(Result<Reply>),
     /// It had come before: look where it is.
     Before,
+    /// It met its own tombstone: nothing of this owner takes effect on this lease any more.
+    Buried,
     /// Its lease was gone, and so nothing was done: another one will do.
     WithoutLease,
     /// Somebody has what it wants, as of this revision, and it has not come.
@@ -189,8 +191,8 @@ impl Home {
 
     fn take(&self, sent: Sent<'_>, answer: Result<TxnResponse, Failure>, asked: Moment) -> Came {
         let Sent { step, heir, in_full } = sent;
-        if let Step::Come { attempt, .. } = step {
-            self.arrived(attempt.owner, is_known(&answer));
+        if let Step::Come { attempt, lease, .. } = step {
+            self.arrived(attempt.owner, lease.id, is_known(&answer));
         }
         match step {
             Step::Come { attempt, queue, lease, promise } => match answer {
@@ -271,7 +273,7 @@ impl Home {
         let is_there = |at: usize| looks.get(at).is_some_and(|look| !found(look).is_empty());
         if is_there(0) {
             self.forget(attempt.owner);
-            return Came::Answer(Ok(Reply::Busy));
+            return Came::Buried;
         }
         let mut seats = looks.iter().skip(1).take(wants.len()).flat_map(found).peekable();
         let is_seated = seats.peek().is_some() && self.keys.layout != Layout::Single;

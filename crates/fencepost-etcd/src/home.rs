@@ -12,6 +12,7 @@ use fencepost_core::{Attempt, Award, FencingToken, Grant, LockName, LostReason, 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::doubts::Doubts;
 use crate::enter::revision_of;
 use crate::keys::Keys;
 use crate::leases::{Lease, Leases};
@@ -57,8 +58,7 @@ pub(crate) struct State {
     pub(crate) watches: Watches,
     /// Owners that have left before they came, and until when that is remembered.
     pub(crate) departed: HashMap<Owner, Moment>,
-    /// How much was sent of whom that nobody has answered: it may still arrive.
-    pub(crate) doubtful: HashMap<Owner, usize>,
+    pub(crate) doubts: Doubts,
     /// Those whom a flight is just bringing: they may have no place for a moment, and are not gone.
     pub(crate) under_way: HashSet<Owner>,
     /// Locks that somebody else was seen at: whoever wants one of them asks the whole question at once.
@@ -89,34 +89,14 @@ impl State {
         }
         self.seats.take(attempt);
         self.places.insert(attempt, Entry::new(attempt, lease, asked), asked);
-        self.doubt(attempt.owner);
+        self.doubts.add(attempt, lease, asked);
         true
-    }
-
-    /// Something of this owner may arrive from now on.
-    pub(crate) fn doubt(&mut self, owner: Owner) {
-        *self.doubtful.entry(owner).or_default() += 1;
-    }
-
-    /// Something of this owner has arrived, or never will.
-    pub(crate) fn settle(&mut self, owner: Owner) {
-        if let Some(count) = self.doubtful.get_mut(&owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.doubtful.remove(&owner);
-            }
-        }
-    }
-
-    /// Whether something of this owner may still arrive.
-    pub(crate) fn is_doubtful(&self, owner: Owner) -> bool {
-        self.doubtful.contains_key(&owner)
     }
 
     /// Whether an attempt can have another seat than the one in which somebody else sits. What may still arrive must find the
     /// one that it was sent for.
     pub(crate) fn take_another_seat(&mut self, owner: Owner) -> bool {
-        let is_free_to = !self.is_doubtful(owner);
+        let is_free_to = !self.doubts.has(owner);
         if is_free_to {
             self.seats.wear_out(owner);
         }
@@ -125,7 +105,7 @@ impl State {
 
     /// Lets others have the seat of an owner that has no place, if nothing of it can still arrive.
     pub(crate) fn vacate(&mut self, owner: Owner) {
-        if self.places.get(owner).is_none() && !self.is_doubtful(owner) {
+        if self.places.get(owner).is_none() && !self.doubts.has(owner) {
             self.seats.give_back(owner);
         }
     }
@@ -215,14 +195,14 @@ impl Home {
         Award { token, ttl, chosen, spent: asked.since(confirmed) }
     }
 
-    /// What this owner has sent is answered, or will never be. If it `is_sure`, it cannot still arrive.
-    pub(crate) fn arrived(&self, owner: Owner, is_sure: bool) {
+    /// The request of this owner on this lease is answered, or will never be. If it `is_sure`, it cannot still arrive.
+    pub(crate) fn arrived(&self, owner: Owner, lease: i64, is_sure: bool) {
         let mut state = self.state();
         if let Some(place) = state.places.get_mut(owner) {
             place.entry.coming = None;
         }
         if is_sure {
-            state.settle(owner);
+            state.doubts.settle(owner, &[lease]);
         }
     }
 

@@ -61,9 +61,9 @@ impl Keys {
         Stretch::of(format!("{}/cell/{}", self.namespace, escaped(prefix)))
     }
 
-    /// Where it is remembered that an owner has left, although it may still arrive.
-    pub(crate) fn left(&self, owner: Owner) -> Vec<u8> {
-        format!("{}/left/{}", self.namespace, owner.to_hex()).into_bytes()
+    /// Returns the tombstone of an owner: while it exists, an acquire of this owner on this lease does nothing.
+    pub(crate) fn left(&self, owner: Owner, lease: i64) -> Vec<u8> {
+        format!("{}/left/{}/{lease:x}", self.namespace, owner.to_hex()).into_bytes()
     }
 
     fn line_of(&self, name: &LockName) -> String {

@@ -16,6 +16,8 @@ use crate::watching::held;
 
 /// After this part of its ttl a lease is kept alive before anything new hangs on it.
 const FRESH: u32 = 4;
+/// A lease with so many tombstones is retired.
+const MOST_TOMBSTONES: usize = 1_000;
 
 /// A lease of the server's.
 #[derive(Clone, Copy, Debug)]
@@ -25,6 +27,14 @@ pub(crate) struct Lease {
     pub(crate) ttl: Duration,
     /// When the newest request was sent that is known to have given it its whole ttl.
     pub(crate) confirmed: Moment,
+    /// How many tombstones were put on it.
+    tombstones: usize,
+}
+
+impl Lease {
+    pub(crate) fn new(id: i64, ttl: Duration, confirmed: Moment) -> Self {
+        Self { id, ttl, confirmed, tombstones: 0 }
+    }
 }
 
 /// A lease was kept alive: this will be true if nothing has come in between.
@@ -68,10 +78,31 @@ impl Leases {
         holds
     }
 
-    /// Nothing new hangs on it.
+    /// Counts a tombstone that was put on this lease. They stay for as long as the lease does, so that it is retired when there
+    /// are many.
+    pub(crate) fn has_tombstone(&mut self, id: i64) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        lease.tombstones += 1;
+        if lease.tombstones >= MOST_TOMBSTONES {
+            self.retire(id);
+        }
+    }
+
+    /// Lets nothing new hang on this lease; what is on it stays, and is renewed.
+    pub(crate) fn retire(&mut self, id: i64) {
+        self.by_seconds.retain(|_, there| *there != id);
+    }
+
+    /// Returns the leases on which nothing new hangs.
+    pub(crate) fn retired(&self) -> Vec<i64> {
+        let current: HashSet<i64> = self.by_seconds.values().copied().collect();
+        self.leases.keys().copied().filter(|id| !current.contains(id)).collect()
+    }
+
+    /// Nothing on it is ours any more.
     pub(crate) fn forget(&mut self, id: i64) {
         self.leases.remove(&id);
-        self.by_seconds.retain(|_, there| *there != id);
+        self.retire(id);
     }
 
     pub(crate) fn ids(&self) -> Vec<i64> {
@@ -103,7 +134,7 @@ impl Home {
         let granted = self.link.lease_grant(wanted, 0, Self::patience(ttl)).await;
         let granted = granted.map_err(|failure| self.failed(failure))?;
         let given = Duration::from_secs(granted.ttl.unsigned_abs());
-        let lease = Lease { id: granted.id, ttl: given, confirmed: sent };
+        let lease = Lease::new(granted.id, given, sent);
         self.state().leases.insert(wanted, lease);
         Ok((lease, None))
     }
@@ -161,5 +192,32 @@ impl Home {
 
     pub(crate) fn failed(&self, failure: Failure) -> Error {
         failure.into_error(&self.location)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    #[test]
+    fn a_lease_with_many_tombstones_is_retired_and_still_renewed() {
+        let mut leases = Leases::default();
+        leases.insert(10, Lease::new(1, TTL, Moment::START));
+        for _ in 1..MOST_TOMBSTONES {
+            leases.has_tombstone(1);
+        }
+        assert!(leases.current(10).is_some() && leases.retired().is_empty());
+        leases.has_tombstone(1);
+        assert!(leases.current(10).is_none());
+        assert_eq!(leases.retired(), [1]);
+        let sent = Moment::START + TTL;
+        assert!(leases.confirm(Promise { lease: 1, sent, term: 7 }, 7));
+        assert_eq!(leases.get(1).map(|lease| lease.confirmed), Some(sent));
+        leases.insert(10, Lease::new(2, TTL, sent));
+        assert_eq!((leases.current(10).map(|lease| lease.id), leases.retired()), (Some(2), vec![1]));
+        leases.forget(1);
+        assert!(leases.get(1).is_none() && leases.retired().is_empty());
     }
 }

@@ -6,6 +6,7 @@ mod any;
 mod backend;
 mod cell;
 mod config;
+mod doubts;
 mod enter;
 mod error;
 mod examine;

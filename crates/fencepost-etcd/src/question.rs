@@ -16,7 +16,7 @@ impl Home {
     pub(crate) fn coming_alone(&self, attempt: &Attempt, lease: i64) -> TxnRequest {
         let card = Card::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
-        request.compare.push(absent(self.keys.left(attempt.owner)));
+        request.compare.push(absent(self.keys.left(attempt.owner, lease)));
         for want in &attempt.wants {
             request.compare.push(empty(self.keys.line(&want.name)));
             request.success.push(put(self.seat(want, attempt.owner), card.clone(), lease));
@@ -28,8 +28,8 @@ impl Home {
         let keys = &self.keys;
         let card = Card::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
-        request.compare.push(absent(keys.left(attempt.owner)));
-        request.failure.push(get(mere(keys.left(attempt.owner))));
+        request.compare.push(absent(keys.left(attempt.owner, lease)));
+        request.failure.push(get(mere(keys.left(attempt.owner, lease))));
         for want in &attempt.wants {
             let seat = self.seat(want, attempt.owner);
             request.compare.push(absent(seat.clone()));
