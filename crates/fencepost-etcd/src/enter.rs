@@ -258,7 +258,7 @@ impl Home {
             let is_told = !self.is_try(queue) || self.keys.in_the_way(want).is_none();
             let line = if in_full && is_told { looks.next().map_or(&[][..], found) } else { &[] };
             // Those who share it are not in the way of each other, and are there all the same.
-            is_alone &= line.len() <= 1 && (is_told || want.mode == Mode::Exclusive);
+            is_alone &= line.len() <= 1 && want.mode != Mode::Shared;
             self.before(want, line, revision)
         });
         let lines: Vec<Before> = lines.collect();

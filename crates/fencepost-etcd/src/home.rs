@@ -30,6 +30,8 @@ pub(crate) const LOOKING: Duration = PATIENCE.1;
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) lease: i64,
+    /// The lease that its keys may still hang on, while they are being moved.
+    pub(crate) moving_from: Option<i64>,
     /// The revision that made its keys, once that is known.
     pub(crate) revision: Option<i64>,
     /// Until when the transaction that makes its keys may be under way.
@@ -45,7 +47,13 @@ impl Entry {
     /// Of somebody who comes now.
     pub(crate) fn new(attempt: &Attempt, lease: i64, asked: Moment) -> Self {
         let coming = Some(asked + Home::patience(attempt.ttl) * 2);
-        Self { lease, revision: None, coming, held: None, lapsed: false, card: Card::new(attempt) }
+        let card = Card::new(attempt);
+        Self { lease, moving_from: None, revision: None, coming, held: None, lapsed: false, card }
+    }
+
+    /// Returns the lease that its keys are known to hang on: nothing is promised by another.
+    pub(crate) fn proven_lease(&self) -> i64 {
+        self.moving_from.unwrap_or(self.lease)
     }
 }
 

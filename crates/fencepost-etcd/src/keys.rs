@@ -110,6 +110,11 @@ impl Keys {
         }
     }
 
+    /// The contenders for a lock that decide, by coming earlier, whether an attempt holds it.
+    pub(crate) fn ahead_of(&self, want: &Want) -> Stretch {
+        self.in_the_way(want).unwrap_or_else(|| self.line(&want.name))
+    }
+
     /// The contenders for a lock who use it as something else.
     pub(crate) fn contradicting(&self, want: &Want) -> Vec<Stretch> {
         if self.layout != Layout::Own {

@@ -53,7 +53,9 @@ impl State {
     fn unused_leases(&self) -> Vec<i64> {
         let mut retired = self.leases.retired();
         if !retired.is_empty() {
-            let used: HashSet<i64> = self.places.iter().map(|(_, place)| place.entry.lease).collect();
+            let entries = self.places.iter().map(|(_, place)| &place.entry);
+            let used = entries.flat_map(|entry| [entry.lease, entry.proven_lease()]);
+            let used: HashSet<i64> = used.collect();
             retired.retain(|id| !used.contains(id));
         }
         retired

@@ -27,6 +27,7 @@ mod rights;
 mod rounds;
 mod seats;
 mod standing;
+mod succession;
 mod watching;
 
 use std::sync::Arc;

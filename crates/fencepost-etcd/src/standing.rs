@@ -44,7 +44,7 @@ impl Home {
     /// Who is before the key of this revision, given what was found of its line.
     pub(crate) fn before(&self, want: &Want, line: &[KeyValue], revision: i64) -> Before {
         let ahead = line.iter().filter(|key| key.create_revision < revision);
-        if want.mode == Mode::Exclusive {
+        if !matches!(want.mode, Mode::Slots { .. }) {
             return ahead
                 .max_by_key(|key| key.create_revision)
                 .map_or(Before::Nobody, |key| Before::This(key.key.clone()));
@@ -84,7 +84,7 @@ impl Home {
         let chosen = place.entry.held.or(chosen);
         if let Some(chosen) = chosen {
             place.entry.held = Some(chosen);
-            let lease = place.entry.lease;
+            let lease = place.entry.proven_lease();
             let lease = state.leases.get(lease);
             let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
             let called = state.seats.called(attempt.owner);

@@ -78,6 +78,14 @@ impl Watches {
         self.key(link, Purpose::Ahead(owner), owner, key, from);
     }
 
+    /// Returns the one key whose end this owner waits for, if that is all it waits for.
+    pub(crate) fn awaited(&self, owner: Owner) -> Option<&[u8]> {
+        let there = self.by_owner.get(&owner)?;
+        let is_ahead = |id: &WatchId| matches!(self.watched.get(id), Some(Purpose::Ahead(_)));
+        let mut ahead = there.iter().filter(|(id, _)| is_ahead(id)).map(|(_, key)| key.as_slice());
+        ahead.next().filter(|_| ahead.next().is_none())
+    }
+
     /// The owner of ours who waits for the end of this key.
     pub(crate) fn heir(&self, key: &[u8]) -> Option<Owner> {
         self.heirs.get(key).copied()
