@@ -227,6 +227,7 @@ impl Home {
     }
 
     fn went(&self, grant: &Grant, answer: TxnResponse) -> Reply {
+        grant.held().iter().for_each(|want| self.saw_release(&want.name));
         self.forget_grant(grant);
         let held = match grant.held().len() {
             1 => answer.succeeded,
@@ -252,6 +253,7 @@ impl Home {
         if !answer.succeeded {
             return self.did_not_come(attempt, &answer.responses, revision);
         }
+        attempt.wants.iter().for_each(|want| self.took(&want.name));
         let mut looks = answer.responses.iter().skip(attempt.wants.len());
         let mut is_alone = true;
         let lines = attempt.wants.iter().map(|want| {
@@ -277,6 +279,9 @@ impl Home {
         }
         let mut seats = looks.iter().skip(1).take(wants.len()).flat_map(found).peekable();
         let is_seated = seats.peek().is_some() && self.keys.layout != Layout::Single;
+        if let (Layout::Single, Some(key)) = (self.keys.layout, seats.peek()) {
+            self.saw_holder(&wants[0].name, &key.value);
+        }
         if seats.any(|key| Self::is_own(key, attempt.owner)) {
             return Came::Before;
         }

@@ -18,6 +18,7 @@ use crate::keys::Keys;
 use crate::leases::{Lease, Leases};
 use crate::link::Link;
 use crate::proto::KeyValue;
+use crate::resting::Rests;
 use crate::seats::Seats;
 use crate::watching::Watches;
 
@@ -73,6 +74,7 @@ pub(crate) struct State {
     pub(crate) crowded: HashSet<LockName>,
     /// Those about whom a release that is under way asks.
     pub(crate) heirs: HashSet<Owner>,
+    pub(crate) rests: Rests,
     /// When somebody last looked for places that nobody cares for.
     pub(crate) swept: Option<Moment>,
 }
@@ -162,6 +164,8 @@ pub(crate) struct Home {
     pub(crate) leasing: tokio::sync::Mutex<()>,
     /// Rung when something was granted that is to be watched if it lasts.
     pub(crate) granted: Arc<Notify>,
+    /// Notified when a lock begins to be left alone.
+    pub(crate) resting: Arc<Notify>,
 }
 
 impl Home {

@@ -23,6 +23,7 @@ mod proto;
 mod question;
 mod renew;
 mod request;
+mod resting;
 mod rights;
 mod rounds;
 mod seats;

@@ -55,7 +55,8 @@ impl Common {
     /// Makes sure that it is still the same cluster that answers. Some answers do not say (etcd 3.4's of alarms); but nobody
     /// is asked anything who has not said it once.
     fn recognise(&self, header: Option<&ResponseHeader>) -> Result<()> {
-        if let Some(header) = header {
+        // Some answers do not say it.
+        if let Some(header) = header.filter(|header| header.raft_term > 0) {
             self.term.store(header.raft_term, Ordering::Relaxed);
         }
         if header.is_none_or(|header| *self.cluster.get_or_init(|| header.cluster_id) == header.cluster_id) {

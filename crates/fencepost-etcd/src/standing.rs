@@ -35,7 +35,7 @@ impl Home {
         for want in &attempt.wants {
             let line = self.keys.line(&want.name);
             // The key may have ended by the very transaction that found it.
-            state.watches.line(&self.link, attempt.owner, &want.name, line, seen);
+            state.watches.line(&self.link, attempt.owner, &want.name, (line, seen), false);
         }
         self.pass_on(state, attempt);
         Reply::Waiting { turn_in: attempt.ttl }
@@ -102,7 +102,7 @@ impl Home {
                 Before::This(key) => state.watches.ahead(&self.link, owner, key.clone(), seen),
                 Before::Somebody => {
                     let line = self.keys.line(&want.name);
-                    state.watches.line(&self.link, owner, &want.name, line, seen);
+                    state.watches.line(&self.link, owner, &want.name, (line, seen), true);
                 }
             }
             let seat = self.keys.seat(want, state.seats.called(owner));

@@ -92,7 +92,14 @@ impl Watches {
     }
 
     /// Watches a whole line, once for all who wait in it.
-    pub(crate) fn line(&mut self, link: &Link, owner: Owner, name: &LockName, stretch: Stretch, from: i64) {
+    pub(crate) fn line(
+        &mut self,
+        link: &Link,
+        owner: Owner,
+        name: &LockName,
+        (stretch, from): (Stretch, i64),
+        only_deletes: bool,
+    ) {
         if let Some(line) = self.lines.get_mut(name) {
             if !line.owners.contains(&owner) {
                 line.owners.push(owner);
@@ -100,7 +107,7 @@ impl Watches {
             return;
         }
         let Stretch { from: key, to: range_end } = stretch;
-        let id = link.watch(Watched { key, range_end, start_revision: from, only_deletes: true });
+        let id = link.watch(Watched { key, range_end, start_revision: from, only_deletes });
         self.watched.insert(id, Purpose::Line(name.clone()));
         self.lines.insert(name.clone(), Line { id, owners: vec![owner], has_moved: false });
     }
@@ -246,8 +253,12 @@ impl Home {
             Change::Deleted => self.heard_of_an_end(event.id).await,
             Change::Put { value } => {
                 let watched = self.state().watches.watched.get(&event.id).cloned();
-                if let Some(Purpose::Own(owner)) = watched.filter(|_| value == BROKEN) {
-                    self.is_gone(owner, LostReason::Broken).await;
+                match watched {
+                    Some(Purpose::Own(owner)) if value == BROKEN => {
+                        self.is_gone(owner, LostReason::Broken).await;
+                    }
+                    Some(Purpose::Line(name)) => self.saw_holder(&name, &value),
+                    _ => {}
                 }
             }
         }
@@ -267,6 +278,7 @@ impl Home {
                 }
             }
             Some(Purpose::Line(name)) => {
+                self.saw_release(&name);
                 if let Some(line) = self.state().watches.lines.get_mut(&name) {
                     line.has_moved = true;
                 }
