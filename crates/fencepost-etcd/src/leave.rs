@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, LostReason, Owner, Result};
-use futures_util::future::{join3, join_all};
+use futures_util::future::{join_all, join3};
 
 use crate::error::Failure;
 use crate::home::{Home, State};

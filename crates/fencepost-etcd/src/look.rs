@@ -104,7 +104,7 @@ impl Home {
         self.state().leases.get(lease).is_some_and(|lease| now.since(lease.confirmed) > lease.ttl / 4)
     }
 
-    /// Where these stand, and the term of whoever says so.
+    /// Where these stand, and the term of the answer.
     pub(crate) async fn look(&self, attempts: &[Arc<Attempt>]) -> Result<(Vec<Standing>, u64), Failure> {
         let (found, mut term) = self.look_at(attempts, Look::AtTheKeyAwaited).await?;
         let unsure = attempts.iter().zip(&found).filter(|(_, standing)| standing.is_none());
@@ -117,7 +117,7 @@ impl Home {
         Ok((found.into_iter().filter_map(|standing| standing.or_else(|| again.next())).collect(), term))
     }
 
-    /// Where these stand, as far as this look can tell, and the term of whoever says so.
+    /// Where these stand, as far as this look can tell, and the term of the answer.
     async fn look_at(
         &self,
         attempts: &[Arc<Attempt>],
@@ -190,9 +190,7 @@ impl Home {
                 (Mode::Slots { .. }, Some(revision)) => {
                     RangeRequest { keys_only: true, max_create_revision: revision, ..in_order(line) }
                 }
-                (_, Some(revision)) => {
-                    RangeRequest { max_create_revision: revision - 1, ..latest(line, 1) }
-                }
+                (_, Some(revision)) => RangeRequest { max_create_revision: revision - 1, ..latest(line, 1) },
                 (_, None) => RangeRequest { keys_only: true, ..in_order(line) },
             })
         });

@@ -98,7 +98,7 @@ impl Home {
         }
     }
 
-    /// Wakes those for whom a rest has ended. Returns when the next one ends.
+    /// Wakes the waiters whose rest has ended. Returns when the next one ends.
     fn end_rests(&self) -> Option<Moment> {
         let mut state = self.state();
         let (over, next) = state.rests.over(self.clock.now());
@@ -111,7 +111,7 @@ impl Home {
     }
 }
 
-/// Wakes those who wait for the end of a rest, for as long as there is a client.
+/// Wakes the waiters whose rest has ended, for as long as there is a client.
 pub(crate) async fn end_rests(home: Weak<Home>) {
     loop {
         let Some(strong) = home.upgrade() else { return };

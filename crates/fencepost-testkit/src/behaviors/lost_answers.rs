@@ -137,7 +137,7 @@ pub async fn a_release_without_an_answer_is_no_loss<B: WireBench>(bench: &B) {
 
 /// Scenario 61: an acquire is held up on the wire while its client goes on along another connection, and arrives when
 /// nothing remembers that its caller has left: the lock can be acquired again within a ttl.
-pub async fn an_acquire_that_arrives_much_later_blocks_nobody<B: WireBench>(bench: &B) {
+pub async fn an_acquire_that_arrives_much_later_does_not_block_the_lock<B: WireBench>(bench: &B) {
     let ttl = bench.ttl_over_silence();
     let (client, other) = (bench.client().await, bench.bystander().await);
     // Whatever a storage makes by a request of its own before the first grant is there already.
