@@ -243,6 +243,7 @@ mod tests {
         leases.forget(1);
         assert!(leases.get(1).is_none() && leases.retired().is_empty());
     }
+
     #[test]
     fn a_promise_counts_only_in_the_term_of_its_lease() {
         let mut leases = Leases::default();
