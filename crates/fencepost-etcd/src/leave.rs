@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, LostReason, Owner, Result};
-use futures_util::future::{join_all, join3};
+use futures_util::future::{join, join_all};
 
 use crate::error::Failure;
 use crate::home::{Home, State};
@@ -49,16 +49,19 @@ impl State {
         self.doubts.overdue(now).filter(is_orphan).cloned().collect()
     }
 
-    /// Retired leases on which nothing of ours is but tombstones: with the lease, late requests are defeated, too.
-    fn unused_leases(&self) -> Vec<i64> {
-        let mut retired = self.leases.retired();
-        if !retired.is_empty() {
-            let entries = self.places.iter().map(|(_, place)| &place.entry);
-            let used = entries.flat_map(|entry| [entry.lease, entry.proven_lease()]);
-            let used: HashSet<i64> = used.collect();
-            retired.retain(|id| !used.contains(id));
+    /// Forgets retired leases that have ended by themselves. They are not revoked: an acquire that was given one before it was
+    /// retired may be under way.
+    fn forget_ended_leases(&mut self, now: Moment) {
+        let mut ended = self.leases.retired();
+        ended.retain(|id| self.leases.get(*id).is_some_and(|it| it.confirmed + it.ttl * 3 < now));
+        if ended.is_empty() {
+            return;
         }
-        retired
+        let entries = self.places.iter().map(|(_, place)| &place.entry);
+        let used: HashSet<i64> = entries.flat_map(|entry| [entry.lease, entry.proven_lease()]).collect();
+        for id in ended.into_iter().filter(|id| !used.contains(id)) {
+            self.leases.forget(id);
+        }
     }
 }
 
@@ -200,7 +203,7 @@ impl Home {
     /// Takes away what nobody has cared for during a ttl. If that fails for another ttl although the lease lives, the lease is
     /// given up with everything on it.
     pub(crate) async fn sweep(&self, now: Moment) {
-        let (lapsed, orphans, unused): (Vec<Lapsed>, _, _) = {
+        let (lapsed, orphans): (Vec<Lapsed>, _) = {
             let mut state = self.state();
             if state.swept.is_some_and(|swept| now.since(swept) < SWEEP) {
                 return;
@@ -209,7 +212,8 @@ impl Home {
             state.departed.retain(|_, until| *until > now);
             let lapsed = state.places.lapsed(now);
             let lapsed = lapsed.into_iter().filter_map(|owner| state.lapsed(owner, now)).collect();
-            (lapsed, state.orphans(now), state.unused_leases())
+            state.forget_ended_leases(now);
+            (lapsed, state.orphans(now))
         };
         let lapsed = join_all(lapsed.iter().map(async |place| match self.clear_away(&place.attempt).await {
             Err(_) if place.end < now => self.lose_lease(place.lease, LostReason::Abandoned),
@@ -217,14 +221,7 @@ impl Home {
         }));
         // What fails is tried again by the next sweep.
         let orphans = join_all(orphans.iter().map(async |orphan| self.bury(orphan).await));
-        let unused = join_all(unused.into_iter().map(async |id| self.revoke(id).await));
-        join3(lapsed, orphans, unused).await;
-    }
-
-    /// Ends a lease on which nothing of ours is any more. If that fails, it ends by itself.
-    async fn revoke(&self, id: i64) {
-        self.state().leases.forget(id);
-        let _ = self.link.lease_revoke(id, Duration::from_secs(1)).await;
+        join(lapsed, orphans).await;
     }
 
     /// Whether something is still there that nobody knows, for those who give up a lease.

@@ -140,13 +140,17 @@ impl Home {
         let seen = answer.header.map_or(0, |header| header.revision);
         let mut looks = answer.responses.iter();
         let mut standings = Vec::with_capacity(attempts.len());
+        let state = self.state();
         for ((attempt, wants), Known { leases, revision, awaited }) in attempts.iter().zip(wants).zip(known) {
             let keys: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
             let lines: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
             let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
             // On a lease that was given up nothing is ours any more, although it may still be there.
+            // Its keys may have been moved while the look was under way.
+            let since = Known::of(&state, attempt.owner, look).leases;
             let is_ours = |key: &KeyValue| {
-                leases.is_none_or(|leases| leases.contains(&key.lease))
+                let hangs_on = |leases: [i64; 2]| leases.contains(&key.lease);
+                (leases.is_none_or(hangs_on) || since.is_some_and(hangs_on))
                     && (revision.is_some() || Self::is_own(key, attempt.owner))
             };
             let is_whole = |keys: &&[KeyValue]| {
