@@ -101,7 +101,7 @@ impl Home {
             return self.refused(attempt, asked).map(Some).map_err(Failure::Failed);
         }
         let mut request = TxnRequest::default();
-        request.compare.push(absent(self.keys.left(owner)));
+        request.compare.push(absent(self.keys.left(owner, lease.id)));
         for want in wants {
             let line = self.keys.line(&want.name);
             request.compare.push(Compare {
@@ -117,7 +117,7 @@ impl Home {
         }
         let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
         let is_known = is_known(&answer);
-        self.arrived(owner, is_known);
+        self.arrived(owner, lease.id, is_known);
         if is_known && answer.is_err() {
             self.forget(owner);
         }

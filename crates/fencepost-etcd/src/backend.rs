@@ -17,7 +17,7 @@ use futures_util::stream::{self, BoxStream};
 use tokio::sync::mpsc::{self, UnboundedReceiver};
 
 use crate::about::introduce;
-use crate::config::{self, Config};
+use crate::config::{self, Config, Layout};
 use crate::enter::{Step, TOGETHER};
 use crate::error::unreachable;
 use crate::examine::{examine, whereabouts};
@@ -26,6 +26,7 @@ use crate::keys::Keys;
 use crate::leases::{Lease, Promise, seconds};
 use crate::link::{Link, Setup};
 use crate::question::not_too_many_names;
+use crate::resting;
 use crate::rounds::{chunks, rounds};
 use crate::watching;
 
@@ -69,9 +70,13 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
         push,
         leasing: tokio::sync::Mutex::new(()),
         granted: Arc::default(),
+        resting: Arc::default(),
     });
     tokio::spawn(watching::listen(Arc::downgrade(&home), events));
     tokio::spawn(watching::watch_what_lasts(Arc::downgrade(&home)));
+    if home.keys.layout == Layout::Single {
+        tokio::spawn(resting::end_rests(Arc::downgrade(&home)));
+    }
     Ok(Arc::new(EtcdBackend { home, config, pushes: Mutex::new(Some(pushes)) }))
 }
 
@@ -290,11 +295,16 @@ impl EtcdBackend {
         match state.places.get(attempt.owner) {
             Some(place) if !place.entry.lapsed => return Ok(Door::Known),
             // Whatever of it may still arrive is defeated before anybody goes on.
-            Some(_) if state.is_doubtful(attempt.owner) => return Err(self.home.forgotten(attempt)),
+            Some(_) if state.doubts.has(attempt.owner) => return Err(self.home.forgotten(attempt)),
             Some(_) => return Ok(Door::Lapsed),
             None => {}
         }
-        if queue == Queue::Join && !state.places.has_room(attempt) {
+        let rests = attempt.wants.iter().any(|want| state.rests.rests(&want.name, asked));
+        if queue == Queue::Join && (rests || !state.places.has_room(attempt)) {
+            if rests {
+                // It will ask at the end of the rest, whatever happens until then.
+                state.watches.asks(attempt);
+            }
             state.places.wait(attempt, asked);
             return Ok(Door::Answer(Reply::Waiting { turn_in: attempt.ttl }));
         }

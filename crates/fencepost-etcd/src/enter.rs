@@ -47,6 +47,8 @@ pub(crate) enum Came {
     Answer(Result<Reply>),
     /// It had come before: look where it is.
     Before,
+    /// It met its own tombstone: nothing of this owner takes effect on this lease any more.
+    Buried,
     /// Its lease was gone, and so nothing was done: another one will do.
     WithoutLease,
     /// Somebody has what it wants, as of this revision, and it has not come.
@@ -189,8 +191,8 @@ impl Home {
 
     fn take(&self, sent: Sent<'_>, answer: Result<TxnResponse, Failure>, asked: Moment) -> Came {
         let Sent { step, heir, in_full } = sent;
-        if let Step::Come { attempt, .. } = step {
-            self.arrived(attempt.owner, is_known(&answer));
+        if let Step::Come { attempt, lease, .. } = step {
+            self.arrived(attempt.owner, lease.id, is_known(&answer));
         }
         match step {
             Step::Come { attempt, queue, lease, promise } => match answer {
@@ -225,6 +227,7 @@ impl Home {
     }
 
     fn went(&self, grant: &Grant, answer: TxnResponse) -> Reply {
+        grant.held().iter().for_each(|want| self.saw_release(&want.name));
         self.forget_grant(grant);
         let held = match grant.held().len() {
             1 => answer.succeeded,
@@ -250,13 +253,14 @@ impl Home {
         if !answer.succeeded {
             return self.did_not_come(attempt, &answer.responses, revision);
         }
+        attempt.wants.iter().for_each(|want| self.took(&want.name));
         let mut looks = answer.responses.iter().skip(attempt.wants.len());
         let mut is_alone = true;
         let lines = attempt.wants.iter().map(|want| {
             let is_told = !self.is_try(queue) || self.keys.in_the_way(want).is_none();
             let line = if in_full && is_told { looks.next().map_or(&[][..], found) } else { &[] };
             // Those who share it are not in the way of each other, and are there all the same.
-            is_alone &= line.len() <= 1 && (is_told || want.mode == Mode::Exclusive);
+            is_alone &= line.len() <= 1 && want.mode != Mode::Shared;
             self.before(want, line, revision)
         });
         let lines: Vec<Before> = lines.collect();
@@ -271,10 +275,13 @@ impl Home {
         let is_there = |at: usize| looks.get(at).is_some_and(|look| !found(look).is_empty());
         if is_there(0) {
             self.forget(attempt.owner);
-            return Came::Answer(Ok(Reply::Busy));
+            return Came::Buried;
         }
         let mut seats = looks.iter().skip(1).take(wants.len()).flat_map(found).peekable();
         let is_seated = seats.peek().is_some() && self.keys.layout != Layout::Single;
+        if let (Layout::Single, Some(key)) = (self.keys.layout, seats.peek()) {
+            self.saw_holder(&wants[0].name, &key.value);
+        }
         if seats.any(|key| Self::is_own(key, attempt.owner)) {
             return Came::Before;
         }

@@ -12,11 +12,13 @@ use fencepost_core::{Attempt, Award, FencingToken, Grant, LockName, LostReason, 
 use tokio::sync::Notify;
 use tokio::sync::mpsc::UnboundedSender;
 
+use crate::doubts::Doubts;
 use crate::enter::revision_of;
 use crate::keys::Keys;
 use crate::leases::{Lease, Leases};
 use crate::link::Link;
 use crate::proto::KeyValue;
+use crate::resting::Rests;
 use crate::seats::Seats;
 use crate::watching::Watches;
 
@@ -29,6 +31,8 @@ pub(crate) const LOOKING: Duration = PATIENCE.1;
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) lease: i64,
+    /// The lease that its keys may still hang on, while they are being moved.
+    pub(crate) moving_from: Option<i64>,
     /// The revision that made its keys, once that is known.
     pub(crate) revision: Option<i64>,
     /// Until when the transaction that makes its keys may be under way.
@@ -44,7 +48,13 @@ impl Entry {
     /// Of somebody who comes now.
     pub(crate) fn new(attempt: &Attempt, lease: i64, asked: Moment) -> Self {
         let coming = Some(asked + Home::patience(attempt.ttl) * 2);
-        Self { lease, revision: None, coming, held: None, lapsed: false, card: Card::new(attempt) }
+        let card = Card::new(attempt);
+        Self { lease, moving_from: None, revision: None, coming, held: None, lapsed: false, card }
+    }
+
+    /// Returns the lease that its keys are known to hang on: nothing is promised by another.
+    pub(crate) fn proven_lease(&self) -> i64 {
+        self.moving_from.unwrap_or(self.lease)
     }
 }
 
@@ -57,14 +67,14 @@ pub(crate) struct State {
     pub(crate) watches: Watches,
     /// Owners that have left before they came, and until when that is remembered.
     pub(crate) departed: HashMap<Owner, Moment>,
-    /// How much was sent of whom that nobody has answered: it may still arrive.
-    pub(crate) doubtful: HashMap<Owner, usize>,
+    pub(crate) doubts: Doubts,
     /// Those whom a flight is just bringing: they may have no place for a moment, and are not gone.
     pub(crate) under_way: HashSet<Owner>,
     /// Locks that somebody else was seen at: whoever wants one of them asks the whole question at once.
     pub(crate) crowded: HashSet<LockName>,
     /// Those about whom a release that is under way asks.
     pub(crate) heirs: HashSet<Owner>,
+    pub(crate) rests: Rests,
     /// When somebody last looked for places that nobody cares for.
     pub(crate) swept: Option<Moment>,
 }
@@ -89,34 +99,14 @@ impl State {
         }
         self.seats.take(attempt);
         self.places.insert(attempt, Entry::new(attempt, lease, asked), asked);
-        self.doubt(attempt.owner);
+        self.doubts.add(attempt, lease, asked);
         true
-    }
-
-    /// Something of this owner may arrive from now on.
-    pub(crate) fn doubt(&mut self, owner: Owner) {
-        *self.doubtful.entry(owner).or_default() += 1;
-    }
-
-    /// Something of this owner has arrived, or never will.
-    pub(crate) fn settle(&mut self, owner: Owner) {
-        if let Some(count) = self.doubtful.get_mut(&owner) {
-            *count -= 1;
-            if *count == 0 {
-                self.doubtful.remove(&owner);
-            }
-        }
-    }
-
-    /// Whether something of this owner may still arrive.
-    pub(crate) fn is_doubtful(&self, owner: Owner) -> bool {
-        self.doubtful.contains_key(&owner)
     }
 
     /// Whether an attempt can have another seat than the one in which somebody else sits. What may still arrive must find the
     /// one that it was sent for.
     pub(crate) fn take_another_seat(&mut self, owner: Owner) -> bool {
-        let is_free_to = !self.is_doubtful(owner);
+        let is_free_to = !self.doubts.has(owner);
         if is_free_to {
             self.seats.wear_out(owner);
         }
@@ -125,7 +115,7 @@ impl State {
 
     /// Lets others have the seat of an owner that has no place, if nothing of it can still arrive.
     pub(crate) fn vacate(&mut self, owner: Owner) {
-        if self.places.get(owner).is_none() && !self.is_doubtful(owner) {
+        if self.places.get(owner).is_none() && !self.doubts.has(owner) {
             self.seats.give_back(owner);
         }
     }
@@ -174,6 +164,8 @@ pub(crate) struct Home {
     pub(crate) leasing: tokio::sync::Mutex<()>,
     /// Rung when something was granted that is to be watched if it lasts.
     pub(crate) granted: Arc<Notify>,
+    /// Notified when a lock begins to be left alone.
+    pub(crate) resting: Arc<Notify>,
 }
 
 impl Home {
@@ -215,14 +207,14 @@ impl Home {
         Award { token, ttl, chosen, spent: asked.since(confirmed) }
     }
 
-    /// What this owner has sent is answered, or will never be. If it `is_sure`, it cannot still arrive.
-    pub(crate) fn arrived(&self, owner: Owner, is_sure: bool) {
+    /// The request of this owner on this lease is answered, or will never be. If it `is_sure`, it cannot still arrive.
+    pub(crate) fn arrived(&self, owner: Owner, lease: i64, is_sure: bool) {
         let mut state = self.state();
         if let Some(place) = state.places.get_mut(owner) {
             place.entry.coming = None;
         }
         if is_sure {
-            state.settle(owner);
+            state.doubts.settle(owner, &[lease]);
         }
     }
 

@@ -61,9 +61,9 @@ impl Keys {
         Stretch::of(format!("{}/cell/{}", self.namespace, escaped(prefix)))
     }
 
-    /// Where it is remembered that an owner has left, although it may still arrive.
-    pub(crate) fn left(&self, owner: Owner) -> Vec<u8> {
-        format!("{}/left/{}", self.namespace, owner.to_hex()).into_bytes()
+    /// Returns the tombstone of an owner: while it exists, an acquire of this owner on this lease does nothing.
+    pub(crate) fn left(&self, owner: Owner, lease: i64) -> Vec<u8> {
+        format!("{}/left/{}/{lease:x}", self.namespace, owner.to_hex()).into_bytes()
     }
 
     fn line_of(&self, name: &LockName) -> String {
@@ -108,6 +108,11 @@ impl Keys {
             Mode::Shared => Some(Stretch::of(self.line_of(&want.name) + "x/")),
             Mode::Slots { .. } => None,
         }
+    }
+
+    /// The contenders for a lock that decide, by coming earlier, whether an attempt holds it.
+    pub(crate) fn ahead_of(&self, want: &Want) -> Stretch {
+        self.in_the_way(want).unwrap_or_else(|| self.line(&want.name))
     }
 
     /// The contenders for a lock who use it as something else.

@@ -16,15 +16,25 @@ use crate::watching::held;
 
 /// After this part of its ttl a lease is kept alive before anything new hangs on it.
 const FRESH: u32 = 4;
+/// A lease with so many tombstones is retired.
+const MOST_TOMBSTONES: usize = 1_000;
 
 /// A lease of the server's.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Lease {
     pub(crate) id: i64,
+    /// The ttl that was asked for, in seconds.
+    pub(crate) wanted: i64,
     /// The ttl that was really given.
     pub(crate) ttl: Duration,
     /// When the newest request was sent that is known to have given it its whole ttl.
     pub(crate) confirmed: Moment,
+    /// The term in which it was granted, or an earlier one. No leader of an earlier term has ever known it.
+    pub(crate) term: u64,
+    /// How many tombstones were put on it.
+    tombstones: usize,
+    /// Whether some of the keys that should hang on it may still hang on another.
+    pub(crate) is_incomplete: bool,
 }
 
 /// A lease was kept alive: this will be true if nothing has come in between.
@@ -54,24 +64,50 @@ impl Leases {
         self.get(*self.by_seconds.get(&seconds)?)
     }
 
-    fn insert(&mut self, seconds: i64, lease: Lease) {
-        self.by_seconds.insert(seconds, lease.id);
+    pub(crate) fn get_mut(&mut self, id: i64) -> Option<&mut Lease> {
+        self.leases.get_mut(&id)
+    }
+
+    fn insert(&mut self, lease: Lease) {
+        self.by_seconds.insert(lease.wanted, lease.id);
         self.leases.insert(lease.id, lease);
     }
 
-    /// What was promised has come true if the cluster is still of that term.
+    /// What was promised has come true if the cluster is still of that term, and the lease not older.
     pub(crate) fn confirm(&mut self, promise: Promise, term: u64) -> bool {
-        let holds = promise.term == term;
-        if let Some(lease) = self.leases.get_mut(&promise.lease).filter(|_| holds) {
-            lease.confirmed = lease.confirmed.max(promise.sent);
-        }
-        holds
+        let lease = self.leases.get_mut(&promise.lease);
+        let Some(lease) = lease.filter(|lease| promise.term == term && lease.term == term) else {
+            return false;
+        };
+        lease.confirmed = lease.confirmed.max(promise.sent);
+        true
     }
 
-    /// Nothing new hangs on it.
+    /// Counts a tombstone that was put on this lease. They stay for as long as the lease does, so that it is retired when there
+    /// are many.
+    pub(crate) fn has_tombstone(&mut self, id: i64) {
+        let Some(lease) = self.leases.get_mut(&id) else { return };
+        lease.tombstones += 1;
+        if lease.tombstones >= MOST_TOMBSTONES {
+            self.retire(id);
+        }
+    }
+
+    /// Lets nothing new hang on this lease; what is on it stays, and is renewed.
+    pub(crate) fn retire(&mut self, id: i64) {
+        self.by_seconds.retain(|_, there| *there != id);
+    }
+
+    /// Returns the leases on which nothing new hangs.
+    pub(crate) fn retired(&self) -> Vec<i64> {
+        let current: HashSet<i64> = self.by_seconds.values().copied().collect();
+        self.leases.keys().copied().filter(|id| !current.contains(id)).collect()
+    }
+
+    /// Nothing on it is ours any more.
     pub(crate) fn forget(&mut self, id: i64) {
         self.leases.remove(&id);
-        self.by_seconds.retain(|_, there| *there != id);
+        self.retire(id);
     }
 
     pub(crate) fn ids(&self) -> Vec<i64> {
@@ -96,25 +132,39 @@ impl Home {
                 return Ok((lease, None));
             }
             if let Some(promise) = self.keep_alive(lease.id).await? {
-                return Ok((lease, Some(promise)));
+                if promise.term == lease.term {
+                    return Ok((lease, Some(promise)));
+                }
+                self.state().leases.retire(lease.id);
             }
         }
-        let sent = self.clock.now();
+        let (sent, term) = (self.clock.now(), self.link.term());
         let granted = self.link.lease_grant(wanted, 0, Self::patience(ttl)).await;
         let granted = granted.map_err(|failure| self.failed(failure))?;
         let given = Duration::from_secs(granted.ttl.unsigned_abs());
-        let lease = Lease { id: granted.id, ttl: given, confirmed: sent };
-        self.state().leases.insert(wanted, lease);
+        let lease = Lease {
+            id: granted.id,
+            wanted,
+            ttl: given,
+            confirmed: sent,
+            // It may have been granted before the term changed in which the answer came.
+            term: granted.header.map_or(term, |header| header.raft_term.min(term)),
+            tombstones: 0,
+            is_incomplete: false,
+        };
+        self.state().leases.insert(lease);
         Ok((lease, None))
     }
 
-    /// Gives these leases their whole ttl again, at once: a long one has more patience than a short one has time.
+    /// Gives these leases, or those that replace them, their whole ttl again, at once: a long one has more patience than a short
+    /// one has time.
     pub(crate) async fn keep_all_alive(
         &self,
         ids: impl Iterator<Item = i64>,
     ) -> HashMap<i64, Result<Option<Promise>>> {
         let ids: HashSet<i64> = ids.collect();
-        join_all(ids.into_iter().map(async |id| (id, self.keep_alive(id).await))).await.into_iter().collect()
+        let kept = ids.into_iter().map(async |id| (id, self.keep_alive_or_replace(id).await));
+        join_all(kept).await.into_iter().collect()
     }
 
     /// Gives a lease its whole ttl again; nothing if it is gone, and what hung on it is told so.
@@ -142,7 +192,7 @@ impl Home {
             let state = self.state();
             let mut places = state.places.iter().map(|(_, place)| place);
             let is_sure = |place: &Place<Entry>| place.entry.revision.is_some() && !place.entry.lapsed;
-            let place = places.find(|place| is_sure(place) && place.entry.lease == id);
+            let place = places.find(|place| is_sure(place) && place.entry.proven_lease() == id);
             place.map(|place| {
                 let want = &held(&place.attempt, place.entry.held.unwrap_or(0))[0];
                 self.keys.seat(want, state.seats.called(place.attempt.owner))
@@ -161,5 +211,48 @@ impl Home {
 
     pub(crate) fn failed(&self, failure: Failure) -> Error {
         failure.into_error(&self.location)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(10);
+
+    fn lease(id: i64, confirmed: Moment) -> Lease {
+        Lease { id, wanted: 10, ttl: TTL, confirmed, term: 7, tombstones: 0, is_incomplete: false }
+    }
+
+    #[test]
+    fn a_lease_with_many_tombstones_is_retired_and_still_renewed() {
+        let mut leases = Leases::default();
+        leases.insert(lease(1, Moment::START));
+        for _ in 1..MOST_TOMBSTONES {
+            leases.has_tombstone(1);
+        }
+        assert!(leases.current(10).is_some() && leases.retired().is_empty());
+        leases.has_tombstone(1);
+        assert!(leases.current(10).is_none());
+        assert_eq!(leases.retired(), [1]);
+        let sent = Moment::START + TTL;
+        assert!(leases.confirm(Promise { lease: 1, sent, term: 7 }, 7));
+        assert_eq!(leases.get(1).map(|lease| lease.confirmed), Some(sent));
+        leases.insert(lease(2, sent));
+        assert_eq!((leases.current(10).map(|lease| lease.id), leases.retired()), (Some(2), vec![1]));
+        leases.forget(1);
+        assert!(leases.get(1).is_none() && leases.retired().is_empty());
+    }
+
+    #[test]
+    fn a_promise_counts_only_in_the_term_of_its_lease() {
+        let mut leases = Leases::default();
+        leases.insert(lease(1, Moment::START));
+        let sent = Moment::START + TTL;
+        for (promised, proven) in [(7, 8), (8, 8), (8, 7)] {
+            assert!(!leases.confirm(Promise { lease: 1, sent, term: promised }, proven));
+        }
+        assert_eq!(leases.get(1).map(|lease| lease.confirmed), Some(Moment::START));
+        assert!(leases.confirm(Promise { lease: 1, sent, term: 7 }, 7));
     }
 }

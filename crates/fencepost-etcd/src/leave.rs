@@ -1,18 +1,18 @@
 //! Leaving: the line, what nobody cares for, and in the end everything.
 
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, LostReason, Owner, Result};
-use futures_util::future::join_all;
+use futures_util::future::{join, join_all};
 
 use crate::error::Failure;
 use crate::home::{Home, State};
-use crate::leases::seconds;
 use crate::look::Standing;
-use crate::proto::{KeyValue, RequestOp};
+use crate::proto::KeyValue;
 use crate::request::{all, all_gone, found, get, one, put};
 use crate::watching::BROKEN;
 
@@ -39,6 +39,29 @@ impl State {
             place.entry.lapsed = true;
             lapsed
         })
+    }
+
+    /// Attempts that no caller asks about any more, and of which a request may still arrive.
+    fn orphans(&self, now: Moment) -> Vec<Arc<Attempt>> {
+        let is_orphan = |attempt: &&Arc<Attempt>| {
+            self.places.get(attempt.owner).is_none() && !self.under_way.contains(&attempt.owner)
+        };
+        self.doubts.overdue(now).filter(is_orphan).cloned().collect()
+    }
+
+    /// Forgets retired leases that have ended by themselves. They are not revoked: an acquire that was given one before it was
+    /// retired may be under way.
+    fn forget_ended_leases(&mut self, now: Moment) {
+        let mut ended = self.leases.retired();
+        ended.retain(|id| self.leases.get(*id).is_some_and(|it| it.confirmed + it.ttl * 3 < now));
+        if ended.is_empty() {
+            return;
+        }
+        let entries = self.places.iter().map(|(_, place)| &place.entry);
+        let used: HashSet<i64> = entries.flat_map(|entry| [entry.lease, entry.proven_lease()]).collect();
+        for id in ended.into_iter().filter(|id| !used.contains(id)) {
+            self.leases.forget(id);
+        }
     }
 }
 
@@ -92,7 +115,7 @@ impl Home {
         let (known, lease, is_doubtful) = {
             let state = self.state();
             let entry = state.places.get(owner).map(|place| &place.entry);
-            (entry.and_then(|it| it.revision), entry.map(|it| it.lease), state.is_doubtful(owner))
+            (entry.and_then(|it| it.revision), entry.map(|it| it.lease), state.doubts.has(owner))
         };
         let made: Vec<(Vec<u8>, i64)> = match known {
             Some(revision) if !is_doubtful => seats.into_iter().map(|seat| (seat, revision)).collect(),
@@ -143,37 +166,44 @@ impl Home {
 
     /// The same as [`Home::bury`] for an attempt that has no keys as far as anybody knows.
     pub(crate) async fn bury_if_doubtful(&self, attempt: &Attempt) -> Result<()> {
-        let is_doubtful = self.state().is_doubtful(attempt.owner);
+        let is_doubtful = self.state().doubts.has(attempt.owner);
         if is_doubtful { self.bury(attempt).await } else { Ok(()) }
     }
 
-    /// Takes the keys of an attempt away for good: what it has sent, and nobody has answered, does nothing when it arrives.
+    /// Removes the keys of an attempt for good: a request of it that was sent and not answered does nothing when it arrives.
     pub(crate) async fn bury(&self, attempt: &Attempt) -> Result<()> {
-        if !self.state().is_doubtful(attempt.owner) {
-            return self.clear(attempt).await;
+        let leases = self.state().doubts.leases(attempt.owner);
+        for lease in leases.iter().copied().collect::<BTreeSet<i64>>() {
+            self.put_tombstone(attempt, lease).await?;
         }
-        let farewell = all(vec![self.farewell(attempt).await?]);
-        let buried = self.link.txn(farewell, Self::patience(attempt.ttl)).await;
-        buried.map_err(|failure| self.failed(failure))?;
         self.clear(attempt).await?;
-        let mut state = self.state();
-        state.doubtful.remove(&attempt.owner);
-        state.vacate(attempt.owner);
+        if !leases.is_empty() {
+            let mut state = self.state();
+            state.doubts.settle(attempt.owner, &leases);
+            state.vacate(attempt.owner);
+        }
         Ok(())
     }
 
-    /// What is written about an owner that has left.
-    async fn farewell(&self, attempt: &Attempt) -> Result<RequestOp> {
-        let lasting = seconds(attempt.ttl * 2);
-        let lease = self.link.lease_grant(lasting, 0, Self::patience(attempt.ttl)).await;
-        let lease = lease.map_err(|failure| self.failed(failure))?;
-        Ok(put(self.keys.left(attempt.owner), Vec::new(), lease.id))
+    /// Defeats what an attempt has sent on this lease. The tombstone hangs on the same lease, and so lives for exactly as long
+    /// as a late request could make keys.
+    async fn put_tombstone(&self, attempt: &Attempt, lease: i64) -> Result<()> {
+        let tombstone = put(self.keys.left(attempt.owner, lease), Vec::new(), lease);
+        match self.link.txn(all(vec![tombstone]), Self::patience(attempt.ttl)).await {
+            Ok(_) => {
+                self.state().leases.has_tombstone(lease);
+                Ok(())
+            }
+            // A late request fails as well.
+            Err(Failure::NoLease) => Ok(()),
+            Err(failure) => Err(self.failed(failure)),
+        }
     }
 
     /// Takes away what nobody has cared for during a ttl. If that fails for another ttl although the lease lives, the lease is
     /// given up with everything on it.
     pub(crate) async fn sweep(&self, now: Moment) {
-        let lapsed: Vec<Lapsed> = {
+        let (lapsed, orphans): (Vec<Lapsed>, _) = {
             let mut state = self.state();
             if state.swept.is_some_and(|swept| now.since(swept) < SWEEP) {
                 return;
@@ -181,13 +211,17 @@ impl Home {
             state.swept = Some(now);
             state.departed.retain(|_, until| *until > now);
             let lapsed = state.places.lapsed(now);
-            lapsed.into_iter().filter_map(|owner| state.lapsed(owner, now)).collect()
+            let lapsed = lapsed.into_iter().filter_map(|owner| state.lapsed(owner, now)).collect();
+            state.forget_ended_leases(now);
+            (lapsed, state.orphans(now))
         };
-        join_all(lapsed.iter().map(async |place| match self.clear_away(&place.attempt).await {
+        let lapsed = join_all(lapsed.iter().map(async |place| match self.clear_away(&place.attempt).await {
             Err(_) if place.end < now => self.lose_lease(place.lease, LostReason::Abandoned),
             Ok(()) | Err(_) => {}
-        }))
-        .await;
+        }));
+        // What fails is tried again by the next sweep.
+        let orphans = join_all(orphans.iter().map(async |orphan| self.bury(orphan).await));
+        join(lapsed, orphans).await;
     }
 
     /// Whether something is still there that nobody knows, for those who give up a lease.

@@ -8,7 +8,7 @@ mod stream;
 mod tests;
 mod watchers;
 
-use std::sync::atomic::{AtomicI64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -47,12 +47,18 @@ struct Common {
     /// The cluster that answered first: no other will do.
     cluster: OnceLock<u64>,
     tokens: Tokens,
+    /// The term of the newest answer.
+    term: AtomicU64,
 }
 
 impl Common {
     /// Makes sure that it is still the same cluster that answers. Some answers do not say (etcd 3.4's of alarms); but nobody
     /// is asked anything who has not said it once.
     fn recognise(&self, header: Option<&ResponseHeader>) -> Result<()> {
+        // Some answers do not say it.
+        if let Some(header) = header.filter(|header| header.raft_term > 0) {
+            self.term.store(header.raft_term, Ordering::Relaxed);
+        }
         if header.is_none_or(|header| *self.cluster.get_or_init(|| header.cluster_id) == header.cluster_id) {
             return Ok(());
         }
@@ -94,6 +100,7 @@ impl Link {
                 clock: Clock::system(),
                 cluster: OnceLock::new(),
                 tokens: Tokens::default(),
+                term: AtomicU64::new(0),
             }),
             state: Mutex::default(),
             commands,
@@ -107,6 +114,11 @@ impl Link {
     /// The URL without secrets.
     pub(crate) fn location(&self) -> &str {
         &self.common.setup.location
+    }
+
+    /// Returns the term of the newest answer.
+    pub(crate) fn term(&self) -> u64 {
+        self.common.term.load(Ordering::Relaxed)
     }
 
     /// Watches a key, or all from it to before `range_end`. Returns at once; if the stream is lost, it is made again and goes on

@@ -3,13 +3,14 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use fencepost_contenders::Place;
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Mode, Owner, Result, Rule, Want};
 
 use crate::enter::{MOST_PARTS, term};
 use crate::error::Failure;
-use crate::home::Home;
+use crate::home::{Home, State};
 use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp};
 use crate::request::{all, all_gone, found, get, in_order, latest, mere, one};
 use crate::standing::Before;
@@ -21,6 +22,37 @@ pub(crate) enum Standing {
     Gone { is_some_left: bool, seen: i64, looked: usize },
     /// Its keys were made by `revision`; what is before it in each line, as of `seen`.
     There { revision: i64, seen: i64, lines: Vec<Before> },
+}
+
+/// How a look finds out what is before an attempt.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Look {
+    /// By the one key whose end it waits for, if there is one: what that costs does not depend on the length of the line.
+    AtTheKeyAwaited,
+    /// By the line: the server reads all of it, although it returns only what is asked for.
+    AtTheLine,
+}
+
+/// What is known of an attempt before a look.
+#[derive(Default)]
+struct Known {
+    /// The leases that its keys may hang on.
+    leases: Option<[i64; 2]>,
+    revision: Option<i64>,
+    awaited: Option<Vec<u8>>,
+}
+
+impl Known {
+    fn of(state: &State, owner: Owner, look: Look) -> Self {
+        let Some(Place { attempt, entry, .. }) = state.places.get(owner) else { return Self::default() };
+        let is_simple = look == Look::AtTheKeyAwaited && attempt.wants.len() == 1 && entry.held.is_none();
+        let awaited = state.watches.awaited(owner).filter(|_| is_simple && entry.revision.is_some());
+        Self {
+            leases: Some([entry.lease, entry.proven_lease()]),
+            revision: entry.revision,
+            awaited: awaited.map(<[u8]>::to_vec),
+        }
+    }
 }
 
 impl Home {
@@ -72,15 +104,30 @@ impl Home {
         self.state().leases.get(lease).is_some_and(|lease| now.since(lease.confirmed) > lease.ttl / 4)
     }
 
-    /// Where these stand, and the term of whoever says so.
+    /// Where these stand, and the term of the answer.
     pub(crate) async fn look(&self, attempts: &[Arc<Attempt>]) -> Result<(Vec<Standing>, u64), Failure> {
+        let (found, mut term) = self.look_at(attempts, Look::AtTheKeyAwaited).await?;
+        let unsure = attempts.iter().zip(&found).filter(|(_, standing)| standing.is_none());
+        let unsure: Vec<Arc<Attempt>> = unsure.map(|(attempt, _)| attempt.clone()).collect();
+        let mut again = Vec::new();
+        if !unsure.is_empty() {
+            (again, term) = self.look_at(&unsure, Look::AtTheLine).await?;
+        }
+        let mut again = again.into_iter().flatten();
+        Ok((found.into_iter().filter_map(|standing| standing.or_else(|| again.next())).collect(), term))
+    }
+
+    /// Where these stand, as far as this look can tell, and the term of the answer.
+    async fn look_at(
+        &self,
+        attempts: &[Arc<Attempt>],
+        look: Look,
+    ) -> Result<(Vec<Option<Standing>>, u64), Failure> {
         let shortest = attempts.iter().map(|attempt| attempt.ttl).min().unwrap_or_default();
         let patience = Self::patience(shortest);
-        let known: Vec<(Option<i64>, Option<i64>)> = {
+        let known: Vec<Known> = {
             let state = self.state();
-            let entry = |attempt: &Arc<Attempt>| state.places.get(attempt.owner).map(|place| &place.entry);
-            let known = |attempt| entry(attempt).map(|entry| (Some(entry.lease), entry.revision));
-            attempts.iter().map(|attempt| known(attempt).unwrap_or_default()).collect()
+            attempts.iter().map(|attempt| Known::of(&state, attempt.owner, look)).collect()
         };
         // Once: it may hold one of several by the time of the answer.
         let wants: Vec<&[Want]> = attempts.iter().map(|attempt| self.in_line(attempt)).collect();
@@ -88,18 +135,22 @@ impl Home {
             .iter()
             .zip(&wants)
             .zip(&known)
-            .flat_map(|((attempt, wants), (_, revision))| self.parts(attempt.owner, wants, *revision));
+            .flat_map(|((attempt, wants), known)| self.parts(attempt.owner, wants, known));
         let answer = self.link.txn(all(parts.collect()), patience).await?;
         let seen = answer.header.map_or(0, |header| header.revision);
         let mut looks = answer.responses.iter();
         let mut standings = Vec::with_capacity(attempts.len());
-        for ((attempt, wants), (lease, revision)) in attempts.iter().zip(wants).zip(known) {
+        let state = self.state();
+        for ((attempt, wants), Known { leases, revision, awaited }) in attempts.iter().zip(wants).zip(known) {
             let keys: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
             let lines: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
             let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
             // On a lease that was given up nothing is ours any more, although it may still be there.
+            // Its keys may have been moved while the look was under way.
+            let since = Known::of(&state, attempt.owner, look).leases;
             let is_ours = |key: &KeyValue| {
-                lease.is_none_or(|lease| key.lease == lease)
+                let hangs_on = |leases: [i64; 2]| leases.contains(&key.lease);
+                (leases.is_none_or(hangs_on) || since.is_some_and(hangs_on))
                     && (revision.is_some() || Self::is_own(key, attempt.owner))
             };
             let is_whole = |keys: &&[KeyValue]| {
@@ -108,11 +159,14 @@ impl Home {
             standings.push(match first {
                 Some(made) if keys.iter().all(is_whole) && revision.is_none_or(|it| it == made) => {
                     let lines = wants.iter().zip(lines).map(|(want, line)| self.before(want, line, made));
-                    Standing::There { revision: made, seen, lines: lines.collect() }
+                    let lines: Vec<Before> = lines.collect();
+                    // If the key is gone, another may be before it.
+                    let is_unsure = awaited.is_some() && lines.contains(&Before::Nobody);
+                    (!is_unsure).then_some(Standing::There { revision: made, seen, lines })
                 }
                 _ => {
                     let is_some_left = keys.iter().any(|keys| !keys.is_empty());
-                    Standing::Gone { is_some_left, seen, looked: wants.len() }
+                    Some(Standing::Gone { is_some_left, seen, looked: wants.len() })
                 }
             });
         }
@@ -125,20 +179,22 @@ impl Home {
         held_one.map_or(&attempt.wants, |chosen| held(attempt, chosen))
     }
 
-    fn parts(&self, owner: Owner, wants: &[Want], revision: Option<i64>) -> Vec<RequestOp> {
+    fn parts(&self, owner: Owner, wants: &[Want], known: &Known) -> Vec<RequestOp> {
+        let revision = known.revision;
         let own = wants.iter().map(|want| {
             let seat = self.seat(want, owner);
             get(if revision.is_some() { mere(seat) } else { one(seat) })
         });
         let lines = wants.iter().map(|want| {
-            let line = self.keys.line(&want.name);
+            if let Some(key) = &known.awaited {
+                return get(mere(key.clone()));
+            }
+            let line = self.keys.ahead_of(want);
             get(match (want.mode, revision) {
-                (Mode::Exclusive, Some(revision)) => {
-                    RangeRequest { max_create_revision: revision - 1, ..latest(line, 1) }
-                }
-                (_, Some(revision)) => {
+                (Mode::Slots { .. }, Some(revision)) => {
                     RangeRequest { keys_only: true, max_create_revision: revision, ..in_order(line) }
                 }
+                (_, Some(revision)) => RangeRequest { max_create_revision: revision - 1, ..latest(line, 1) },
                 (_, None) => RangeRequest { keys_only: true, ..in_order(line) },
             })
         });

@@ -2,6 +2,7 @@
 //! whoever was forgotten meanwhile leaves nothing behind.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::backend::{Queue, Reply};
 use fencepost_core::clock::Moment;
@@ -24,7 +25,9 @@ impl Home {
 
     async fn became(&self, step: &Step, came: Came, asked: Moment) -> Result<Reply> {
         match (came, step) {
-            (Came::Answer(reply), Step::Come { attempt, .. }) => self.arrival(attempt, reply?).await,
+            (Came::Answer(reply), Step::Come { attempt, lease, .. }) => {
+                self.arrival(attempt, lease.id, reply?).await
+            }
             (Came::Answer(reply), Step::Go(grant)) => {
                 if reply.is_ok() && !self.has_come_again(grant) {
                     // If this fails, it is done when the engine lets its owner leave.
@@ -44,7 +47,11 @@ impl Home {
                 Ok(self.wait_for_the_key(attempt, seen, asked))
             }
             (Came::NotAlone, Step::Come { attempt, .. }) => Err(self.forgotten(attempt)),
-            (Came::Taken(_), _) => Ok(Reply::Busy),
+            // Its next check finds no ticket, and it asks again as another owner.
+            (Came::Buried, Step::Come { queue: Queue::Join, .. }) => {
+                Ok(Reply::Waiting { turn_in: Duration::ZERO })
+            }
+            (Came::Taken(_) | Came::Buried, _) => Ok(Reply::Busy),
             (Came::Before | Came::WithoutLease | Came::NotAlone, _) => Ok(Reply::NotHeld),
         }
     }
@@ -60,18 +67,21 @@ impl Home {
 
     /// One who reads the lines before it comes, with another lease if the first is gone.
     async fn look_and_come(&self, step: &Step, asked: Moment) -> Result<Reply> {
-        let Step::Come { attempt, queue, lease, promise } = step else { return Ok(Reply::NotHeld) };
-        let mut reply = self.take_if_free(attempt, *lease, *promise, asked).await?;
+        let Step::Come { attempt, queue, mut lease, mut promise } = step.clone() else {
+            return Ok(Reply::NotHeld);
+        };
+        let attempt = &attempt;
+        let mut reply = self.take_if_free(attempt, lease, promise, asked).await?;
         if reply.is_none() {
-            let (lease, promise) = self.lease_for(attempt.ttl).await?;
+            (lease, promise) = self.lease_for(attempt.ttl).await?;
             reply = self.take_if_free(attempt, lease, promise, asked).await?;
         }
         match reply.ok_or_else(|| self.failed(Failure::NoLease))? {
-            Reply::Busy if *queue == Queue::Join => {
+            Reply::Busy if queue == Queue::Join => {
                 let (step, came) = self.come_anew(attempt, Queue::Join, asked).await?;
                 self.after(&step, came, asked).await
             }
-            reply => self.arrival(attempt, reply).await,
+            reply => self.arrival(attempt, lease.id, reply).await,
         }
     }
 
@@ -83,14 +93,15 @@ impl Home {
     }
 
     /// Somebody has come. If its place was forgotten meanwhile, nobody would ever take its keys away.
-    async fn arrival(&self, attempt: &Arc<Attempt>, reply: Reply) -> Result<Reply> {
+    async fn arrival(&self, attempt: &Arc<Attempt>, lease: i64, reply: Reply) -> Result<Reply> {
         if reply != Reply::NoTicket {
             return self.settled(attempt, reply).await;
         }
-        self.state().doubt(attempt.owner);
+        // Until its keys are removed, no other attempt gets their names.
+        self.state().doubts.add(attempt, lease, self.clock.now());
         if self.clear(attempt).await.is_ok() {
             let mut state = self.state();
-            state.settle(attempt.owner);
+            state.doubts.settle(attempt.owner, &[lease]);
             state.vacate(attempt.owner);
         }
         Err(self.forgotten(attempt))

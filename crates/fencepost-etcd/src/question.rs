@@ -16,7 +16,7 @@ impl Home {
     pub(crate) fn coming_alone(&self, attempt: &Attempt, lease: i64) -> TxnRequest {
         let card = Card::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
-        request.compare.push(absent(self.keys.left(attempt.owner)));
+        request.compare.push(absent(self.keys.left(attempt.owner, lease)));
         for want in &attempt.wants {
             request.compare.push(empty(self.keys.line(&want.name)));
             request.success.push(put(self.seat(want, attempt.owner), card.clone(), lease));
@@ -28,8 +28,8 @@ impl Home {
         let keys = &self.keys;
         let card = Card::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
-        request.compare.push(absent(keys.left(attempt.owner)));
-        request.failure.push(get(mere(keys.left(attempt.owner))));
+        request.compare.push(absent(keys.left(attempt.owner, lease)));
+        request.failure.push(get(mere(keys.left(attempt.owner, lease))));
         for want in &attempt.wants {
             let seat = self.seat(want, attempt.owner);
             request.compare.push(absent(seat.clone()));
@@ -51,14 +51,14 @@ impl Home {
 
     /// What tells somebody who has just come whether it holds.
     fn ahead_of_the_last(&self, want: &Want) -> crate::proto::RangeRequest {
-        let line = self.keys.line(&want.name);
+        let line = self.keys.ahead_of(want);
         match want.mode {
             // Below a name there may be others, and keys that were made by the same transaction hide who was before them.
             Mode::Exclusive if self.keys.layout == Layout::Raw => latest(line, 0),
             Mode::Exclusive => latest(line, 2),
-            Mode::Shared | Mode::Slots { .. } => {
-                crate::proto::RangeRequest { keys_only: true, ..in_order(line) }
-            }
+            // Its own key is not among them.
+            Mode::Shared => latest(line, 1),
+            Mode::Slots { .. } => crate::proto::RangeRequest { keys_only: true, ..in_order(line) },
         }
     }
 

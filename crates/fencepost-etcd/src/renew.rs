@@ -26,6 +26,7 @@ impl Home {
                     looked.push((at, grant, *promise));
                     None
                 }
+                Ok(None) if self.has_moved(grant, lease) => Some(Err(self.new_leader())),
                 Ok(None) => Some(Ok(Reply::NotHeld)),
                 Err(error) => Some(Err(error.duplicate())),
             });
@@ -80,6 +81,10 @@ impl Home {
                 let key = next(&mut looks).first();
                 is_held &= key.is_some_and(|key| key.create_revision == made && key.lease == promise.lease);
             }
+            if !is_held && self.has_moved(grant, Some(promise.lease)) {
+                replies.push(Err(self.new_leader()));
+                continue;
+            }
             if !is_held {
                 match grant.held() {
                     [_] => self.forget_grant(grant),
@@ -99,6 +104,13 @@ impl Home {
             });
         }
         replies
+    }
+
+    /// Returns whether another flight has moved the keys of this grant from this lease to another meanwhile.
+    fn has_moved(&self, grant: &Grant, lease: Option<i64>) -> bool {
+        let state = self.state();
+        let entry = state.places.get(grant.attempt.owner).map(|place| &place.entry);
+        entry.is_some_and(|it| it.revision == Some(revision_of(grant)) && Some(it.lease) != lease)
     }
 
     fn new_leader(&self) -> Error {

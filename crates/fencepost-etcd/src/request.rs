@@ -39,6 +39,13 @@ pub(crate) fn replace(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
     op(Request::RequestPut(PutRequest { key, value, ignore_lease: true, ..PutRequest::default() }))
 }
 
+/// The key that was created by this revision hangs on another lease, with the value that it has.
+pub(crate) fn moved(key: Vec<u8>, revision: i64, lease: i64) -> TxnRequest {
+    let put = PutRequest { key: key.clone(), lease, ignore_value: true, ..PutRequest::default() };
+    let success = vec![op(Request::RequestPut(put))];
+    TxnRequest { compare: vec![created(key, revision)], success, failure: Vec::new() }
+}
+
 pub(crate) fn delete(key: Vec<u8>) -> RequestOp {
     op(Request::RequestDeleteRange(DeleteRangeRequest { key, ..DeleteRangeRequest::default() }))
 }

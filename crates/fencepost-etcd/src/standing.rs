@@ -35,7 +35,7 @@ impl Home {
         for want in &attempt.wants {
             let line = self.keys.line(&want.name);
             // The key may have ended by the very transaction that found it.
-            state.watches.line(&self.link, attempt.owner, &want.name, line, seen);
+            state.watches.line(&self.link, attempt.owner, &want.name, (line, seen), false);
         }
         self.pass_on(state, attempt);
         Reply::Waiting { turn_in: attempt.ttl }
@@ -44,7 +44,7 @@ impl Home {
     /// Who is before the key of this revision, given what was found of its line.
     pub(crate) fn before(&self, want: &Want, line: &[KeyValue], revision: i64) -> Before {
         let ahead = line.iter().filter(|key| key.create_revision < revision);
-        if want.mode == Mode::Exclusive {
+        if !matches!(want.mode, Mode::Slots { .. }) {
             return ahead
                 .max_by_key(|key| key.create_revision)
                 .map_or(Before::Nobody, |key| Before::This(key.key.clone()));
@@ -84,7 +84,7 @@ impl Home {
         let chosen = place.entry.held.or(chosen);
         if let Some(chosen) = chosen {
             place.entry.held = Some(chosen);
-            let lease = place.entry.lease;
+            let lease = place.entry.proven_lease();
             let lease = state.leases.get(lease);
             let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
             let called = state.seats.called(attempt.owner);
@@ -102,7 +102,7 @@ impl Home {
                 Before::This(key) => state.watches.ahead(&self.link, owner, key.clone(), seen),
                 Before::Somebody => {
                     let line = self.keys.line(&want.name);
-                    state.watches.line(&self.link, owner, &want.name, line, seen);
+                    state.watches.line(&self.link, owner, &want.name, (line, seen), true);
                 }
             }
             let seat = self.keys.seat(want, state.seats.called(owner));

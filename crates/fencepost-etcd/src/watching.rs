@@ -78,13 +78,28 @@ impl Watches {
         self.key(link, Purpose::Ahead(owner), owner, key, from);
     }
 
+    /// Returns the one key whose end this owner waits for, if that is all it waits for.
+    pub(crate) fn awaited(&self, owner: Owner) -> Option<&[u8]> {
+        let there = self.by_owner.get(&owner)?;
+        let is_ahead = |id: &WatchId| matches!(self.watched.get(id), Some(Purpose::Ahead(_)));
+        let mut ahead = there.iter().filter(|(id, _)| is_ahead(id)).map(|(_, key)| key.as_slice());
+        ahead.next().filter(|_| ahead.next().is_none())
+    }
+
     /// The owner of ours who waits for the end of this key.
     pub(crate) fn heir(&self, key: &[u8]) -> Option<Owner> {
         self.heirs.get(key).copied()
     }
 
     /// Watches a whole line, once for all who wait in it.
-    pub(crate) fn line(&mut self, link: &Link, owner: Owner, name: &LockName, stretch: Stretch, from: i64) {
+    pub(crate) fn line(
+        &mut self,
+        link: &Link,
+        owner: Owner,
+        name: &LockName,
+        (stretch, from): (Stretch, i64),
+        only_deletes: bool,
+    ) {
         if let Some(line) = self.lines.get_mut(name) {
             if !line.owners.contains(&owner) {
                 line.owners.push(owner);
@@ -92,7 +107,7 @@ impl Watches {
             return;
         }
         let Stretch { from: key, to: range_end } = stretch;
-        let id = link.watch(Watched { key, range_end, start_revision: from, only_deletes: true });
+        let id = link.watch(Watched { key, range_end, start_revision: from, only_deletes });
         self.watched.insert(id, Purpose::Line(name.clone()));
         self.lines.insert(name.clone(), Line { id, owners: vec![owner], has_moved: false });
     }
@@ -238,8 +253,12 @@ impl Home {
             Change::Deleted => self.heard_of_an_end(event.id).await,
             Change::Put { value } => {
                 let watched = self.state().watches.watched.get(&event.id).cloned();
-                if let Some(Purpose::Own(owner)) = watched.filter(|_| value == BROKEN) {
-                    self.is_gone(owner, LostReason::Broken).await;
+                match watched {
+                    Some(Purpose::Own(owner)) if value == BROKEN => {
+                        self.is_gone(owner, LostReason::Broken).await;
+                    }
+                    Some(Purpose::Line(name)) => self.saw_holder(&name, &value),
+                    _ => {}
                 }
             }
         }
@@ -259,6 +278,7 @@ impl Home {
                 }
             }
             Some(Purpose::Line(name)) => {
+                self.saw_release(&name);
                 if let Some(line) = self.state().watches.lines.get_mut(&name) {
                     line.has_moved = true;
                 }

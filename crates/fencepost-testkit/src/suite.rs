@@ -330,6 +330,7 @@ macro_rules! wire_suite {
                 a_waiter_without_an_answer_is_one_place,
                 an_acquire_that_nobody_waits_for_any_more_leaves_no_ghost,
                 a_release_without_an_answer_is_no_loss,
+                an_acquire_that_arrives_much_later_does_not_block_the_lock,
             }
             reconnect {
                 waiters_keep_their_places_over_a_reset,

@@ -77,12 +77,22 @@ impl Cluster {
             return self.unknown("server");
         }
         let found = format!("etcd {}", versions.iter().copied().collect::<Vec<_>>().join(" and "));
-        let worst = versions.iter().find_map(|version| flaw(version));
-        match worst {
-            Some(flaw) => Finding::warning("server", format!("{found}, {flaw}"))
-                .with_advice("consider a newer one: 3.4.22, 3.5.6 or later"),
-            None => Finding::fine("server", found),
+        if let Some(flaw) = versions.iter().find_map(|version| flaw(version)) {
+            return Finding::warning("server", format!("{found}, {flaw}"))
+                .with_advice("consider a newer one: 3.4.31, 3.5.13 or later");
         }
+        if self.has_several() && versions.iter().any(|version| revokes_late(version)) {
+            let flaw = "whose leader may, after its disk has hung, revoke leases that another has renewed";
+            return Finding::warning("server", format!("{found}, {flaw}")).with_advice(
+                "consider a newer one, 3.4.31, 3.5.13 or later: Fencepost replaces its leases after a change of leader, other programs do not",
+            );
+        }
+        Finding::fine("server", found)
+    }
+
+    /// Whether there may be more than one member.
+    fn has_several(&self) -> bool {
+        self.asked.len() > 1 || self.members.as_ref().is_ok_and(|members| members.len() > 1)
     }
 
     fn members(&self, all: usize) -> Finding {
@@ -196,11 +206,19 @@ fn tolerance(spare: usize) -> String {
     }
 }
 
+fn numbers(version: &str) -> Vec<u32> {
+    let number = |part: &str| part.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
+    version.split('.').map_while(number).collect()
+}
+
+/// Returns whether a former leader of this version may revoke leases (etcd issues 12528 and 15247).
+fn revokes_late(version: &str) -> bool {
+    matches!(numbers(version).as_slice(), [3, 0..=3, ..] | [3, 4, 0..=30, ..] | [3, 5, 0..=12, ..])
+}
+
 /// What is known to be wrong with a version.
 fn flaw(version: &str) -> Option<&'static str> {
-    let number = |part: &str| part.split(|c: char| !c.is_ascii_digit()).next()?.parse::<u32>().ok();
-    let numbers: Vec<u32> = version.split('.').map_while(number).collect();
-    match numbers.as_slice() {
+    match numbers(version).as_slice() {
         [] | [0..=2, ..] | [3, 0..=3, ..] => Some("older than what Fencepost is tested with"),
         [3, 4, 0..=21, ..] | [3, 5, 0..=5, ..] => Some("whose members can come to have different data"),
         _ => None,

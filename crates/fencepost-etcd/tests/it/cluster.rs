@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fencepost_core::LostReason;
 use fencepost_testkit::TestBench;
-use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer};
+use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
-use crate::actors::{LONG, connect, granted, hold, joined, renewed_since};
+use crate::actors::{LONG, connect, granted, hold, joined, renewed_since, waiting};
 use crate::bench::{EtcdBench, Server};
 
 /// Longer than it takes to find another member and for that one to have a leader.
@@ -92,4 +92,52 @@ async fn a_leader_that_was_stopped_tells_nobody_that_it_holds() {
     kept.release().await.unwrap();
     drop(lost);
     assert_clean(&all).await;
+}
+
+/// Scenario 60: the disk of the leader hangs for longer than the ttl, and another leader renews. When the disk is back, the old
+/// leader revokes the leases that it knows: they are not those that guards and waiters depend on by then.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_leader_whose_disk_has_hung_ends_no_lock() {
+    const GUARDS: usize = 24;
+    let cluster = Arc::new(EtcdCluster::start_with(&Setup::plain().with_hanging_disk()));
+    let old = cluster.leader();
+    let others = [(old + 1) % 3, (old + 2) % 3];
+    let bench = EtcdBench::at(&urls(&cluster, others[0]), "", Server::Cluster(cluster.clone()));
+    let (ours, theirs) = (bench.client().await, bench.client().await);
+    let mut guards = Vec::new();
+    for number in 0..GUARDS {
+        guards.push(hold(&ours.lock(format!("{number}")).ttl(TTL)).await);
+    }
+    let line = bench.line("0");
+    let made = bench.made(&line[0]);
+    let waiter = joined(&ours, theirs.lock("0").ttl(TTL), "0", 1).await;
+    cluster.member(old).hang_disk();
+    // A leader that has nothing to write does not notice.
+    let write = waiting(ours.lock("write").ttl(TTL));
+    meanwhile(&cluster, move |cluster| {
+        cluster.leader_among(&others);
+    })
+    .await;
+    // The old leader has found the leases to be over by then.
+    wait::passes(TTL * 3 / 2).await;
+    let before: Vec<_> = guards.iter().map(fencepost_core::Guard::valid_until).collect();
+    cluster.member(old).mend_disk();
+    meanwhile(&cluster, EtcdCluster::wait_until_whole).await;
+    for (guard, known) in guards.iter().zip(before) {
+        if guard.lost_reason().is_none() {
+            let _ = wait::within_patience("it is renewed or lost", guard.renewed(known)).await;
+        }
+    }
+    let lost = guards.iter().filter(|guard| guard.lost_reason().is_some()).count();
+    assert_eq!(lost, 0, "of {GUARDS} guards");
+    assert_eq!(bench.made(&bench.line("0")[0]), made, "a token has changed");
+    let token = guards[0].token();
+    for guard in guards {
+        guard.release().await.unwrap();
+    }
+    let next = granted(waiter).await;
+    assert!(next.token() > token);
+    next.release().await.unwrap();
+    granted(write).await.release().await.unwrap();
+    assert_clean(&bench).await;
 }

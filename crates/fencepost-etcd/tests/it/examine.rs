@@ -63,16 +63,23 @@ async fn a_server_that_is_full_has_an_alarm() {
     assert!(alarm.advice.as_deref().unwrap().contains("alarm disarm"), "{alarm:?}");
 }
 
+fn apart_from_the_version(mut findings: Vec<Finding>) -> Vec<Finding> {
+    findings.retain(|finding| finding.check != "server");
+    findings
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_down_and_one_that_is_not_named() {
     let cluster = EtcdCluster::start();
     cluster.wait_until_whole();
     let findings = examined(&cluster.url()).await;
+    // Whether the version that is installed is one to be warned of is not asked here.
+    let findings = apart_from_the_version(findings);
     expect(&findings, "members", Verdict::Fine, "3 of 3 answer; 1 can fail");
     expect(&findings, "failover", Verdict::Fine, "all 3 members");
     expect_only(&findings, Verdict::Warning, &[]);
 
-    let one = examined(&cluster.member(0).url()).await;
+    let one = apart_from_the_version(examined(&cluster.member(0).url()).await);
     let failover = expect(&one, "failover", Verdict::Warning, "1 of 3 members");
     for port in cluster.ports() {
         assert!(failover.advice.as_deref().unwrap().contains(&format!("127.0.0.1:{port}")), "{failover:?}");
@@ -81,13 +88,13 @@ async fn a_member_that_is_down_and_one_that_is_not_named() {
 
     let down = cluster.follower();
     cluster.member(down).kill();
-    let findings = examined(&cluster.url()).await;
+    let findings = apart_from_the_version(examined(&cluster.url()).await);
     let port = cluster.ports()[down];
     expect(&findings, "members", Verdict::Warning, &format!("2 of 3 answer; 127.0.0.1:{port} does not: "));
     expect_only(&findings, Verdict::Warning, &["members"]);
     expect_only(&findings, Verdict::Problem, &[]);
     let warned = open(&cluster.url()).await;
-    assert_eq!(warned.examine().await.unwrap().len(), findings.len());
+    assert_eq!(warned.examine().await.unwrap().len(), findings.len() + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]

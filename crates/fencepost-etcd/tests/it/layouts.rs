@@ -1,10 +1,12 @@
 //! Locks in the layouts of others: below their names, as the official recipe has them, and as a single key.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{Client, ErrorKind, Keep, LostReason, Mode, Page};
 use fencepost_testkit::servers::etcd::{EtcdServer, shared};
 use fencepost_testkit::wait;
+use futures_util::future::{join, join_all};
 
 const LONG: Duration = Duration::from_secs(60);
 /// So long that nobody who waits looks by itself while the test does: whoever is not woken waits in vain.
@@ -102,6 +104,48 @@ async fn a_key_that_somebody_else_has_made_keeps_us_out() {
     client.close().await;
     assert_eq!(place.keys(), [place.name("a")]);
     place.server.ctl(&["del", &place.name("a")]);
+}
+
+/// Scenario 71: a program that looks once in a second, as tooz does, gets the lock although our clients wait for it all the time
+/// and acquire it again at once.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_peer_that_looks_once_in_a_second_gets_its_turns() {
+    const TURNS: usize = 3;
+    const LOOKS: usize = 25;
+    let place = Place::new("single");
+    let (server, name) = (place.server, place.name("a"));
+    let clients = [place.client().await, place.client().await, place.client().await];
+    let is_over = AtomicBool::new(false);
+    let ours = join_all(clients.iter().map(async |client| {
+        while !is_over.load(Ordering::Relaxed) {
+            let guard = client.lock(place.name("a")).ttl(LONG).acquire().await.unwrap();
+            wait::passes(Duration::from_millis(150)).await;
+            guard.release().await.unwrap();
+        }
+    }));
+    let take = format!("etcdctl txn <<END\ncreate(\"{name}\") = \"0\"\n\nput {name} theirs\n\n\nEND");
+    let peer = tokio::task::spawn_blocking(move || {
+        let mut turns = 0;
+        for _ in 0..LOOKS {
+            wait::block_thread_for(Duration::from_secs(1));
+            if server.run_line(&take).starts_with("SUCCESS") {
+                server.ctl(&["del", &name]);
+                turns += 1;
+            }
+            if turns == TURNS {
+                break;
+            }
+        }
+        turns
+    });
+    let theirs = async {
+        let outcome = peer.await;
+        is_over.store(true, Ordering::Relaxed);
+        outcome
+    };
+    let (_, theirs) = join(ours, theirs).await;
+    assert_eq!(theirs.unwrap(), TURNS, "in {LOOKS} looks");
+    assert!(place.keys().is_empty());
 }
 
 /// Whoever broke the lock has died before it removed the key: its holder does.

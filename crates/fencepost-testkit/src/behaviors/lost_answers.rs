@@ -134,3 +134,25 @@ pub async fn a_release_without_an_answer_is_no_loss<B: WireBench>(bench: &B) {
         next.release().await.expect("it is held");
     }
 }
+
+/// Scenario 61: an acquire is held up on the wire while its client goes on along another connection, and arrives when
+/// nothing remembers that its caller has left: the lock can be acquired again within a ttl.
+pub async fn an_acquire_that_arrives_much_later_does_not_block_the_lock<B: WireBench>(bench: &B) {
+    let ttl = bench.ttl_over_silence();
+    let (client, other) = (bench.client().await, bench.bystander().await);
+    // Whatever a storage makes by a request of its own before the first grant is there already.
+    hold(&client.lock("a").ttl(ttl)).await.release().await.expect("it is held");
+    // What the client has with the same ttl keeps a lease alive that both may share.
+    let kept = hold(&client.lock("kept").ttl(ttl)).await;
+    bench.wire().strand(bench.coming());
+    let late = waiting(client.lock("a").ttl(ttl).wait(Duration::from_millis(200)));
+    let outcome = wait::within_patience("its wait is over", late).await.expect("it is not cancelled");
+    assert_eq!(outcome.expect_err("nothing has arrived").kind(), ErrorKind::WaitedOut);
+    wait::passes(ttl * 3).await;
+    bench.wire().heal();
+    wait::until("the acquire arrives", async || bench.wire().delivered() > 0).await;
+    wait::passes(ttl).await;
+    hold(&other.lock("a").ttl(ttl)).await.release().await.expect("it is held");
+    assert_eq!(kept.lost_reason(), None);
+    kept.release().await.expect("it is still held");
+}

@@ -3,6 +3,7 @@
 
 mod certificates;
 pub mod etcd;
+mod hanging_disk;
 mod keeper;
 mod movable_clock;
 mod ports;

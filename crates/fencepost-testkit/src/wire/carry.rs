@@ -30,7 +30,7 @@ enum End {
 
 /// Carries everything between the client and the server, until one of them or the weather ends it.
 pub(super) async fn carry(mut client: TcpStream, server: SocketAddr, weather: watch::Sender<Weather>) {
-    let _counted = Counted::new(&weather);
+    let counted = Counted::new(&weather);
     let mut seen = weather.subscribe();
     let resets = seen.borrow().resets;
     let mut to_server = None;
@@ -41,7 +41,7 @@ pub(super) async fn carry(mut client: TcpStream, server: SocketAddr, weather: wa
             // What is not let through does not even knock at the server.
             let _ = seen.wait_for(|weather| weather.lets_through(Direction::ToServer)).await;
             match connect(&client, server, &weather).await {
-                Ok(connected) => both_ways(&mut client, to_server.insert(connected), &weather).await,
+                Ok(connected) => both_ways(&mut client, to_server.insert(connected), &counted).await,
                 Err(_) => End::Reset,
             }
         } => end,
@@ -84,14 +84,17 @@ async fn broken(mut seen: watch::Receiver<Weather>, resets: usize) -> End {
     }
 }
 
-async fn both_ways(client: &mut TcpStream, server: &mut TcpStream, weather: &watch::Sender<Weather>) -> End {
+async fn both_ways(client: &mut TcpStream, server: &mut TcpStream, counted: &Counted<'_>) -> End {
+    let &Counted { weather, number } = counted;
     // Small packets are not held back by us.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let (lose, losing) = watch::channel(false);
-    let requests = Pump { direction: Direction::ToServer, weather, lose: Some(lose), losing: losing.clone() };
-    let answers = Pump { direction: Direction::ToClient, weather, lose: None, losing: losing.clone() };
+    let requests =
+        Pump { direction: Direction::ToServer, number, weather, lose: Some(lose), losing: losing.clone() };
+    let answers =
+        Pump { direction: Direction::ToClient, number, weather, lose: None, losing: losing.clone() };
     let done = tokio::try_join!(requests.run(from_client, to_server), answers.run(from_server, to_client));
     match done {
         Ok(_) => End::Closed,
@@ -102,6 +105,8 @@ async fn both_ways(client: &mut TcpStream, server: &mut TcpStream, weather: &wat
 /// One direction of a connection.
 struct Pump<'a> {
     direction: Direction,
+    /// The connection's number.
+    number: usize,
     weather: &'a watch::Sender<Weather>,
     /// Says that the answers of this connection are lost from now on.
     lose: Option<watch::Sender<bool>>,
@@ -137,11 +142,18 @@ impl Pump<'_> {
         while let Some((sent, bytes)) = arriving.recv().await {
             self.is_due(sent).await;
             self.is_let_through().await;
-            if self.is_lost() {
+            self.is_not_held_back().await;
+            if self.is_lost() || self.is_answer_of_stranded() {
                 continue;
             }
+            let is_last = self.is_last_of_stranded(&before, &bytes);
             let loses_answer = self.loses_answer(&before, &bytes);
             self.write(&mut to, &bytes).await?;
+            if is_last {
+                // The end of the connection does not arrive either: the server goes on with the request.
+                self.weather.send_modify(|weather| weather.delivered += 1);
+                return std::future::pending().await;
+            }
             if loses_answer {
                 // Now the server reads all of the request, and then the end.
                 return to.shutdown().await;
@@ -190,6 +202,23 @@ impl Pump<'_> {
         let _ = seen.wait_for(|weather| weather.lets_through(self.direction)).await;
     }
 
+    async fn is_not_held_back(&self) {
+        let is_free = |weather: &Weather| {
+            let is_request = self.direction == Direction::ToServer;
+            !(is_request && weather.holds_back && weather.is_stranded(self.number))
+        };
+        let _ = self.weather.subscribe().wait_for(is_free).await;
+    }
+
+    fn is_answer_of_stranded(&self) -> bool {
+        self.direction == Direction::ToClient && self.weather.borrow().is_stranded(self.number)
+    }
+
+    /// Whether a stranded connection delivers nothing after this.
+    fn is_last_of_stranded(&self, before: &[u8], sent: &[u8]) -> bool {
+        self.direction == Direction::ToServer && self.weather.borrow().is_last(self.number, before, sent)
+    }
+
     fn is_lost(&self) -> bool {
         self.direction == Direction::ToClient && *self.losing.borrow()
     }
@@ -206,17 +235,25 @@ impl Pump<'_> {
 }
 
 /// Counts a connection for as long as it is there.
-struct Counted<'a>(&'a watch::Sender<Weather>);
+struct Counted<'a> {
+    weather: &'a watch::Sender<Weather>,
+    number: usize,
+}
 
 impl<'a> Counted<'a> {
     fn new(weather: &'a watch::Sender<Weather>) -> Self {
-        weather.send_modify(|weather| weather.connections += 1);
-        Self(weather)
+        let mut number = 0;
+        weather.send_modify(|weather| {
+            weather.connections += 1;
+            weather.begun += 1;
+            number = weather.begun;
+        });
+        Self { weather, number }
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.0.send_modify(|weather| weather.connections -= 1);
+        self.weather.send_modify(|weather| weather.connections -= 1);
     }
 }

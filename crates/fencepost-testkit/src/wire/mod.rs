@@ -113,6 +113,22 @@ impl Wire {
         self.change(|weather| weather.road = Road::OneWay(direction));
     }
 
+    /// Strands the present connections: their requests are held back and their answers lost, while new connections are fine.
+    /// When the wire is healed, the requests arrive up to the first one in which these bytes stand, whether or not the client
+    /// has closed the connection; what was sent after it never arrives.
+    pub fn strand(&self, last_bytes: &[u8]) {
+        self.change(|weather| {
+            weather.stranded = weather.begun;
+            weather.last_bytes = last_bytes.to_vec();
+            weather.holds_back = true;
+        });
+    }
+
+    /// How many stranded connections have delivered the request that was named.
+    pub fn delivered(&self) -> usize {
+        self.weather.borrow().delivered
+    }
+
     /// Resets all present connections, so that both ends get an error; new ones are fine.
     pub fn reset(&self) {
         self.change(|weather| weather.resets += 1);
@@ -134,6 +150,7 @@ impl Wire {
     pub fn heal(&self) {
         self.change(|weather| {
             weather.road = Road::Open;
+            weather.holds_back = false;
             weather.delay = Duration::ZERO;
             weather.bytes_per_second = None;
             weather.to_lose.clear();

@@ -14,6 +14,15 @@ pub(super) struct Weather {
     pub(super) to_lose: Vec<Vec<u8>>,
     pub(super) answers_lost: usize,
     pub(super) connections: usize,
+    /// How many connections there have been.
+    pub(super) begun: usize,
+    /// The connections up to this number were stranded, and what is delivered of their requests ends with these bytes.
+    pub(super) stranded: usize,
+    pub(super) last_bytes: Vec<u8>,
+    /// How many stranded connections have delivered that much.
+    pub(super) delivered: usize,
+    /// Whether requests on stranded connections are held back.
+    pub(super) holds_back: bool,
     pub(super) is_over: bool,
     /// Said once, when the wire is made.
     pub(super) waits_for_server: bool,
@@ -29,6 +38,11 @@ pub(super) enum Road {
 }
 
 impl Weather {
+    /// Whether the connection with this number was stranded.
+    pub(super) fn is_stranded(&self, number: usize) -> bool {
+        number <= self.stranded
+    }
+
     pub(super) fn lets_through(&self, direction: Direction) -> bool {
         match self.road {
             Road::Open => true,
@@ -40,12 +54,18 @@ impl Weather {
     /// Whether an answer to this is to be lost; then it counts as one of those that were asked for. What was sent
     /// `before` matters as well: bytes may stand across two chunks.
     pub(super) fn take_loss(&mut self, before: &[u8], sent: &[u8]) -> bool {
-        let stands_in = |bytes: &Vec<u8>| {
-            let overlap = before.len().min(bytes.len().saturating_sub(1));
-            let all = [&before[before.len() - overlap..], sent].concat();
-            bytes.is_empty() || all.windows(bytes.len()).any(|window| window == bytes)
-        };
-        let found = self.to_lose.iter().position(stands_in);
+        let found = self.to_lose.iter().position(|bytes| stand_in(bytes, before, sent));
         found.map(|at| self.to_lose.remove(at)).is_some()
     }
+
+    /// Whether this is the last that the connection with this number delivers, if it was stranded.
+    pub(super) fn is_last(&self, number: usize, before: &[u8], sent: &[u8]) -> bool {
+        self.is_stranded(number) && stand_in(&self.last_bytes, before, sent)
+    }
+}
+
+fn stand_in(bytes: &[u8], before: &[u8], sent: &[u8]) -> bool {
+    let overlap = before.len().min(bytes.len().saturating_sub(1));
+    let all = [&before[before.len() - overlap..], sent].concat();
+    bytes.is_empty() || all.windows(bytes.len()).any(|window| window == bytes)
 }

@@ -131,6 +131,28 @@ fn what_drips_arrives_slowly_and_whole() {
 }
 
 #[test]
+fn what_was_sent_on_a_stranded_connection_arrives_later_up_to_the_named_request() {
+    let (echo, wire, mut stream) = set_up();
+    let sent_before = "first".len();
+    wire.strand(b"second");
+    for text in ["second", "third"] {
+        send(&mut stream, text);
+        hears_nothing(&mut stream);
+    }
+    drop(stream);
+    let mut other = client(&wire);
+    send(&mut other, "other");
+    hears(&mut other, "other");
+    echo.has_received(sent_before + "other".len());
+    assert_eq!(wire.delivered(), 0);
+    wire.heal();
+    wait::block_until("the request is delivered", || wire.delivered() == 1);
+    send(&mut other, "last");
+    hears(&mut other, "last");
+    echo.has_received(sent_before + "othersecondlast".len());
+}
+
+#[test]
 fn a_cut_wire_closes_old_connections_and_new_ones() {
     let (_echo, wire, mut stream) = set_up();
     wire.cut();

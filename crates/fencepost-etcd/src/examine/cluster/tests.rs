@@ -8,7 +8,7 @@ use crate::proto::ResponseHeader;
 fn status(id: u64) -> StatusResponse {
     StatusResponse {
         header: Some(ResponseHeader { member_id: id, ..ResponseHeader::default() }),
-        version: "3.4.23".into(),
+        version: "3.5.21".into(),
         db_size: 20 << 20,
         db_size_in_use: 1 << 20,
         leader: 1,
@@ -142,7 +142,19 @@ fn versions() {
     for good in ["3.4.22", "3.4.23", "3.5.6", "3.5.21", "3.6.0-rc.1", "4.0.0"] {
         assert_eq!(flaw(good), None, "{good}");
     }
-    let mut mixed = cluster(3, &[1, 2, 3]);
-    mixed.asked[1].1.as_mut().unwrap().version = "3.5.1".into();
-    assert_eq!(wrong(&mixed), [("server".to_owned(), Verdict::Warning)]);
+    for late in ["3.4.30", "3.5.12"] {
+        assert!(revokes_late(late), "{late}");
+    }
+    for early in ["3.4.31", "3.5.13", "3.6.0", "4.0.0"] {
+        assert!(!revokes_late(early), "{early}");
+    }
+    for (version, said) in [("3.5.1", "different data"), ("3.4.23", "revoke leases")] {
+        let mut mixed = cluster(3, &[1, 2, 3]);
+        mixed.asked[1].1.as_mut().unwrap().version = version.into();
+        assert_eq!(wrong(&mixed), [("server".to_owned(), Verdict::Warning)]);
+        assert!(found(&mixed, "server").found.contains(said));
+    }
+    let mut alone = cluster(1, &[1]);
+    alone.asked[0].1.as_mut().unwrap().version = "3.4.23".into();
+    assert_eq!(wrong(&alone), []);
 }

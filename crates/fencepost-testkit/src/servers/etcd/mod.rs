@@ -12,6 +12,7 @@ pub use super::TlsClients;
 pub use cluster::EtcdCluster;
 pub use setup::Setup;
 
+use super::hanging_disk::HangingDisk;
 use super::keeper::Keeper;
 use super::start::{Kept, start_together, start_together_again};
 use super::{Certificates, free_port, require};
@@ -23,6 +24,7 @@ pub struct EtcdServer {
     setup: Setup,
     port: u16,
     tls: Option<(u16, Certificates)>,
+    disk: Option<HangingDisk>,
     keeper: Keeper,
 }
 
@@ -74,7 +76,10 @@ impl EtcdServer {
             tempfile::Builder::new().prefix("fencepost-etcd-").tempdir().expect("there is room").keep();
         let tls = setup.has_tls().then(|| (free_port(), Certificates::make(&folder)));
         let command = setup.command(&folder, place, tls.as_ref());
-        Self { setup: setup.clone(), port: place.port, tls, keeper: Keeper::new(folder, command) }
+        let disk = setup.has_hanging_disk().then(|| HangingDisk::make(&folder));
+        let prefix = disk.as_ref().map(HangingDisk::prefix).into_iter().flatten();
+        let keeper = Keeper::new(folder, prefix.chain(command));
+        Self { setup: setup.clone(), port: place.port, tls, disk, keeper }
     }
 
     fn add_users(&self) {
@@ -235,6 +240,26 @@ impl EtcdServer {
     /// If it was killed.
     pub fn resume(&self) {
         self.keeper.signal(Signal::CONT);
+    }
+
+    /// Every sync of the disk hangs from now on; the process goes on otherwise.
+    ///
+    /// # Panics
+    /// If it was not set up [`with_hanging_disk`](Setup::with_hanging_disk).
+    pub fn hang_disk(&self) {
+        self.disk().hang();
+    }
+
+    /// The disk is back, and the syncs that hang return.
+    ///
+    /// # Panics
+    /// If it was not set up [`with_hanging_disk`](Setup::with_hanging_disk), or does not hang.
+    pub fn mend_disk(&self) {
+        self.disk().mend();
+    }
+
+    fn disk(&self) -> &HangingDisk {
+        self.disk.as_ref().expect("it was set up with a disk that hangs")
     }
 
     /// Kills the process with SIGKILL. It is gone when this returns; what it has stored is not.

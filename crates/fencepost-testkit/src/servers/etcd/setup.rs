@@ -14,6 +14,7 @@ pub struct Setup {
     options: Vec<String>,
     users: Vec<(String, String)>,
     tls: Option<TlsClients>,
+    hanging_disk: bool,
 }
 
 /// Where a member listens, and who belongs to its cluster.
@@ -38,7 +39,7 @@ impl Setup {
     pub fn plain() -> Self {
         // A lease lasts at least one and a half times as long as an election may take, in whole seconds.
         let options = ["--heartbeat-interval=60", "--election-timeout=600"];
-        Self { options: options.map(str::to_owned).into(), users: Vec::new(), tls: None }
+        Self { options: options.map(str::to_owned).into(), users: Vec::new(), tls: None, hanging_disk: false }
     }
 
     /// An option of the program, such as `--max-txn-ops=64`; later ones win.
@@ -66,6 +67,17 @@ impl Setup {
     pub fn with_tls(mut self, clients: TlsClients) -> Self {
         self.tls = Some(clients);
         self
+    }
+
+    /// The disk can be made to hang under the running server.
+    #[must_use]
+    pub fn with_hanging_disk(mut self) -> Self {
+        self.hanging_disk = true;
+        self
+    }
+
+    pub(super) fn has_hanging_disk(&self) -> bool {
+        self.hanging_disk
     }
 
     pub(super) fn users(&self) -> &[(String, String)] {
