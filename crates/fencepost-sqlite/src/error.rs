@@ -10,9 +10,11 @@ const MUST_BE_WRITABLE: &str = "a lock needs to write to the file and to the fol
 /// What a failed statement means. A statement that failed had no effect; see [`commit_error`] for the one exception.
 pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, what, hint) = match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => {
-            (ErrorKind::Storage, "the disk is full", Some("make room; nothing that was held is lost"))
-        }
+        Some(ErrorCode::DiskFull) => (
+            ErrorKind::Storage,
+            "the disk is full",
+            Some("make room: what is held is lost when its lease ends, because no renewal can be written"),
+        ),
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Storage,
             "the database is corrupt",

@@ -7,6 +7,7 @@ mod files;
 mod lines;
 mod processes;
 mod puppet;
+mod swapped;
 mod tokens;
 
 use bench::SqliteBench;
