@@ -61,3 +61,19 @@ pub(crate) fn io_error(what: &str, path: &Path, error: std::io::Error) -> Error 
         _ => ours,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    /// A renewal cannot be written either, so a full disk does lose what is held, in time.
+    #[test]
+    fn a_full_disk_tells_when_leases_are_lost() {
+        let full = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
+        let error = sqlite_error(Path::new("/srv/locks.db"), full);
+        assert!(error.to_string().contains("the disk is full"), "{error}");
+        assert!(error.hint().unwrap().contains("is lost when its lease ends"), "{error}");
+    }
+}

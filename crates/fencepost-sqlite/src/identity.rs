@@ -16,6 +16,8 @@ use crate::error::io_error;
 /// The files of a database, by what their names end with.
 const ENDINGS: [&str; 3] = ["", "-wal", "-shm"];
 
+const REPLACED: &str = "was removed or replaced";
+
 /// Device and inode.
 type FileId = (u64, u64);
 
@@ -84,8 +86,6 @@ impl FileIdentity {
             .with_hint("connect again; never remove a database, its -wal or its -shm while it is in use")
     }
 }
-
-const REPLACED: &str = "was removed or replaced";
 
 /// Whether all files of the database are there, and this process has no others open that once had their names. Two
 /// connections of one process share an index, so one that was removed would be used by the next connection too.

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::{Op, Reply};
 use fencepost_core::clock::Moment;
+use fencepost_core::line::Ticket;
 use fencepost_core::{Attempt, Owner, Result};
 
 /// How often a client with waiters looks.
@@ -21,13 +22,20 @@ const IDLE: Duration = Duration::from_secs(3600);
 
 #[derive(Debug)]
 pub(crate) struct Lookout {
-    waiting: HashMap<Owner, Arc<Attempt>>,
+    waiting: HashMap<Owner, Waiter>,
     /// Whom the present look has not asked for yet.
     unseen: Vec<Owner>,
     /// The version of the file at the beginning of the last look.
     version: Option<i64>,
     /// When to look next.
     due: Moment,
+}
+
+#[derive(Debug)]
+struct Waiter {
+    attempt: Arc<Attempt>,
+    /// Its place in line.
+    seq: u64,
 }
 
 impl Default for Lookout {
@@ -52,28 +60,47 @@ impl Lookout {
         self.due = now;
     }
 
-    /// The waiters to ask for now, given the version of the file. Those of a look that has begun come first, so that a file
-    /// that changes all the time does not keep the last of them from being asked for.
-    pub(crate) fn page(&mut self, version: i64, now: Moment) -> Vec<Arc<Attempt>> {
-        if self.unseen.is_empty() && self.version != Some(version) {
-            self.version = Some(version);
+    /// The waiters to ask for now, given the version of the file if it can be read. Those of a look that has begun come
+    /// first, so that a file that changes all the time does not keep the last of them from being asked for.
+    pub(crate) fn page(&mut self, version: Option<i64>, now: Moment) -> Vec<Arc<Attempt>> {
+        if self.unseen.is_empty() && version.is_some() && version != self.version {
+            self.version = version;
             self.unseen.extend(self.waiting.keys());
         }
         let rest = self.unseen.len().saturating_sub(PAGE);
-        let page = self.unseen.drain(rest..).filter_map(|owner| self.waiting.get(&owner).cloned()).collect();
+        let page = self
+            .unseen
+            .drain(rest..)
+            .filter_map(|owner| self.waiting.get(&owner))
+            .map(|waiter| waiter.attempt.clone())
+            .collect();
         self.due = now + if self.unseen.is_empty() { EVERY } else { BETWEEN_PAGES };
         page
     }
 
-    /// Notes who waits after a flight, and who does not any more.
-    pub(crate) fn note(&mut self, ops: &[Op], replies: &[Result<Reply>], now: Moment) {
+    /// The place in line that this owner had when it was last read.
+    pub(crate) fn seq(&self, owner: Owner) -> Option<u64> {
+        self.waiting.get(&owner).map(|waiter| waiter.seq)
+    }
+
+    /// Notes which attempts wait after a flight, and which do not any more. `tickets` are those that were read for it.
+    pub(crate) fn note(
+        &mut self,
+        ops: &[Op],
+        replies: &[Result<Reply>],
+        tickets: &HashMap<Owner, Ticket>,
+        now: Moment,
+    ) {
         if self.waiting.is_empty() {
             self.due = now + EVERY;
         }
         for (op, reply) in ops.iter().zip(replies) {
             match (op, reply) {
                 (Op::Acquire { attempt, .. } | Op::Check(attempt), Ok(Reply::Waiting { .. })) => {
-                    self.waiting.insert(attempt.owner, attempt.clone());
+                    if let Some(ticket) = tickets.get(&attempt.owner) {
+                        let waiter = Waiter { attempt: attempt.clone(), seq: ticket.seq };
+                        self.waiting.insert(attempt.owner, waiter);
+                    }
                 }
                 (Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt), _) => {
                     self.waiting.remove(&attempt.owner);
@@ -90,6 +117,7 @@ impl Lookout {
 #[cfg(test)]
 mod tests {
     use fencepost_core::backend::Queue;
+    use fencepost_core::line::ClientId;
     use fencepost_core::{LockName, Mode, Rule, Want};
 
     use super::*;
@@ -100,8 +128,13 @@ mod tests {
         let owner = Owner::random();
         let attempt =
             Attempt { owner, wants: vec![want], rule: Rule::All, ttl, label: "test".into(), meta: [].into() };
-        let op = Op::Acquire { attempt: Arc::new(attempt), queue: Queue::Join };
-        lookout.note(&[op], &[Ok(Reply::Waiting { turn_in: ttl })], Moment::START);
+        let attempt = Arc::new(attempt);
+        let until = Moment::START + ttl;
+        let ticket =
+            Ticket { attempt: attempt.clone(), seq: 1, until, since: Duration::ZERO, client: ClientId(1) };
+        let op = Op::Acquire { attempt, queue: Queue::Join };
+        let replies = [Ok(Reply::Waiting { turn_in: ttl })];
+        lookout.note(&[op], &replies, &HashMap::from([(owner, ticket)]), Moment::START);
     }
 
     #[test]
@@ -110,23 +143,26 @@ mod tests {
         (0..1_000).for_each(|_| waiter(&mut lookout));
         let mut asked = std::collections::HashSet::new();
         for version in 0..4 {
-            let page = lookout.page(version, Moment::START);
+            let page = lookout.page(Some(version), Moment::START);
             assert!(page.len() <= PAGE);
             asked.extend(page.iter().map(|attempt| attempt.owner));
         }
         assert_eq!(asked.len(), 1_000);
-        assert!(!lookout.page(4, Moment::START).is_empty(), "the file has changed since the look began");
+        assert!(
+            !lookout.page(Some(4), Moment::START).is_empty(),
+            "the file has changed since the look began"
+        );
     }
 
     #[test]
     fn a_file_that_has_not_changed_is_not_looked_at() {
         let mut lookout = Lookout::default();
         waiter(&mut lookout);
-        assert_eq!(lookout.page(7, Moment::START).len(), 1);
-        assert!(lookout.page(7, Moment::START).is_empty());
+        assert_eq!(lookout.page(Some(7), Moment::START).len(), 1);
+        assert!(lookout.page(Some(7), Moment::START).is_empty());
         assert!(!lookout.is_due(Moment::START) && lookout.is_due(Moment::START + EVERY));
         lookout.hurry(Moment::START);
         assert!(lookout.is_due(Moment::START));
-        assert_eq!(lookout.page(7, Moment::START).len(), 1);
+        assert_eq!(lookout.page(Some(7), Moment::START).len(), 1);
     }
 }

@@ -73,6 +73,7 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
         lookout: Lookout::default(),
         file,
     };
+    // Clears away the sockets of dead processes.
     sockets.alive();
     let inbox = Arc::new(Inbox::default());
     let jobs = inbox.clone();

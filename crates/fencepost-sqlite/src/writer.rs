@@ -18,6 +18,7 @@ use crate::identity::FileIdentity;
 use crate::inbox::{CloseOnDrop, Flight, Inbox, Job};
 use crate::lookout::Lookout;
 use crate::replaced::Replaced;
+use crate::statements::leases::Place;
 use crate::statements::{Counter, Sight, Statements};
 use crate::surroundings::surroundings_of;
 use crate::turnstile::Turnstile;
@@ -87,10 +88,6 @@ impl Writer {
         loop {
             let jobs = inbox.take(self.lookout.patience(clock.now()));
             let stop = self.work(jobs, &clock);
-            let now = clock.now();
-            if self.lookout.is_due(now) {
-                self.look_for_lost_wakeups(now);
-            }
             if let Some(stopped) = stop {
                 // The connection is closed before the caller is told.
                 drop(self);
@@ -99,6 +96,10 @@ impl Writer {
             }
             if !self.file.is_in_place() {
                 return self.leave().run(inbox);
+            }
+            let now = clock.now();
+            if self.lookout.is_due(now) {
+                self.look_for_lost_wakeups(now);
             }
         }
     }
@@ -147,7 +148,7 @@ impl Writer {
             Ok(replies) => {
                 let now = clock.now();
                 for ((ops, answer), replies) in flights.into_iter().zip(replies) {
-                    self.lookout.note(&ops, &replies, now);
+                    self.lookout.note(&ops, &replies, self.book.tickets(), now);
                     // An engine that gave up on the flight does not want to know.
                     let _ = answer.send(replies);
                 }
@@ -166,8 +167,37 @@ impl Writer {
     }
 
     fn execute(&mut self, op: &Op, now: Moment) -> Result<Reply> {
+        if let Some(reply) = self.extend_row(op, now)? {
+            return Ok(reply);
+        }
         let Self { statements, counter, sockets, book, client, .. } = self;
         book.execute(&mut Desk { statements, counter, sockets, now }, *client, op, now)
+    }
+
+    /// Extends a lease by its own row, if the rest of its line has not been read. Nothing if there is more to it.
+    fn extend_row(&self, op: &Op, now: Moment) -> Result<Option<Reply>> {
+        match op {
+            Op::Renew(grant) => {
+                let Some(name) = self.unread(grant.held()) else { return Ok(None) };
+                let ttl = self.statements.renew(name, grant, now)?;
+                Ok(ttl.map(|ttl| Reply::Renewed { ttl }))
+            }
+            Op::Check(attempt) => {
+                let owner = attempt.owner;
+                let Some((name, seq)) = self.unread(&attempt.wants).zip(self.lookout.seq(owner)) else {
+                    return Ok(None);
+                };
+                let turn = self.statements.keep_ticket(Place { name, seq, owner }, now)?;
+                Ok(turn.map(|turn| Reply::Waiting { turn_in: turn.since(now) }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The only name of these, if its line is not in the book.
+    fn unread<'a>(&self, wants: &'a [Want]) -> Option<&'a LockName> {
+        let [want] = wants else { return None };
+        self.book.line(&want.name).is_none().then_some(&want.name)
     }
 
     /// One write transaction. If it fails the book is forgotten, because the file did not follow it.
@@ -289,9 +319,7 @@ impl Writer {
 
     /// Wakes waiters whose turn it may be although no wake-up came.
     fn look_for_lost_wakeups(&mut self, now: Moment) {
-        let Ok(version) = self.statements.data_version() else {
-            return;
-        };
+        let version = self.statements.data_version().ok();
         let Self { lookout, statements, own, .. } = self;
         for attempt in lookout.page(version, now) {
             let owner = attempt.owner;

@@ -2,6 +2,7 @@
 
 mod bench;
 mod clocks;
+mod costs;
 mod examining;
 mod files;
 mod lines;

@@ -9,7 +9,7 @@ use fencepost_testkit::puppet::Puppet;
 use fencepost_testkit::wait;
 
 use crate::bench::SqliteBench;
-use crate::puppet::puppet;
+use crate::puppet::{puppet, stop_between_writes};
 
 /// Long enough to be renewed in time on a busy machine.
 const TTL: &str = "6000";
@@ -131,6 +131,21 @@ ways! {
     };
 }
 
+/// A holder that is stopped cannot notice, and would believe when it goes on.
+#[tokio::test]
+async fn a_newcomer_is_refused_while_a_holder_is_stopped() {
+    let bench = SqliteBench::new();
+    let mut holder = holder(&bench);
+    stop_between_writes(&holder, &bench);
+    remove(&bench, &["-wal", "-shm"]);
+    let error = fencepost_sqlite::connect(bench.path().to_str().unwrap()).await.unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert!(error.to_string().contains("do not react") && error.hint().is_some(), "{error}");
+    holder.go_on();
+    let (_client, guard) = newcomer(&bench).await;
+    assert!(is_lost(&mut holder) && guard.is_valid());
+}
+
 /// With the folder goes everything by which a newcomer could find the holder.
 #[tokio::test]
 async fn a_folder_that_is_renamed_takes_its_locks_away() {
@@ -169,7 +184,7 @@ async fn files_that_nobody_has_open_may_be_removed() {
 async fn another_program_that_opens_and_closes_it_is_no_swap() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
-    let guard = client.lock("a").ttl(Duration::from_millis(600)).acquire().await.unwrap();
+    let guard = client.lock("a").ttl(Duration::from_secs(3)).acquire().await.unwrap();
     for _ in 0..3 {
         bench.driver().execute_batch("PRAGMA wal_checkpoint(TRUNCATE); VACUUM").unwrap();
         let _ = bench.driver().execute_batch("PRAGMA journal_mode = DELETE");
