@@ -36,7 +36,9 @@ pub(crate) fn enter(
         if clock.now() > give_up {
             return Err(still_open(path, &evicted));
         }
-        evicted.into_iter().for_each(|client| sockets.nudge(client));
+        for client in evicted {
+            sockets.nudge(client);
+        }
         std::thread::park_timeout(STEP);
     }
 }

@@ -49,7 +49,7 @@ impl Replaced {
         // A caller that gave up does not want to know.
         match job {
             Job::Execute((ops, answer)) => {
-                drop(answer.send(ops.iter().map(|op| self.file.answer(op)).collect()))
+                drop(answer.send(ops.iter().map(|op| self.file.answer(op)).collect()));
             }
             Job::Inspect { answer, .. } => drop(answer.send(Err(self.file.error()))),
             Job::List { answer, .. } => drop(answer.send(Err(self.file.error()))),
