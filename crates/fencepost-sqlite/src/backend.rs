@@ -1,5 +1,6 @@
 //! One client's connection to a database: hands flights to the writer, and hears wake-ups.
 
+use std::collections::VecDeque;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -14,7 +15,7 @@ use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::inbox::{Inbox, Job};
-use crate::wake::{Sockets, decode};
+use crate::wake::{FULL_QUEUE, LONGEST, Sockets, decode};
 use crate::whereabouts::rows_of;
 
 pub(crate) struct SqliteBackend {
@@ -29,21 +30,46 @@ pub(crate) struct SqliteBackend {
 
 /// Where pushes come in: from our own writer, and from other processes.
 pub(crate) struct Ears {
-    pub(crate) own: mpsc::UnboundedReceiver<Wakeup>,
-    pub(crate) socket: UnixDatagram,
+    own: mpsc::UnboundedReceiver<Wakeup>,
+    socket: UnixDatagram,
+    inbox: Arc<Inbox>,
+    /// What came with one datagram.
+    heard: VecDeque<Wakeup>,
+    letters: Vec<u8>,
 }
 
 impl Ears {
+    pub(crate) fn new(own: mpsc::UnboundedReceiver<Wakeup>, socket: UnixDatagram, inbox: Arc<Inbox>) -> Self {
+        Self { own, socket, inbox, heard: VecDeque::new(), letters: vec![0; LONGEST] }
+    }
+
     async fn hear(mut self) -> Option<(Wakeup, Self)> {
-        let mut letter = [0; 64];
-        let wakeup = tokio::select! {
-            own = self.own.recv() => own?,
-            read = self.socket.recv(&mut letter) => match read {
-                Ok(length) => decode(&letter[..length]),
-                Err(_) => return None,
-            },
-        };
-        Some((wakeup, self))
+        loop {
+            if let Some(wakeup) = self.heard.pop_front() {
+                return Some((wakeup, self));
+            }
+            tokio::select! {
+                own = self.own.recv() => return Some((own?, self)),
+                readable = self.socket.readable() => readable.ok()?,
+            }
+            self.read_all();
+        }
+    }
+
+    /// Empties the queue of the socket. If it was full, other datagrams may have been dropped before the first was read;
+    /// what they told of is committed, so a look from now on finds it.
+    fn read_all(&mut self) {
+        let (mut count, mut look) = (0, false);
+        while let Ok(length) = self.socket.try_recv(&mut self.letters) {
+            count += 1;
+            match decode(&self.letters[..length]) {
+                Some(wakeups) => self.heard.extend(wakeups),
+                None => look = true,
+            }
+        }
+        if look || count >= FULL_QUEUE {
+            self.inbox.push(Job::Look);
+        }
     }
 }
 

@@ -10,9 +10,11 @@ const MUST_BE_WRITABLE: &str = "a lock needs to write to the file and to the fol
 /// What a failed statement means. A statement that failed had no effect; see [`commit_error`] for the one exception.
 pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, what, hint) = match error.sqlite_error_code() {
-        Some(ErrorCode::DiskFull) => {
-            (ErrorKind::Storage, "the disk is full", Some("make room; nothing that was held is lost"))
-        }
+        Some(ErrorCode::DiskFull) => (
+            ErrorKind::Storage,
+            "the disk is full",
+            Some("make room: what is held is lost when its lease ends, because no renewal can be written"),
+        ),
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Storage,
             "the database is corrupt",
@@ -57,5 +59,21 @@ pub(crate) fn io_error(what: &str, path: &Path, error: std::io::Error) -> Error 
     match kind {
         ErrorKind::Denied => ours.with_hint(MUST_BE_WRITABLE),
         _ => ours,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use rusqlite::ffi;
+
+    use super::*;
+
+    /// A renewal cannot be written either, so a full disk does lose what is held, in time.
+    #[test]
+    fn a_full_disk_tells_when_leases_are_lost() {
+        let full = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
+        let error = sqlite_error(Path::new("/srv/locks.db"), full);
+        assert!(error.to_string().contains("the disk is full"), "{error}");
+        assert!(error.hint().unwrap().contains("is lost when its lease ends"), "{error}");
     }
 }

@@ -1,5 +1,9 @@
-//! Whether the file that is open is still the one at its path. Who removes or replaces a database takes all its locks
-//! away: others would make a new one, and two would hold the same lock.
+//! Whether the files that are open are still the ones at their paths. A database that is removed or replaced takes all
+//! its locks away: other processes make a new one, and two would hold the same lock.
+//!
+//! A database is three files: the main file, the write-ahead log and the index of the log (`-shm`). As long as one
+//! connection is open, SQLite itself removes none of them. A commit into a log or an index that was removed is seen by
+//! no other process, so it counts only if all three were in place afterwards.
 
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
@@ -9,50 +13,105 @@ use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::error::io_error;
 
+/// The files of a database, by what their names end with.
+const ENDINGS: [&str; 3] = ["", "-wal", "-shm"];
+
+const REPLACED: &str = "was removed or replaced";
+
+/// Device and inode.
+type FileId = (u64, u64);
+
 #[derive(Debug)]
 pub(crate) struct FileIdentity {
     path: PathBuf,
-    number: (u64, u64),
-    pub(crate) is_in_place: bool,
+    files: [(PathBuf, FileId); 3],
+    replaced: Option<&'static str>,
 }
 
 impl FileIdentity {
-    pub(crate) fn of(path: &Path) -> Result<Self> {
-        let number = number_of(path).map_err(|error| io_error("could not look at", path, error))?;
-        Ok(Self { path: path.to_owned(), number, is_in_place: true })
+    /// Reads the identity of a database that this process has open and has read from.
+    pub(crate) fn of_open(path: &Path) -> Result<Self> {
+        let look = |file: &Path| id_of(file).map_err(|error| io_error("could not look at", file, error));
+        let [main, log, index] = files_of(path);
+        let files =
+            [(look(&main)?, main), (look(&log)?, log), (look(&index)?, index)].map(|(id, file)| (file, id));
+        let mut identity = Self { path: path.to_owned(), files, replaced: None };
+        if !is_whole(path) {
+            identity.replaced = Some(REPLACED);
+        }
+        identity.check()?;
+        Ok(identity)
     }
 
     pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Looks once more. What has been replaced stays replaced.
-    pub(crate) fn look(&mut self) {
-        self.is_in_place &= number_of(&self.path).is_ok_and(|number| number == self.number);
+    pub(crate) fn is_in_place(&self) -> bool {
+        self.replaced.is_none()
     }
 
-    /// The answer to everything when it is not in place: nothing that was held there is held any more.
+    /// Looks at the files again. What was replaced stays replaced.
+    pub(crate) fn look(&mut self) {
+        let is_same = |(file, id): &(PathBuf, FileId)| id_of(file).is_ok_and(|found| found == *id);
+        if self.is_in_place() && !self.files.iter().all(is_same) {
+            self.replaced = Some(REPLACED);
+        }
+    }
+
+    /// Looks at the files again, and fails if they are not in place.
+    pub(crate) fn check(&mut self) -> Result<()> {
+        self.look();
+        self.replaced.map_or(Ok(()), |_| Err(self.error()))
+    }
+
+    /// Notes that the same files have the content of another database, or of an earlier time.
+    pub(crate) fn was_put_back(&mut self) -> Error {
+        self.replaced = Some("was put back to an earlier state");
+        self.error()
+    }
+
+    /// The answer to an operation when the files are not in place: nothing that was held there is held any more.
     pub(crate) fn answer(&self, op: &Op) -> Result<Reply> {
         match op {
             Op::Renew(_) | Op::Release(_) | Op::WriteCell { .. } => Ok(Reply::NotHeld),
             Op::Leave(_) => Ok(Reply::Left),
-            _ => Err(self.replaced()),
+            _ => Err(self.error()),
         }
     }
 
-    /// Looks once more, for those who only want to read.
-    pub(crate) fn check(&mut self) -> Result<()> {
-        self.look();
-        if self.is_in_place { Ok(()) } else { Err(self.replaced()) }
-    }
-
-    fn replaced(&self) -> Error {
-        let text = format!("the database was removed or replaced: sqlite:{}", self.path.display());
-        Error::new(ErrorKind::Storage, text)
-            .with_hint("connect again; never remove a database that is in use")
+    pub(crate) fn error(&self) -> Error {
+        let what = self.replaced.unwrap_or(REPLACED);
+        Error::new(ErrorKind::Storage, format!("the database {what}: sqlite:{}", self.path.display()))
+            .with_hint("connect again; never remove a database, its -wal or its -shm while it is in use")
     }
 }
 
-fn number_of(path: &Path) -> std::io::Result<(u64, u64)> {
+/// Whether all files of the database are there, and this process has no others open that once had their names. Two
+/// connections of one process share an index, so one that was removed would be used by the next connection too.
+pub(crate) fn is_whole(path: &Path) -> bool {
+    files_of(path).iter().all(|file| id_of(file).is_ok_and(|id| open_as(file).iter().all(|open| *open == id)))
+}
+
+/// The files that this process has open and that were opened by this path. Empty where the system does not tell.
+fn open_as(path: &Path) -> Vec<FileId> {
+    let mut removed = path.as_os_str().to_owned();
+    removed.push(" (deleted)");
+    let descriptors = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
+    let named = descriptors.filter(|descriptor| {
+        descriptor.path().read_link().is_ok_and(|name| name == path || name.as_os_str() == removed)
+    });
+    named.filter_map(|descriptor| id_of(&descriptor.path()).ok()).collect()
+}
+
+fn files_of(path: &Path) -> [PathBuf; 3] {
+    ENDINGS.map(|ending| {
+        let mut file = path.as_os_str().to_owned();
+        file.push(ending);
+        file.into()
+    })
+}
+
+fn id_of(path: &Path) -> std::io::Result<FileId> {
     std::fs::metadata(path).map(|found| (found.dev(), found.ino()))
 }

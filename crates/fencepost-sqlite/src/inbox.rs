@@ -16,10 +16,23 @@ pub(crate) type Flight = (Vec<Op>, oneshot::Sender<Vec<Result<Reply>>>);
 /// What the writer is asked to do.
 pub(crate) enum Job {
     Execute(Flight),
-    Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
-    List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
-    Examine { answer: oneshot::Sender<Vec<Finding>> },
-    Stop { answer: oneshot::Sender<()> },
+    Inspect {
+        name: LockName,
+        answer: oneshot::Sender<Result<LockState>>,
+    },
+    List {
+        prefix: String,
+        page: Page,
+        answer: oneshot::Sender<Result<ListPage>>,
+    },
+    Examine {
+        answer: oneshot::Sender<Vec<Finding>>,
+    },
+    /// Look at the files, and for grants whose wake-up was lost.
+    Look,
+    Stop {
+        answer: oneshot::Sender<()>,
+    },
 }
 
 #[derive(Default)]

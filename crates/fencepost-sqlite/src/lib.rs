@@ -7,12 +7,15 @@
 
 mod backend;
 mod config;
+mod entrance;
 mod error;
 mod file_system;
 mod host_clock;
 mod identity;
 mod inbox;
+mod lookout;
 mod open;
+mod replaced;
 mod rights;
 mod rows;
 mod statements;

@@ -1,6 +1,5 @@
 //! Opening a database: where it is, whether it is ours, and everything that stands beside it.
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,11 +15,13 @@ use tokio::sync::mpsc;
 
 use crate::backend::{Ears, SqliteBackend};
 use crate::config::{IfMissing, make_private_folder};
+use crate::entrance;
 use crate::error::{io_error, sqlite_error};
 use crate::file_system::check_file_system;
 use crate::host_clock::{boot_id, clock_id};
 use crate::identity::FileIdentity;
 use crate::inbox::Inbox;
+use crate::lookout::Lookout;
 use crate::statements::{Counter, Statements};
 use crate::turnstile::Turnstile;
 use crate::wake::Sockets;
@@ -36,7 +37,6 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
     }
     let path = locate(path)?;
     let boot_id = boot_id();
-    let statements = Statements::new(connect(&path, if_missing)?, &path, clock_id(boot_id));
     let beside = beside(&path);
     let is_first = !beside.exists();
     make_private_folder(&beside)?;
@@ -44,15 +44,19 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
     let mut turnstile = Turnstile::open(&beside)?;
     let sockets = Arc::new(Sockets::open(&beside)?);
     let client = new_client();
-    let storage_id = {
-        // Whoever looks without a turn may see a database that somebody else is just making.
-        let _turn = turnstile.enter(&Clock::system())?;
-        statements.check().inspect_err(|_| clear_away(&beside, is_first))?;
-        let first = i64::try_from(wall_time().as_micros()).unwrap_or(0);
-        statements.prepare(first, RESERVE, boot_id)?
-    };
-
+    // Without a turn a database could be seen that another process is just making.
+    let turn = entrance::enter(&path, &mut turnstile, &sockets, &Clock::system())?;
+    let statements = connect(&path, if_missing)
+        .map(|connection| Statements::new(connection, &path, clock_id(boot_id)))
+        .and_then(|statements| statements.check().map(|()| statements))
+        .inspect_err(|_| clear_away(&beside, is_first))?;
+    let first = i64::try_from(wall_time().as_micros()).unwrap_or(0);
+    let storage_id = statements.prepare(first, RESERVE, boot_id)?;
+    let file = FileIdentity::of_open(&path)?;
+    // From here on newcomers know that the files are in use.
     let socket = sockets.bind(client)?;
+    drop(turn);
+
     let failed = |error| io_error("could not listen for wake-ups in", &beside, error);
     let socket = UnixDatagram::from_std(socket).map_err(failed)?;
     let (own, heard) = mpsc::unbounded_channel();
@@ -66,16 +70,16 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
         book: Book::default(),
         counter: Counter { last: 0, reserved: 0, boot: 0, swept: Moment::START },
         version: None,
-        looked_at: None,
-        waiting: HashMap::new(),
-        file: FileIdentity::of(&path)?,
+        lookout: Lookout::default(),
+        file,
     };
-    sockets.sweep();
+    // Clears away the sockets of dead processes.
+    sockets.alive();
     let inbox = Arc::new(Inbox::default());
     let jobs = inbox.clone();
     let thread = std::thread::Builder::new().name("fencepost-sqlite".into());
     thread.spawn(move || writer.run(&jobs)).map_err(failed)?;
-    let ears = Mutex::new(Some(Ears { own: heard, socket }));
+    let ears = Mutex::new(Some(Ears::new(heard, socket, inbox.clone())));
     Ok(SqliteBackend { path, storage_id, client, inbox, sockets, ears })
 }
 

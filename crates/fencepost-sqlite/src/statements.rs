@@ -1,6 +1,7 @@
 //! Every statement, and what its rows mean. Names and values only ever travel as parameters.
 
 mod examination;
+pub(crate) mod leases;
 
 use std::collections::HashMap;
 use std::path::{Path, PathBuf};

@@ -1,16 +1,17 @@
 //! Wake-ups between processes: every client has a Unix datagram socket beside the database.
 //!
-//! A datagram is a hint that may get lost; a socket that refuses tells that its process is dead.
+//! A datagram is a hint that may get lost; a socket that refuses tells that its process is dead. The kernel queues only a
+//! few datagrams for a socket (`net.unix.max_dgram_qlen`), so all wake-ups of a commit for one client travel in one, and
+//! a receiver that finds many of them takes it that some were dropped.
 
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use fencepost_core::backend::Wakeup;
 use fencepost_core::line::ClientId;
-use fencepost_core::{Award, FencingToken, LostReason, Owner, Result};
+use fencepost_core::{LostReason, Owner, Result};
 
 use crate::error::io_error;
 
@@ -63,12 +64,21 @@ impl Sockets {
         }
     }
 
-    /// Sends a push; whoever cannot take it now finds out by its next heartbeat.
-    pub(crate) fn send(&self, client: ClientId, wakeup: &Wakeup) {
-        if let Some(letter) = encode(wakeup)
-            && self.probe.connect(self.path(client)).is_ok()
-        {
-            let _ = self.probe.send(&letter);
+    /// Sends the wake-ups of one commit. A client that cannot take them now looks by itself later.
+    pub(crate) fn send(&self, client: ClientId, wakeups: &[Wakeup]) {
+        if self.probe.connect(self.path(client)).is_err() {
+            return;
+        }
+        for wakeups in wakeups.chunks(LETTERS) {
+            let datagram: Vec<u8> = wakeups.iter().filter_map(encode).flatten().collect();
+            let _ = self.probe.send(&datagram);
+        }
+    }
+
+    /// Tells a client to look: at its files, and for grants of its waiters.
+    pub(crate) fn nudge(&self, client: ClientId) {
+        if self.probe.connect(self.path(client)).is_ok() {
+            let _ = self.probe.send(&NUDGE);
         }
     }
 
@@ -76,14 +86,12 @@ impl Sockets {
         let _ = std::fs::remove_file(self.path(client));
     }
 
-    /// Clears away the sockets of dead processes.
-    pub(crate) fn sweep(&self) {
-        for entry in std::fs::read_dir(&self.folder).into_iter().flatten().flatten() {
-            let name = entry.file_name();
-            if let Some(client) = name.to_str().and_then(|name| u64::from_str_radix(name, 16).ok()) {
-                self.is_alive(ClientId(client));
-            }
-        }
+    /// The clients that are alive. Clears away the sockets of dead processes.
+    pub(crate) fn alive(&self) -> Vec<ClientId> {
+        let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
+        let client = |name: std::ffi::OsString| u64::from_str_radix(name.to_str()?, 16).ok().map(ClientId);
+        let clients = entries.filter_map(|entry| client(entry.file_name()));
+        clients.filter(|client| self.is_alive(*client)).collect()
     }
 
     fn path(&self, client: ClientId) -> PathBuf {
@@ -96,6 +104,14 @@ const TURN: u8 = 2;
 const GONE: u8 = 3;
 /// The length of every letter: kind, owner, token, ttl, chosen.
 const LETTER: usize = 1 + 16 + 8 + 8 + 8;
+/// How many letters a datagram has at most.
+const LETTERS: usize = 512;
+/// The size of the longest datagram.
+pub(crate) const LONGEST: usize = LETTERS * LETTER;
+/// A letter that makes no sense: its receiver looks.
+const NUDGE: [u8; 1] = [0];
+/// With so many datagrams in a queue others may have been dropped. No system has a shorter queue by default.
+pub(crate) const FULL_QUEUE: usize = 8;
 
 fn encode(wakeup: &Wakeup) -> Option<[u8; LETTER]> {
     let letter = |kind: u8, owner: Owner, numbers: [u64; 3]| {
@@ -119,29 +135,19 @@ fn encode(wakeup: &Wakeup) -> Option<[u8; LETTER]> {
     })
 }
 
-/// Reads a letter; one that makes no sense asks for a look at everything.
-pub(crate) fn decode(letter: &[u8]) -> Wakeup {
-    let number = |at: usize| letter.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
-    let owner = || letter.get(1..17)?.try_into().ok().map(Owner::from_bytes);
-    let read = || {
-        let owner = owner()?;
-        Some(match *letter.first()? {
-            GRANTED => {
-                let award = Award {
-                    token: FencingToken::new(number(17)?),
-                    ttl: Duration::from_nanos(number(25)?),
-                    chosen: usize::try_from(number(33)?).ok()?,
-                    spent: Duration::ZERO,
-                };
-                let _ = award;
-                Wakeup::Turn { owner }
-            }
-            TURN => Wakeup::Turn { owner },
-            GONE => Wakeup::Gone { owner, why: LostReason::Broken },
-            _ => return None,
-        })
-    };
-    read().unwrap_or(Wakeup::Recheck)
+/// Reads a datagram: its wake-ups, or nothing if it asks for a look.
+pub(crate) fn decode(datagram: &[u8]) -> Option<Vec<Wakeup>> {
+    datagram.chunks(LETTER).map(decode_letter).collect()
+}
+
+fn decode_letter(letter: &[u8]) -> Option<Wakeup> {
+    let owner = Owner::from_bytes(letter.get(1..LETTER)?.get(..16)?.try_into().ok()?);
+    Some(match *letter.first()? {
+        // The ticket is not in the letter, so its owner asks for what it was awarded.
+        GRANTED | TURN => Wakeup::Turn { owner },
+        GONE => Wakeup::Gone { owner, why: LostReason::Broken },
+        _ => return None,
+    })
 }
 
 #[cfg(test)]
@@ -151,17 +157,12 @@ mod tests {
     #[test]
     fn letters_are_read_as_they_were_written() {
         let owner = Owner::random();
-        let ttl = Duration::from_millis(1500);
-        let award = Award { token: FencingToken::new(7), ttl, chosen: 2, spent: Duration::ZERO };
-        for wakeup in [
-            Wakeup::Granted { owner, award },
-            Wakeup::Turn { owner },
-            Wakeup::Gone { owner, why: LostReason::Broken },
-        ] {
-            assert_eq!(decode(&encode(&wakeup).unwrap()), wakeup);
+        let wakeups = [Wakeup::Turn { owner }, Wakeup::Gone { owner, why: LostReason::Broken }];
+        let datagram: Vec<u8> = wakeups.iter().filter_map(encode).flatten().collect();
+        assert_eq!(format!("{:?}", decode(&datagram).unwrap()), format!("{wakeups:?}"));
+        for look in [&NUDGE[..], b"garbage", &[9; LETTER]] {
+            assert!(decode(look).is_none(), "{look:?}");
         }
-        assert_eq!(decode(b"garbage"), Wakeup::Recheck);
-        assert_eq!(decode(&[9; LETTER]), Wakeup::Recheck);
     }
 
     #[test]

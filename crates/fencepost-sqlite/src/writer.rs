@@ -11,11 +11,14 @@ use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
 use fencepost_core::book::{Book, Shelf, Touched};
 use fencepost_core::clock::{Clock, Moment, wall_time};
 use fencepost_core::line::{ClientId, Line, Ticket};
-use fencepost_core::{Attempt, Error, ErrorKind, Finding, LockName, Owner, Result, Want};
+use fencepost_core::{Error, ErrorKind, Finding, LockName, Result, Want};
 use tokio::sync::{mpsc, oneshot};
 
 use crate::identity::FileIdentity;
 use crate::inbox::{CloseOnDrop, Flight, Inbox, Job};
+use crate::lookout::Lookout;
+use crate::replaced::Replaced;
+use crate::statements::leases::Place;
 use crate::statements::{Counter, Sight, Statements};
 use crate::surroundings::surroundings_of;
 use crate::turnstile::Turnstile;
@@ -25,12 +28,6 @@ use crate::wake::Sockets;
 pub(crate) const RESERVE: i64 = 1 << 20;
 /// A transaction begins with at least this many tokens reserved.
 const HEADROOM: i64 = 1 << 17;
-/// How often a client with waiters looks whether a wake-up got lost.
-const SAFETY_NET: Duration = Duration::from_millis(100);
-/// How many waiters it looks after then.
-const LOOKED_AFTER: usize = 256;
-/// How long it sleeps if nobody wants anything.
-const IDLE: Duration = Duration::from_secs(3600);
 /// How often what has ended is swept from lines that nobody uses.
 const SWEEP_EVERY: Duration = Duration::from_secs(5);
 /// How many lines one sweep looks at.
@@ -51,11 +48,9 @@ pub(crate) struct Writer {
     pub(crate) counter: Counter,
     /// The version of the file that the book is true for.
     pub(crate) version: Option<i64>,
-    /// The version at the last look for lost wake-ups.
-    pub(crate) looked_at: Option<i64>,
     /// The tickets of this client.
-    pub(crate) waiting: HashMap<Owner, Arc<Attempt>>,
-    /// The file that is open, to tell whether it is still the one at its path.
+    pub(crate) lookout: Lookout,
+    /// The files that are open, to tell whether they are still the ones at their paths.
     pub(crate) file: FileIdentity,
 }
 
@@ -91,18 +86,28 @@ impl Writer {
         let clock = Clock::system();
         let _closed = CloseOnDrop(inbox);
         loop {
-            let patience = if self.waiting.is_empty() { IDLE } else { SAFETY_NET };
-            let jobs = inbox.take(patience);
-            if jobs.is_empty() {
-                self.look_for_lost_wakeups(&clock);
-            }
-            if let Some(stopped) = self.work(jobs, &clock) {
-                // The connection is closed before anybody is told.
+            let jobs = inbox.take(self.lookout.patience(clock.now()));
+            let stop = self.work(jobs, &clock);
+            if let Some(stopped) = stop {
+                // The connection is closed before the caller is told.
                 drop(self);
                 let _ = stopped.send(());
                 return;
             }
+            if !self.file.is_in_place() {
+                return self.leave().run(inbox);
+            }
+            let now = clock.now();
+            if self.lookout.is_due(now) {
+                self.look_for_lost_wakeups(now);
+            }
         }
+    }
+
+    /// Closes the connection to files that are no longer those of the database.
+    fn leave(self) -> Replaced {
+        let Self { file, client, sockets, own, .. } = self;
+        Replaced { file, client, sockets, own }
     }
 
     fn work(&mut self, jobs: Vec<Job>, clock: &Clock) -> Option<oneshot::Sender<()>> {
@@ -119,6 +124,10 @@ impl Writer {
                 }
                 Job::Examine { answer } => {
                     let _ = answer.send(self.examine());
+                }
+                Job::Look => {
+                    self.file.look();
+                    self.lookout.hurry(clock.now());
                 }
                 Job::Stop { answer } => stop = Some(answer),
             }
@@ -137,26 +146,58 @@ impl Writer {
         });
         match outcome {
             Ok(replies) => {
+                let now = clock.now();
                 for ((ops, answer), replies) in flights.into_iter().zip(replies) {
-                    self.note_waiters(&ops, &replies);
+                    self.lookout.note(&ops, &replies, self.book.tickets(), now);
                     // An engine that gave up on the flight does not want to know.
                     let _ = answer.send(replies);
                 }
             }
             Err(error) => {
                 for (ops, answer) in flights {
-                    let _ = answer.send(ops.iter().map(|_| Err(error.duplicate())).collect());
+                    let _ = answer.send(ops.iter().map(|op| self.failed(op, &error)).collect());
                 }
             }
         }
     }
 
+    /// The answer to an operation of a transaction that failed.
+    fn failed(&self, op: &Op, error: &Error) -> Result<Reply> {
+        if self.file.is_in_place() { Err(error.duplicate()) } else { self.file.answer(op) }
+    }
+
     fn execute(&mut self, op: &Op, now: Moment) -> Result<Reply> {
-        if !self.file.is_in_place {
-            return self.file.answer(op);
+        if let Some(reply) = self.extend_row(op, now)? {
+            return Ok(reply);
         }
         let Self { statements, counter, sockets, book, client, .. } = self;
         book.execute(&mut Desk { statements, counter, sockets, now }, *client, op, now)
+    }
+
+    /// Extends a lease by its own row, if the rest of its line has not been read. Nothing if there is more to it.
+    fn extend_row(&self, op: &Op, now: Moment) -> Result<Option<Reply>> {
+        match op {
+            Op::Renew(grant) => {
+                let Some(name) = self.unread(grant.held()) else { return Ok(None) };
+                let ttl = self.statements.renew(name, grant, now)?;
+                Ok(ttl.map(|ttl| Reply::Renewed { ttl }))
+            }
+            Op::Check(attempt) => {
+                let owner = attempt.owner;
+                let Some((name, seq)) = self.unread(&attempt.wants).zip(self.lookout.seq(owner)) else {
+                    return Ok(None);
+                };
+                let turn = self.statements.keep_ticket(Place { name, seq, owner }, now)?;
+                Ok(turn.map(|turn| Reply::Waiting { turn_in: turn.since(now) }))
+            }
+            _ => Ok(None),
+        }
+    }
+
+    /// The only name of these, if its line is not in the book.
+    fn unread<'a>(&self, wants: &'a [Want]) -> Option<&'a LockName> {
+        let [want] = wants else { return None };
+        self.book.line(&want.name).is_none().then_some(&want.name)
     }
 
     /// One write transaction. If it fails the book is forgotten, because the file did not follow it.
@@ -165,10 +206,12 @@ impl Writer {
         clock: &Clock,
         act: impl FnOnce(&mut Self, Moment) -> Result<T>,
     ) -> Result<T> {
+        let committed = self.counter;
         let outcome = self.try_transact(clock, act);
         if outcome.is_err() {
             self.statements.rollback();
             self.version = None;
+            self.counter = committed;
             self.book.touched = Touched::default();
             self.book.pushes.clear();
         }
@@ -181,7 +224,7 @@ impl Writer {
         act: impl FnOnce(&mut Self, Moment) -> Result<T>,
     ) -> Result<T> {
         let turn = self.turnstile.enter(clock)?;
-        self.file.look();
+        self.file.check()?;
         self.statements.begin()?;
         self.read_up()?;
         if self.counter.reserved - self.counter.last < HEADROOM || self.counter.boot != self.boot_id {
@@ -201,6 +244,8 @@ impl Writer {
             self.statements.set_counter(self.counter)?;
         }
         self.statements.commit()?;
+        // What was committed into files that had been removed by then is seen by no other process: it does not count.
+        self.file.check()?;
         self.push();
         drop(turn);
         if self.book.len() > REMEMBERED {
@@ -214,7 +259,11 @@ impl Writer {
         let version = self.statements.data_version()?;
         if self.version != Some(version) {
             self.book.forget_lines();
-            self.counter = self.statements.counter()?;
+            let counter = self.statements.counter()?;
+            if counter.last < self.counter.last {
+                return Err(self.file.was_put_back());
+            }
+            self.counter = counter;
             self.version = Some(version);
         }
         Ok(())
@@ -252,50 +301,32 @@ impl Writer {
         statements.forget_sightings().map(drop)
     }
 
-    /// Who waits in line is looked after until it does something else.
-    fn note_waiters(&mut self, ops: &[Op], replies: &[Result<Reply>]) {
-        for (op, reply) in ops.iter().zip(replies) {
-            match (op, reply) {
-                (Op::Acquire { attempt, .. } | Op::Check(attempt), Ok(Reply::Waiting { .. })) => {
-                    self.waiting.insert(attempt.owner, attempt.clone());
-                }
-                (Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt), _) => {
-                    self.waiting.remove(&attempt.owner);
-                }
-                (Op::Renew(grant) | Op::Release(grant), _) => {
-                    self.waiting.remove(&grant.attempt.owner);
-                }
-                _ => {}
-            }
-        }
-    }
-
+    /// Tells what the commit has decided: this client directly, every other with one datagram.
     fn push(&mut self) {
+        let mut others: HashMap<ClientId, Vec<Wakeup>> = HashMap::new();
         for (client, wakeup) in self.book.pushes.drain(..) {
             if client == self.client {
-                // The engine has gone if nobody listens.
+                // The engine has gone if nothing listens.
                 let _ = self.own.send(wakeup);
             } else {
-                self.sockets.send(client, &wakeup);
+                others.entry(client).or_default().push(wakeup);
             }
+        }
+        for (client, wakeups) in others {
+            self.sockets.send(client, &wakeups);
         }
     }
 
-    /// A datagram may get lost: if the file has changed, look whether it is a waiter's turn.
-    fn look_for_lost_wakeups(&mut self, clock: &Clock) {
-        let Ok(version) = self.statements.data_version() else {
-            return;
-        };
-        if self.looked_at.replace(version) == Some(version) {
-            return;
-        }
-        let now = clock.now();
-        let Self { waiting, statements, own, .. } = self;
-        for (owner, attempt) in waiting.iter().take(LOOKED_AFTER) {
-            let its_turn = |want: &Want| statements.may_be_granted(&want.name, *owner, now).unwrap_or(true);
+    /// Wakes waiters whose turn it may be although no wake-up came.
+    fn look_for_lost_wakeups(&mut self, now: Moment) {
+        let version = self.statements.data_version().ok();
+        let Self { lookout, statements, own, .. } = self;
+        for attempt in lookout.page(version, now) {
+            let owner = attempt.owner;
+            let its_turn = |want: &Want| statements.may_be_granted(&want.name, owner, now).unwrap_or(true);
             if attempt.wants.iter().any(its_turn) {
-                // The engine has gone if nobody listens.
-                let _ = own.send(Wakeup::Turn { owner: *owner });
+                // The engine has gone if nothing listens.
+                let _ = own.send(Wakeup::Turn { owner });
             }
         }
     }

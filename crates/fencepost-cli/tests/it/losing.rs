@@ -211,3 +211,20 @@ fn a_storage_that_hangs_does_not_keep_a_waiter_from_being_ended() {
     waiter.send(Signal::TERM);
     waiter.expect(128 + 15);
 }
+
+/// Scenario 59: without its log and its index the database is a new one for every other process.
+#[test]
+fn a_database_whose_log_and_index_are_removed_stops_the_command() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("a", &["--ttl", "6s"]);
+    let command = sandbox.line("held");
+    for name in ["locks.db-wal", "locks.db-shm"] {
+        std::fs::remove_file(sandbox.path(name)).unwrap();
+    }
+    let mut newcomer = sandbox.start(&["run", "--wait", "60s", "a", "-c", "echo $$ > entered"]);
+    newcomer.expect(0);
+    assert!(!sandbox.line("entered").is_empty());
+    holder.expect(76);
+    assert!(!is_alive(&command));
+    assert!(holder.said().contains("lock \"a\" was lost: "), "{}", holder.said());
+}

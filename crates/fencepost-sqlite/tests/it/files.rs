@@ -215,7 +215,7 @@ async fn a_file_that_cannot_be_written_is_denied() {
 
 /// On a disk of one megabyte.
 #[test]
-fn a_full_disk_is_an_error_and_nothing_is_lost() {
+fn a_full_disk_is_an_error_and_ends_no_lease_early() {
     let bench = SqliteBench::new();
     let mut puppet = on_a_small_disk(&bench);
     puppet.say("acquire held 30000");

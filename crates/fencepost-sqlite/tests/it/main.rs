@@ -2,11 +2,13 @@
 
 mod bench;
 mod clocks;
+mod costs;
 mod examining;
 mod files;
 mod lines;
 mod processes;
 mod puppet;
+mod swapped;
 mod tokens;
 
 use bench::SqliteBench;

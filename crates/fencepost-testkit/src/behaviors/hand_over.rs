@@ -1,10 +1,12 @@
 //! From one holder to the next: without a gap, and never to somebody who cannot use it.
 
+use std::time::Duration;
+
 use fencepost_core::backend::{Op, Queue, Reply};
-use fencepost_core::{Mode, Rule};
+use fencepost_core::{Client, Guard, Mode, Rule};
 
 use super::{LONG, attempt, attempt_as, granted, hold, in_line, line_up, waiting};
-use crate::actors::joined;
+use crate::actors::{Waiter, joined};
 use crate::bench::TestBench;
 use crate::proxy::OpKind;
 use crate::wait;
@@ -123,4 +125,51 @@ pub async fn closing_hands_over_to_the_next<B: TestBench>(bench: &B) {
     closing.close().await;
     assert!(!guard.is_valid());
     drop(granted(waiter).await);
+}
+
+/// The number of waiters that are granted at once: more than any queue of wake-ups holds.
+fn burst<B: TestBench>(bench: &B) -> usize {
+    bench.crowd().min(1_000)
+}
+
+/// A ttl whose heartbeats (a third of it) come too late for a test: only wake-ups can bring a waiter in.
+fn beyond_heartbeats(client: &Client) -> Duration {
+    client.info().max_ttl.min(LONG * 5)
+}
+
+/// Awaits the grants of all waiters.
+async fn all_granted(waiters: Vec<Waiter>) -> Vec<Guard> {
+    let all = futures_util::future::join_all(waiters);
+    let outcomes = wait::within_patience("all waiters are granted the lock", all).await;
+    outcomes
+        .into_iter()
+        .map(|outcome| outcome.expect("no task is cancelled").expect("it is granted"))
+        .collect()
+}
+
+/// Scenario 62: many readers of one process wait behind a writer of another. Its release grants all of them at once, and
+/// every one of them is woken.
+pub async fn readers_granted_at_once_all_enter<B: TestBench>(bench: &B) {
+    let (writing, reading) = (bench.client().await, bench.client().await);
+    let ttl = beyond_heartbeats(&reading);
+    let writer = hold(&writing.lock("a").ttl(ttl)).await;
+    let reader = || waiting(reading.lock("a").ttl(ttl).mode(Mode::Shared));
+    let readers: Vec<Waiter> = (0..burst(bench)).map(|_| reader()).collect();
+    in_line(&writing, "a", readers.len()).await;
+    writer.release().await.unwrap();
+    assert!(all_granted(readers).await.iter().all(Guard::is_valid));
+}
+
+/// Scenario 62: many locks of one process are released at once, each with a waiter in another. Every waiter is woken.
+pub async fn names_released_at_once_are_all_handed_over<B: TestBench>(bench: &B) {
+    let (releasing, client) = (bench.client().await, bench.client().await);
+    let ttl = beyond_heartbeats(&client);
+    let names: Vec<String> = (0..burst(bench)).map(|number| format!("a/{number}")).collect();
+    let held = all_granted(names.iter().map(|name| waiting(releasing.lock(name).ttl(ttl))).collect()).await;
+    let waiters: Vec<Waiter> = names.iter().map(|name| waiting(client.lock(name).ttl(ttl))).collect();
+    for name in &names {
+        in_line(&releasing, name, 1).await;
+    }
+    drop(held);
+    assert!(all_granted(waiters).await.iter().all(Guard::is_valid));
 }

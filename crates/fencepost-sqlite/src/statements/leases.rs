@@ -1,0 +1,72 @@
+//! Leases that are extended by their own row. Renewals and heartbeats are most of what a busy storage is asked for, and
+//! what one costs must not depend on how many others hold the lock or wait for it.
+
+use std::time::Duration;
+
+use fencepost_core::clock::Moment;
+use fencepost_core::{Grant, LockName, Owner, Result};
+use rusqlite::{OptionalExtension, params};
+
+use super::{Statements, signed, unsigned};
+use crate::rows;
+
+/// How many of the tickets ahead a waiter asks about.
+const LOOK_AHEAD: i64 = 16;
+
+/// A place in line: enough to find its row.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place<'a> {
+    pub(crate) name: &'a LockName,
+    pub(crate) seq: u64,
+    pub(crate) owner: Owner,
+}
+
+impl Statements {
+    /// Extends the lease of a holder and returns its ttl; nothing if no row says that it holds by now, on our clock.
+    pub(crate) fn renew(&self, name: &LockName, grant: &Grant, now: Moment) -> Result<Option<Duration>> {
+        let sql = "UPDATE holders SET until_ns = ?5 + ttl_ns \
+             WHERE name = ?1 AND owner = ?2 AND token = ?3 AND clock = ?4 AND until_ns > ?5 RETURNING ttl_ns";
+        let (owner, token) = (grant.attempt.owner.to_bytes(), signed(grant.award.token.get()));
+        let params = params![name.as_str(), owner, token, self.clock, signed(now.as_nanos())];
+        let renew = || self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0)).optional();
+        Ok(renew().map_err(|error| self.failed(error))?.map(rows::duration))
+    }
+
+    /// Extends a ticket behind an exclusive holder and returns when its turn may come; nothing if there is no such ticket
+    /// or no such holder by now, on our clock. No ticket can be granted then, so no other row has to be read.
+    pub(crate) fn keep_ticket(&self, place: Place<'_>, now: Moment) -> Result<Option<Moment>> {
+        let Some(holder) = self.exclusive_until(place.name, now)? else {
+            return Ok(None);
+        };
+        let sql = "UPDATE tickets SET until_ns = ?5 + ttl_ns \
+             WHERE name = ?1 AND seq = ?2 AND owner = ?3 AND clock = ?4 AND until_ns > ?5";
+        let owner = place.owner.to_bytes();
+        let now = signed(now.as_nanos());
+        if self.run(sql, params![place.name.as_str(), signed(place.seq), owner, self.clock, now])? == 0 {
+            return Ok(None);
+        }
+        Ok(Some(self.tickets_ahead_until(place)?.map_or(holder, |ahead| holder.max(ahead))))
+    }
+
+    /// When the lease of the exclusive holder ends, if there is one whose lease runs.
+    fn exclusive_until(&self, name: &LockName, now: Moment) -> Result<Option<Moment>> {
+        let sql = "SELECT until_ns FROM (SELECT mode, clock, until_ns FROM holders WHERE name = ?1 LIMIT 1) \
+             WHERE mode = 0 AND clock = ?2 AND until_ns > ?3";
+        let params = params![name.as_str(), self.clock, signed(now.as_nanos())];
+        self.moment(sql, params)
+    }
+
+    fn tickets_ahead_until(&self, place: Place<'_>) -> Result<Option<Moment>> {
+        let sql = "SELECT until_ns FROM \
+                (SELECT clock, until_ns FROM tickets WHERE name = ?1 AND seq < ?2 ORDER BY seq LIMIT ?3) \
+             WHERE clock = ?4 ORDER BY until_ns DESC LIMIT 1";
+        let params = params![place.name.as_str(), signed(place.seq), LOOK_AHEAD, self.clock];
+        self.moment(sql, params)
+    }
+
+    fn moment(&self, sql: &str, params: impl rusqlite::Params) -> Result<Option<Moment>> {
+        let read = || self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0)).optional();
+        let nanos: Option<i64> = read().map_err(|error| self.failed(error))?;
+        Ok(nanos.map(|nanos| Moment::from_nanos(unsigned(nanos))))
+    }
+}
