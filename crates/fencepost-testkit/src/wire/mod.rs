@@ -113,6 +113,11 @@ impl Wire {
         self.change(|weather| weather.road = Road::OneWay(direction));
     }
 
+    /// Hides the end of a connection from its client, until [`Wire::heal`]; bytes still arrive.
+    pub fn hide_ends(&self) {
+        self.change(|weather| weather.hides_ends = true);
+    }
+
     /// Resets all present connections, so that both ends get an error; new ones are fine.
     pub fn reset(&self) {
         self.change(|weather| weather.resets += 1);
@@ -136,6 +141,7 @@ impl Wire {
             weather.road = Road::Open;
             weather.delay = Duration::ZERO;
             weather.bytes_per_second = None;
+            weather.hides_ends = false;
             weather.to_lose.clear();
         });
     }
