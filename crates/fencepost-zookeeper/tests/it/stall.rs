@@ -12,9 +12,9 @@ use fencepost_testkit::wait;
 use fencepost_testkit::wire::{Direction, Wire};
 use zookeeper_client as zk;
 
-use crate::actors::{LONG, SHORT, Waiter, connect, granted, hold, in_line, waiting};
+use crate::actors::{LONG, Waiter, connect, granted, hold, in_line, waiting};
 
-const TTL: Duration = Duration::from_millis(SHORT.as_millis() as u64 * 3);
+const TTL: Duration = Duration::from_millis(3600);
 /// How many rounds each test runs; one unless the environment says otherwise.
 const ROUNDS: &str = "FENCEPOST_TEST_ROUNDS";
 
@@ -78,7 +78,7 @@ impl Stage {
         self.driver.list_children(&format!("/fencepost/{name}")).await.map_or(0, |nodes| nodes.len())
     }
 
-    /// How often the sessions that live were renewed, in all.
+    /// Returns how often the living sessions were renewed, in total.
     async fn renewals(&self) -> i32 {
         let sessions = "/fencepost/_fencepost/sessions";
         let mut renewals = 0;
@@ -91,7 +91,7 @@ impl Stage {
     }
 }
 
-/// Waits until the condition holds, but not for longer than this; whether it does.
+/// Waits until the condition holds, for this time at most. Returns whether it does.
 async fn holds_within(time: Duration, mut condition: impl AsyncFnMut() -> bool) -> bool {
     let clock = Clock::system();
     let (mut held, end) = (false, clock.now() + time);
@@ -115,7 +115,7 @@ fn stubborn(client: &Client, name: &str) -> Waiter {
     })
 }
 
-/// Asserts that none of these is granted while Y holds: until X stands in line behind it.
+/// Asserts that X is not granted the lock while Y holds it, until X waits behind Y.
 async fn is_not_shown(stage: &Stage, x: &Waiter, y: &Guard, afterwards: Afterwards) {
     if afterwards == Afterwards::CutOff {
         // Its lease would be over by then.
