@@ -61,6 +61,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
         return Err(Error::new(ErrorKind::Unsupported, message).with_hint("take fewer, or shorter ones"));
     }
     let session = shared.session(attempt.ttl).await?;
+    session.fresh(&shared.setup).await;
     let Some(coming) = begin(shared, &session, attempt) else {
         // While there was no session, somebody else has begun with it, or it has left.
         let has_left = shared.book().has_departed(attempt.owner, shared.clock.now());

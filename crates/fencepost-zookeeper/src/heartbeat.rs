@@ -158,7 +158,7 @@ async fn keep_together(
     if let Err(away) = session.connected(&shared.setup, &shared.clock).await {
         return members.into_iter().map(|(at, _)| (at, Err(away.duplicate()))).collect();
     }
-    let sent = shared.clock.now();
+    let request = session.send();
     let proof = prove(session, &nodes);
     // Their lines are read behind the proof, in the same flight.
     let lines = join_all(members.iter().map(async |(_, beat)| match beat {
@@ -167,9 +167,9 @@ async fn keep_together(
     }));
     let (proof, lines) = futures_util::join!(proof, lines);
     if proof.iter().any(Result::is_ok) {
-        session.prove(sent);
+        session.prove(request);
     }
-    let passed = sent.since(session.proven());
+    let passed = request.sent.since(session.proven());
     let members = members.into_iter().zip(nodes).zip(proof.into_iter().zip(lines));
     let replies = members.map(async |(((at, beat), nodes), (proof, lines))| {
         let attempt = beat.attempt();

@@ -7,6 +7,7 @@ mod cell;
 mod config;
 mod encryption;
 mod error;
+mod evidence;
 mod examine;
 mod flight;
 mod heartbeat;

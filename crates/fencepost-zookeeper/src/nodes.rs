@@ -73,7 +73,7 @@ async fn make_once(
     parents_too: bool,
 ) -> Result<Vec<Queue>, zk::Error> {
     let client = &session.client;
-    let sent = shared.clock.now();
+    let request = session.send();
     let card = Card::new(attempt).to_bytes();
     let parents: Vec<String> = attempt.wants.iter().map(|want| shared.line(&want.name)).collect();
     let dialect = shared.setup.config.dialect;
@@ -108,7 +108,7 @@ async fn make_once(
         let stat = client.check_stat(&nodes[0]).await?;
         (nodes, stat.map(|stat| stat.czxid), children)
     };
-    session.prove(sent);
+    session.prove(request);
     {
         let mut book = shared.book();
         if let Some(place) = book.places.get_mut(attempt.owner) {

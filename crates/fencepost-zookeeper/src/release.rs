@@ -88,10 +88,10 @@ async fn give_back(shared: &Shared, session: &Session, nodes: &[&[String]]) -> V
         return nodes.iter().map(|_| Err(away.duplicate())).collect();
     }
     let failed = |error: &zk::Error| -> Error { shared.setup.failed(error) };
-    let sent = shared.clock.now();
+    let request = session.send();
     let deleted = delete_together(session, nodes).await;
     if deleted.is_ok() {
-        session.prove(sent);
+        session.prove(request);
     }
     match deleted {
         Ok(()) => nodes.iter().map(|_| Ok(true)).collect(),

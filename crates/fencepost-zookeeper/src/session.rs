@@ -1,7 +1,7 @@
 //! One session: the lease of everything that this client holds with the same ttl. The only file that opens and ends one.
 
-use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
@@ -10,7 +10,8 @@ use tokio::sync::Notify;
 use zookeeper_client::{self as zk, CreateMode, SessionState, StateWatcher};
 
 use crate::error::unreachable;
-use crate::setup::{Range, Setup};
+use crate::evidence::{Evidence, Request};
+use crate::setup::Setup;
 
 /// How long a session may take to end when a client is closed.
 const FAREWELL: Duration = Duration::from_secs(1);
@@ -31,12 +32,8 @@ pub(crate) struct Session {
     clock: Clock,
     /// Tells the one who looks after it that there is something to do.
     pub(crate) chores: Arc<Notify>,
-    range: Range,
     used: AtomicU64,
-    /// From when on the session lives for its whole time at least, whatever its server believes.
-    proven: AtomicU64,
-    /// When the newest request left that was answered.
-    heard: AtomicU64,
+    evidence: Mutex<Evidence>,
 }
 
 impl Session {
@@ -47,7 +44,7 @@ impl Session {
         let connector = setup.connector(wanted);
         // A session in which something is held must not be closed by a drop: that would release it all.
         let connector = if looking { connector } else { connector.with_detached() };
-        let sent = clock.now().as_nanos();
+        let opened = clock.now();
         let client = setup.connect(connector).await?;
         if !looking && client.session_timeout() != wanted {
             return Err(out_of_range(setup, ttl));
@@ -65,10 +62,10 @@ impl Session {
             other => other,
         };
         let time = time.map_err(|error| setup.failed(&error))?;
-        let (chores, used, proven, heard) =
-            (Arc::new(Notify::new()), AtomicU64::new(0), AtomicU64::new(sent), AtomicU64::new(sent));
-        let (range, clock, began) = (setup.range, clock.clone(), (time, clock.now()));
-        Ok(Self { client, ttl, id, node, began, clock, chores, range, used, proven, heard })
+        let (chores, used) = (Arc::new(Notify::new()), AtomicU64::new(0));
+        let evidence = Mutex::new(Evidence::new(setup.range, opened));
+        let (clock, began) = (clock.clone(), (time, clock.now()));
+        Ok(Self { client, ttl, id, node, began, clock, chores, used, evidence })
     }
 
     /// The servers' wall clock, in milliseconds. Whoever sets ours changes nothing.
@@ -104,32 +101,45 @@ impl Session {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
     }
 
-    /// A request that left at this moment was answered. Returns when the newest before it had left.
-    pub(crate) fn hear(&self, sent: Moment) -> Moment {
-        Moment::from_nanos(self.heard.fetch_max(sent.as_nanos(), Ordering::Relaxed))
+    fn evidence(&self) -> MutexGuard<'_, Evidence> {
+        self.evidence.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// A write that left at this moment was answered. The lease counts from then; earlier, if a follower may not have told
-    /// the leader of anything for longer than we allow for.
-    pub(crate) fn prove(&self, sent: Moment) {
-        // The driver gives up a connection on which it hears nothing for two fifths of the session's time.
-        let silence = sent.since(self.hear(sent)).min(self.timeout() * 2 / 5);
-        let untold = silence.saturating_sub(self.range.gap());
-        let counted_from = if self.range.has_followers { sent - untold } else { sent };
-        self.proven.fetch_max(counted_from.as_nanos(), Ordering::Relaxed);
+    /// Records a request that passes through the leader. Must be called before it is sent.
+    pub(crate) fn send(&self) -> Request {
+        self.evidence().send(self.clock.now())
     }
 
-    /// Says something, so that the servers hear of the session.
-    pub(crate) async fn say_something(&self, clock: &Clock) {
-        let sent = clock.now();
-        if self.client.check_stat(&self.node).await.is_ok() {
-            self.hear(sent);
+    /// Records that a write was answered.
+    pub(crate) fn prove(&self, write: Request) {
+        self.evidence().prove(write, self.clock.now());
+    }
+
+    /// Waits until a lease would have most of its time left, for two ticks at most. That is so at once unless the connection
+    /// or the leader was away for long: probes keep the evidence fresh.
+    pub(crate) async fn fresh(&self, setup: &Setup) {
+        let give_up = self.clock.now() + setup.range.margin() * 2;
+        loop {
+            let now = self.clock.now();
+            let is_fresh = self.evidence().expected(now) + self.ttl / 4 >= now;
+            if is_fresh || now > give_up || self.clock.sleep_until(now + setup.range.gap()).await.is_err() {
+                return;
+            }
         }
     }
 
-    /// From when on the session lives for its whole time at least.
+    /// Returns the moment from which leases count. The session lives for a ttl after it at least, whatever its server says.
     pub(crate) fn proven(&self) -> Moment {
-        Moment::from_nanos(self.proven.load(Ordering::Relaxed))
+        self.evidence().proven()
+    }
+
+    /// Asks the leader for an answer, and lets the server hear of the session. A read would be answered by a server that is cut
+    /// off.
+    pub(crate) async fn probe(&self) -> Result<(), zk::Error> {
+        let request = self.send();
+        self.client.sync(&self.node).await?;
+        self.evidence().answer(request, self.clock.now());
+        Ok(())
     }
 
     /// Waits for a connection, for as long as that makes sense. Nothing was sent if it fails.
@@ -154,13 +164,9 @@ impl Session {
     }
 
     /// Whether the connection that has come back is one of this session. Some servers give a new one without saying so.
-    pub(crate) async fn is_the_same(&self, clock: &Clock) -> Result<bool, zk::Error> {
-        let sent = clock.now();
-        let sync = self.client.sync(&self.node);
-        let ours = self.client.list_ephemerals(&self.node);
-        sync.await?;
-        self.hear(sent);
-        Ok(ours.await?.contains(&self.node))
+    pub(crate) async fn is_the_same(&self) -> Result<bool, zk::Error> {
+        self.probe().await?;
+        Ok(self.client.list_ephemerals(&self.node).await?.contains(&self.node))
     }
 
     /// Ends the session, and with it everything that it holds. What cannot be told to the server ends by itself.

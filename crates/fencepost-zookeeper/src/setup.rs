@@ -47,16 +47,27 @@ pub(crate) struct Range {
 }
 
 impl Range {
-    /// How much longer than a lease its session is. A follower tells the leader only twice a tick which sessions it has
-    /// heard of, and the shortest session has two ticks. If it is cut off right after a write, the leader knows only what
-    /// we sent before that: so we send something every [`Range::gap`].
+    /// Returns how much longer than a lease its session is: a tick where there are followers. The newest report of a session
+    /// that is known to have reached the leader is half a tick and three gaps old, if all round trips together take less
+    /// than another gap; see [`crate::evidence`]. If it is older, a lease counts from that much earlier.
     pub(crate) fn margin(self) -> Duration {
-        if self.has_followers { self.shortest / 4 + self.gap() } else { Duration::ZERO }
+        if self.has_followers { self.half_tick() * 2 } else { Duration::ZERO }
     }
 
-    /// How long a session in which something is held says nothing at most.
+    /// Returns the time between two pings of the leader. The shortest session has two ticks.
+    pub(crate) fn half_tick(self) -> Duration {
+        self.shortest / 4
+    }
+
+    /// Returns how late a ping of a leader that runs may be, which is also the shortest pause between two probes.
     pub(crate) fn gap(self) -> Duration {
-        self.shortest / 16
+        self.half_tick() / 4
+    }
+
+    /// Returns the pause between two probes of a session with leases of this length. Fewer probes cost long leases a few
+    /// percent of their time.
+    pub(crate) fn pause(self, ttl: Duration) -> Duration {
+        self.gap().max(ttl / 64)
     }
 
     /// How long the session of such a lease must be.
@@ -216,7 +227,7 @@ mod tests {
     fn a_session_is_longer_than_its_lease_where_others_must_hear_of_it() {
         let range =
             Range { shortest: Duration::from_secs(4), longest: Duration::from_secs(40), has_followers: true };
-        assert_eq!(range.margin(), Duration::from_millis(1250));
+        assert_eq!(range.margin(), Duration::from_secs(2));
         assert_eq!(range.session(range.shortest_ttl()), range.shortest);
         assert_eq!(range.session(range.longest_ttl()), range.longest);
         let alone = Range { has_followers: false, ..range };

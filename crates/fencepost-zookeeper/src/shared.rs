@@ -173,7 +173,8 @@ impl Shared {
         if !ttl.is_zero() {
             self.spawn(tender::tend(Arc::downgrade(self), Arc::downgrade(&session), session.states()));
             if self.setup.range.has_followers {
-                self.spawn(tender::keep_talking(Arc::downgrade(self), Arc::downgrade(&session)));
+                let (pause, clock) = (self.setup.range.pause(ttl), self.clock.clone());
+                self.spawn(tender::keep_probing(Arc::downgrade(&session), pause, clock));
             }
         }
         Ok(session)

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost_contenders::Place;
 use fencepost_core::backend::Wakeup;
-use fencepost_core::clock::Moment;
+use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::{LostReason, Owner, Result};
 use zookeeper_client::StateWatcher;
 
@@ -31,7 +31,7 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
             return shared.session_is_over(&session, LostReason::Expired);
         }
         if was_away && session.is_connected() {
-            match session.is_the_same(&shared.clock).await {
+            match session.is_the_same().await {
                 Ok(true) => {
                     was_away = false;
                     shared.push(Wakeup::Recheck);
@@ -62,21 +62,16 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
     }
 }
 
-/// Lets the servers hear of a session more often than the driver does.
-pub(crate) async fn keep_talking(shared: Weak<Shared>, session: Weak<Session>) {
-    loop {
-        let Some(strong) = shared.upgrade() else { return };
-        let (clock, pause) = (strong.clock.clone(), strong.setup.range.gap() * 3 / 4);
-        drop(strong);
-        if clock.sleep_until(clock.now() + pause).await.is_err() {
-            return;
-        }
+/// Probes a session for as long as it is used, so that what is proven about it is never old.
+pub(crate) async fn keep_probing(session: Weak<Session>, pause: Duration, clock: Clock) {
+    while clock.sleep_until(clock.now() + pause).await.is_ok() {
         let Some(session) = session.upgrade() else { return };
         if session.is_over() {
             return;
         }
         if session.is_connected() {
-            session.say_something(&clock).await;
+            // A connection that was lost is noticed by others.
+            let _ = session.probe().await;
         }
     }
 }

@@ -165,6 +165,9 @@ impl Pump<'_> {
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         self.is_let_through().await;
+        if self.direction == Direction::ToClient {
+            let _ = self.weather.subscribe().wait_for(|weather| !weather.hides_ends).await;
+        }
         to.shutdown().await
     }
 

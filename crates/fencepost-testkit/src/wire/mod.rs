@@ -129,6 +129,11 @@ impl Wire {
         self.weather.borrow().delivered
     }
 
+    /// Hides the end of a connection from its client, until [`Wire::heal`]; bytes still arrive.
+    pub fn hide_ends(&self) {
+        self.change(|weather| weather.hides_ends = true);
+    }
+
     /// Resets all present connections, so that both ends get an error; new ones are fine.
     pub fn reset(&self) {
         self.change(|weather| weather.resets += 1);
@@ -153,6 +158,7 @@ impl Wire {
             weather.holds_back = false;
             weather.delay = Duration::ZERO;
             weather.bytes_per_second = None;
+            weather.hides_ends = false;
             weather.to_lose.clear();
         });
     }

@@ -10,6 +10,7 @@ pub(super) struct Weather {
     pub(super) road: Road,
     pub(super) delay: Duration,
     pub(super) bytes_per_second: Option<u32>,
+    pub(super) hides_ends: bool,
     pub(super) resets: usize,
     pub(super) to_lose: Vec<Vec<u8>>,
     pub(super) answers_lost: usize,

@@ -8,6 +8,7 @@ mod ensemble;
 mod examine;
 mod flights;
 mod setups;
+mod stall;
 mod storm;
 
 use bench::ZooKeeperBench;

@@ -6,9 +6,10 @@ use super::setup::Place;
 use super::{Kept, Setup, ZooKeeperServer, free_port, java, start_together, start_together_again};
 use crate::storm::{Outage, Trio};
 use crate::wait;
-use crate::wire::Wire;
+use crate::wire::{Direction, Wire};
 
-/// How many ticks a server has to find its leader, and how many it may not hear from it: seconds, on a busy machine.
+/// How many ticks a server has to find its leader, and how many it may not hear from it: seconds, on a busy machine. A
+/// [`Setup`] can say otherwise.
 const LIMITS: &str = "initLimit=50\nsyncLimit=20\n";
 
 /// Three servers. Each of them is a [`ZooKeeperServer`] that can be killed, paused and started again by itself.
@@ -136,6 +137,25 @@ impl Ensemble {
         assert_ne!(self.servers[follower].mode(), Some("leader"), "only a follower can be cut off");
         for wire in self.servers[follower].wires() {
             wire.half_open();
+        }
+    }
+
+    /// Holds back what the leader sends to this follower, until [`Ensemble::resume`]. What the follower sends still arrives: its
+    /// clients' writes are committed, and neither it nor they hear of that. Both servers endure it for `syncLimit`.
+    ///
+    /// # Panics
+    /// If it leads.
+    pub fn stall(&self, follower: usize) {
+        assert_ne!(self.servers[follower].mode(), Some("leader"), "only a follower can be stalled");
+        for wire in self.servers[follower].wires() {
+            wire.one_way(Direction::ToServer);
+        }
+    }
+
+    /// Delivers what was held back by [`Ensemble::stall`], all at once.
+    pub fn resume(&self, follower: usize) {
+        for wire in self.servers[follower].wires() {
+            wire.heal();
         }
     }
 

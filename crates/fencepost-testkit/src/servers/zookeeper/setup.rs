@@ -116,11 +116,11 @@ impl Setup {
     fn config_file(&self, data: &Path, place: &Place, tls: Option<&(u16, Certificates)>) -> String {
         let mut file = format!("dataDir={}\nclientPortAddress=127.0.0.1\n", data.display());
         let _ = writeln!(file, "clientPort={}", place.port);
-        for line in &self.lines {
-            let _ = writeln!(file, "{line}");
-        }
         if let Some((_, lines)) = &place.ensemble {
             file += lines;
+        }
+        for line in &self.lines {
+            let _ = writeln!(file, "{line}");
         }
         if !self.sasl.is_empty() {
             file += "authProvider.sasl=org.apache.zookeeper.server.auth.SASLAuthenticationProvider\n";
