@@ -1,16 +1,19 @@
 //! Fencepost locks in ZooKeeper: a node for every attempt in the line of its lock, in the order in which the servers made
 //! them. Curator and kazoo queue in the same lines.
 
+mod about;
 mod acquire;
 mod backend;
 mod cell;
 mod config;
+mod conversion;
 mod encryption;
 mod error;
 mod examine;
 mod flight;
 mod heartbeat;
 mod listing;
+mod naming;
 mod nodes;
 mod paths;
 mod queue;

@@ -12,7 +12,8 @@ use futures_util::future::join_all;
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
 use crate::cell::kept;
-use crate::paths::{Node, decode};
+use crate::naming::decode;
+use crate::paths::Node;
 use crate::queue::Queue;
 use crate::session::Session;
 use crate::shared::Shared;

@@ -13,6 +13,7 @@ use tokio::sync::OnceCell;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
+use crate::about;
 use crate::session::Session;
 use crate::setup::Setup;
 use crate::tender;
@@ -130,7 +131,7 @@ impl Shared {
     /// Which storage this is. Makes the session in which nothing is held, and what must be there.
     pub(crate) async fn storage_id(self: &Arc<Self>, existing: bool) -> Result<StorageId> {
         let client = self.setup.connect_to_look().await?;
-        self.setup.storage_id(&client, existing).await
+        about::storage_id(&self.setup, &client, existing).await
     }
 
     /// The session in which nothing is held, connected.
