@@ -87,9 +87,12 @@ pub(crate) async fn move_cells(setup: &Setup, client: &zk::Client, now: i64) -> 
         };
         let Some(name) = format_1_name(&cell) else { continue };
         match move_cell(setup, client, &old, &name, &remaining(&bytes, &stat, now)).await {
-            Ok(()) => {}
-            // Another client has moved it.
-            Err(MultiWriteError::OperationFailed { .. }) => {}
+            // If it is not there any more, another client has moved it.
+            Ok(())
+            | Err(MultiWriteError::OperationFailed {
+                source: zk::Error::NoNode | zk::Error::NodeExists,
+                ..
+            }) => {}
             Err(error) => return Err(failed(error.into())),
         }
     }

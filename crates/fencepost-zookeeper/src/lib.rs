@@ -6,6 +6,7 @@ mod acquire;
 mod backend;
 mod cell;
 mod config;
+mod containers;
 mod conversion;
 mod encryption;
 mod error;
@@ -22,6 +23,7 @@ mod rights;
 mod session;
 mod setup;
 mod shared;
+mod strangers;
 mod tender;
 mod watching;
 

@@ -149,7 +149,7 @@ mod tests {
         }
     }
 
-    /// All texts of up to five of these pieces, which are those of which escapes are made.
+    /// All texts of up to four of these pieces, which are those of which escapes are made.
     fn every_text() -> impl Iterator<Item = String> {
         let pieces =
             ["%", "2", "5", "F", "E", ".", "/", "_fencepost", "%5Ffencepost", "ü", "🦀", "%F0%9F%A6%80"];

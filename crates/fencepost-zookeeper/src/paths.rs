@@ -137,6 +137,17 @@ impl Node {
     }
 }
 
+impl Node {
+    /// The dialect in which it is named.
+    pub(crate) fn dialect(&self) -> Dialect {
+        match () {
+            () if self.called.contains("__lock__") => Dialect::Kazoo,
+            () if self.called.starts_with("_c_") => Dialect::Curator,
+            () => Dialect::Plain,
+        }
+    }
+}
+
 fn split_last<'a>(text: &'a str, marker: &str) -> Option<(&'a str, &'a str)> {
     text.rfind(marker).map(|at| (&text[..at], &text[at + marker.len()..]))
 }

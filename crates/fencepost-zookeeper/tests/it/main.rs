@@ -7,8 +7,11 @@ mod crash;
 mod ensemble;
 mod examine;
 mod flights;
+mod format;
+mod names;
 mod setups;
 mod storm;
+mod strangers;
 
 use bench::ZooKeeperBench;
 
