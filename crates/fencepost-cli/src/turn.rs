@@ -126,6 +126,10 @@ impl Turn<'_> {
         let location = &self.client.info().location;
         self.output.detail(format_args!("holding {:?} with token {}", guard.name(), guard.token()));
         self.status.tell(Event::acquired(&guard, location, acquired.since(began)));
+        for remark in self.client.remarks(&self.args.name).await.unwrap_or_default() {
+            let advice = remark.advice.as_deref().map(|advice| format!("; {advice}"));
+            self.output.warning(format_args!("{}{}", remark.found, advice.unwrap_or_default()));
+        }
         // A storage may give a shorter ttl than it was asked for.
         self.kill_after = self.kill_after.min(guard.ttl() / 3);
         let outage = self.args.timing.on_lost.survivable_outage(guard.ttl(), self.kill_after);

@@ -43,6 +43,11 @@ impl<E> Places<E> {
     /// How many entries a client has in one line at most.
     pub const MOST: usize = 64;
 
+    /// Whether an attempt of this client has an entry there, or waits for one.
+    pub fn is_wanted(&self, name: &LockName) -> bool {
+        self.entries.contains_key(name) || self.beyond.contains_key(name)
+    }
+
     /// Whether this attempt may have entries now: there is room for them, and nobody in this process was there before.
     pub fn has_room(&self, attempt: &Attempt) -> bool {
         attempt.wants.iter().all(|want| {

@@ -80,6 +80,16 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Returns, and forgets, what was noticed about a lock while it was taken or waited for and its user should know: something
+    /// there that ours and others may not both wait for.
+    ///
+    /// # Contract
+    /// It asks the storage nothing and does not block. A finding is never fine, and each is returned once.
+    fn remarks(&self, name: &LockName) -> Vec<Finding> {
+        let _ = name;
+        Vec::new()
+    }
+
     /// Lets go of connections, threads and files. Nothing is executed afterwards.
     async fn close(&self);
 }

@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::finding::Finding;
 use crate::grant::Rule;
 use crate::guard::{call, read_cell};
-use crate::handle::{Command, Connector, Handle, closed};
+use crate::handle::{Command, Connector, Examined, Handle, closed};
 use crate::lock::Lock;
 use crate::name::LockName;
 use crate::options::Options;
@@ -123,7 +123,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn examine(&self) -> Result<Vec<Finding>> {
-        self.ask_for_findings(None).await
+        self.ask_for_findings(Examined::Backend).await
     }
 
     /// Where this lock lives, in the storage's own terms: the file, the exact keys, and whether something else lies there.
@@ -134,12 +134,24 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn whereabouts(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
-        self.ask_for_findings(Some(LockName::new(name)?)).await
+        self.ask_for_findings(Examined::Lock(LockName::new(name)?)).await
     }
 
-    async fn ask_for_findings(&self, name: Option<LockName>) -> Result<Vec<Finding>> {
+    /// Returns what was noticed about this lock while this client took it or waited for it and its user should know: another
+    /// program there that may not respect it. The backend is not asked; each remark is returned once.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] if the client is closed, [`ErrorKind::BadName`] if the name is not valid.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, remarks may be lost.
+    pub async fn remarks(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
+        self.ask_for_findings(Examined::Remarks(LockName::new(name)?)).await
+    }
+
+    async fn ask_for_findings(&self, what: Examined) -> Result<Vec<Finding>> {
         let (answer, findings) = oneshot::channel();
-        self.handle.submit(Command::Examine { name, answer })?;
+        self.handle.submit(Command::Examine { what, answer })?;
         findings.await.map_err(|_| closed())
     }
 

@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::flights::{Flights, Landed};
 use crate::grant::{Award, Grant, LostReason};
 use crate::guard::{Guard, Hold};
-use crate::handle::{Caller, Command, Mailbox, closed};
+use crate::handle::{Caller, Command, Examined, Mailbox, closed};
 use crate::keeper::{self, Keeper, Kept};
 use crate::layers::{Layers, Origin, Renewal};
 use crate::options::Options;
@@ -226,12 +226,13 @@ impl Engine {
                     let _ = answer.send(backend.list(&prefix, page).await);
                 }));
             }
-            Command::Examine { name, answer } => {
+            Command::Examine { what, answer } => {
                 let backend = self.backend.clone();
                 self.questions.push(Box::pin(async move {
-                    let _ = answer.send(match name {
-                        None => backend.examine().await,
-                        Some(name) => backend.whereabouts(&name).await,
+                    let _ = answer.send(match what {
+                        Examined::Backend => backend.examine().await,
+                        Examined::Lock(name) => backend.whereabouts(&name).await,
+                        Examined::Remarks(name) => backend.remarks(&name),
                     });
                 }));
             }

@@ -28,42 +28,25 @@ use crate::waiting::AttemptId;
 /// How long the last handle of a client waits for queued releases when it is dropped.
 const FAREWELL: Duration = Duration::from_millis(250);
 
+/// What the backend is asked to look at.
+#[derive(Debug)]
+pub(crate) enum Examined {
+    Backend,
+    Lock(LockName),
+    /// What was noticed about a lock while it was taken.
+    Remarks(LockName),
+}
+
 /// What callers ask of the engine.
 pub(crate) enum Command {
-    Acquire {
-        id: AttemptId,
-        attempt: Arc<Attempt>,
-        queue: Queue,
-        until: Moment,
-        caller: Caller,
-    },
+    Acquire { id: AttemptId, attempt: Arc<Attempt>, queue: Queue, until: Moment, caller: Caller },
     Abandon(AttemptId),
-    Release {
-        owner: Owner,
-        told: Option<Answer<()>>,
-    },
-    Call {
-        op: Op,
-        answer: Answer<Reply>,
-    },
-    Inspect {
-        name: LockName,
-        answer: oneshot::Sender<Result<LockState>>,
-    },
-    List {
-        prefix: String,
-        page: Page,
-        answer: oneshot::Sender<Result<ListPage>>,
-    },
-    /// The storage, or where one lock lives in it.
-    Examine {
-        name: Option<LockName>,
-        answer: oneshot::Sender<Vec<Finding>>,
-    },
-    Alarm {
-        at: Moment,
-        ring: oneshot::Sender<()>,
-    },
+    Release { owner: Owner, told: Option<Answer<()>> },
+    Call { op: Op, answer: Answer<Reply> },
+    Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
+    List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
+    Examine { what: Examined, answer: oneshot::Sender<Vec<Finding>> },
+    Alarm { at: Moment, ring: oneshot::Sender<()> },
     Close(oneshot::Sender<()>),
 }
 

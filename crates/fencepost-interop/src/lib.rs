@@ -2,6 +2,7 @@
 //! each side must get its share of the turns, all the time. Where everybody waits in one line, nobody overtakes.
 
 pub mod counter;
+pub mod kazoo;
 mod order;
 pub mod ours;
 pub mod peers;

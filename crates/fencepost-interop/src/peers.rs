@@ -126,8 +126,7 @@ impl Peer {
 
     /// The words that start one worker, if it is a process; those of the place follow.
     fn program(self) -> Option<Vec<OsString>> {
-        let source = |name: &str| Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name).into();
-        let python = |script| vec![prepared("python/bin/python").into(), source(script)];
+        let python = |script| vec![prepared("python/bin/python").into(), source(script).into()];
         let node = |script| vec!["node".into(), prepared("node").join(script).into()];
         match self {
             Self::RedisPy => Some(python("redis_py.py")),
@@ -138,7 +137,7 @@ impl Peer {
             Self::NodeRedlock => Some(node("node_redlock.js")),
             Self::RedisSemaphore => Some(node("redis_semaphore.js")),
             Self::Redsync => Some(vec![prepared("go/redsync").into()]),
-            Self::Etcdctl => Some(vec!["sh".into(), source("etcdctl_lock.sh")]),
+            Self::Etcdctl => Some(vec!["sh".into(), source("etcdctl_lock.sh").into()]),
             Self::GoMutex => Some(vec![prepared("go/etcd").into(), "mutex".into()]),
             Self::GoElection => Some(vec![prepared("go/etcd").into(), "election".into()]),
             Self::Kazoo => Some(python("kazoo_lock.py")),
@@ -154,8 +153,13 @@ impl Peer {
     }
 }
 
+/// A source of a peer.
+pub(crate) fn source(name: &str) -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
+}
+
 /// What `cargo xtask` has prepared.
-fn prepared(what: &str) -> PathBuf {
+pub(crate) fn prepared(what: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace is above");
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
     let path = root.join(target).join("interop").join(what);

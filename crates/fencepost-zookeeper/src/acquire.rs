@@ -12,6 +12,7 @@ use crate::nodes::{delete_all, find_again, fits, lines, make, remove};
 use crate::queue::{self, Verdict, agree, verdict};
 use crate::session::Session;
 use crate::shared::{Entry, Shared};
+use crate::strangers;
 use crate::tender;
 use crate::watching;
 
@@ -206,10 +207,12 @@ pub(crate) async fn settle(
         return Err(shared.vanished());
     };
     if award(shared, attempt).is_none()
-        && let Err(conflict) = agree(attempt, &nodes, lines)
+        && let Err(refusal) = admit(shared, session, attempt, &nodes, lines).await
     {
-        remove(shared, session, attempt, &nodes).await?;
-        return Err(conflict);
+        if refusal.kind() == ErrorKind::Conflict {
+            remove(shared, session, attempt, &nodes).await?;
+        }
+        return Err(refusal);
     }
     match verdict(attempt, &nodes, lines) {
         // Another flight lets it have one of several locks just now.
@@ -225,6 +228,18 @@ pub(crate) async fn settle(
             Ok(waiting(attempt))
         }
     }
+}
+
+/// Refuses an attempt at a lock that others use as something else.
+async fn admit(
+    shared: &Shared,
+    session: &Session,
+    attempt: &Attempt,
+    nodes: &[String],
+    lines: &[queue::Queue],
+) -> Result<()> {
+    agree(attempt, nodes, lines)?;
+    strangers::refuse(shared, session, attempt, lines).await
 }
 
 /// The nodes of an attempt, if they are known.

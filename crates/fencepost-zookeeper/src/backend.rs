@@ -88,6 +88,10 @@ impl Backend for ZooKeeperBackend {
         whereabouts(&self.shared.setup, name).await
     }
 
+    fn remarks(&self, name: &LockName) -> Vec<Finding> {
+        self.shared.take_remark(name).into_iter().collect()
+    }
+
     async fn close(&self) {
         self.shared.until_read().await;
         let sessions = self.shared.take_sessions();

@@ -4,6 +4,8 @@ use fencepost_core::{Error, Result};
 use fencepost_net::{Address, Login, Tls, Url, bad};
 use rustls::pki_types::ServerName;
 
+use crate::naming::is_allowed;
+
 const PORT: u16 = 2181;
 const DEFAULT_CHROOT: &str = "/fencepost";
 
@@ -137,10 +139,7 @@ fn chroot(path: &[String]) -> Result<String> {
 
 /// Whether ZooKeeper would have a node of this name.
 fn is_node(name: &str) -> bool {
-    let is_odd = |char: char| {
-        char.is_control() || matches!(char, '/' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..='\u{ffff}')
-    };
-    !name.contains(is_odd) && !matches!(name, "." | "..")
+    name.chars().all(is_allowed) && !matches!(name, "." | "..")
 }
 
 fn no_path() -> Error {

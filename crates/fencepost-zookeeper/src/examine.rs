@@ -51,15 +51,15 @@ pub(crate) async fn examine(setup: &Setup, storage_id: StorageId) -> Vec<Finding
 
 /// How nodes are named, and what follows from that.
 fn dialect(dialect: Dialect) -> Finding {
-    let like = match dialect {
-        Dialect::Curator => "as Curator does",
-        Dialect::Kazoo => "as kazoo does",
-        Dialect::Plain => "`lock-` and a number",
+    let (like, peers) = match dialect {
+        Dialect::Curator => ("as Curator does", "Curator waits for them, kazoo only if it is told to"),
+        Dialect::Kazoo => ("as kazoo does", "kazoo waits for them, Curator does not"),
+        Dialect::Plain => ("`lock-` and a number", "Curator waits for them, kazoo only if it is told to"),
     };
     let word = dialect.word();
     Finding::fine(
         "dialect",
-        format!("{word}: our nodes are named {like}, and wait for those of all dialects"),
+        format!("{word}: our nodes are named {like}, and wait for those of all dialects; {peers}"),
     )
 }
 

@@ -14,6 +14,7 @@ use crate::queue::{Verdict, verdict};
 use crate::session::Session;
 use crate::shared::Shared;
 use crate::tender;
+use crate::watching;
 
 /// A session that was proven within this part of a lease need not be proven again for whoever has come to its turn.
 const RECENT: u32 = 4;
@@ -138,6 +139,9 @@ async fn look(
 ) -> Result<Reply> {
     session.connected(&shared.setup, &shared.clock).await?;
     let now = shared.clock.now();
+    if watching::still_waits(shared, session, attempt, nodes).await {
+        return Ok(Reply::Waiting { turn_in: attempt.ttl });
+    }
     let lines = lines(shared, session, attempt).await?;
     if verdict(attempt, nodes, &lines) == Verdict::Gone {
         let mut proof = keep_together(shared, session, vec![(0, Beat::Check(attempt))], vec![nodes]).await;
@@ -163,6 +167,7 @@ async fn keep_together(
     // Their lines are read behind the proof, in the same flight.
     let lines = join_all(members.iter().map(async |(_, beat)| match beat {
         Beat::Renew(grant) if is_granted(shared, &grant.attempt) => None,
+        Beat::Check(attempt) if watching::still_waits(shared, session, attempt, &[]).await => None,
         beat => Some(lines(shared, session, beat.attempt()).await),
     }));
     let (proof, lines) = futures_util::join!(proof, lines);
@@ -181,7 +186,10 @@ async fn keep_together(
                 (Beat::Check(_), true) => Ok(Reply::NoTicket),
                 (Beat::Check(_), false) => Ok(Reply::Waiting { turn_in: attempt.ttl }),
             },
-            (Ok(true), None) => Ok(Reply::Renewed { ttl: attempt.ttl.saturating_sub(passed) }),
+            (Ok(true), None) => Ok(match beat {
+                Beat::Renew(_) => Reply::Renewed { ttl: attempt.ttl.saturating_sub(passed) },
+                Beat::Check(_) => Reply::Waiting { turn_in: attempt.ttl },
+            }),
             (Ok(true), Some(Err(error))) => Err(error),
             (Ok(true), Some(Ok(lines))) => {
                 let settled = settle(shared, session, attempt, Queue::Join, &lines).await;

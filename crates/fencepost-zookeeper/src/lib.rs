@@ -1,10 +1,13 @@
 //! Fencepost locks in ZooKeeper: a node for every attempt in the line of its lock, in the order in which the servers made
 //! them. Curator and kazoo queue in the same lines.
 
+mod about;
 mod acquire;
 mod backend;
 mod cell;
 mod config;
+mod containers;
+mod conversion;
 mod encryption;
 mod error;
 mod evidence;
@@ -12,6 +15,7 @@ mod examine;
 mod flight;
 mod heartbeat;
 mod listing;
+mod naming;
 mod nodes;
 mod paths;
 mod queue;
@@ -20,6 +24,7 @@ mod rights;
 mod session;
 mod setup;
 mod shared;
+mod strangers;
 mod tender;
 mod watching;
 

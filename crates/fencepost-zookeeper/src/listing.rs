@@ -12,13 +12,16 @@ use futures_util::future::join_all;
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
 use crate::cell::kept;
-use crate::paths::{Node, decode};
+use crate::naming::decode;
+use crate::paths::Node;
 use crate::queue::Queue;
 use crate::session::Session;
 use crate::shared::Shared;
 
 /// How many locks are looked at at once.
 const AT_ONCE: usize = 16;
+/// Of how many locks it is asked at once whether there are contenders.
+const COUNTED_AT_ONCE: usize = 512;
 
 /// A lock as it was read.
 struct Look {
@@ -200,34 +203,53 @@ pub(crate) async fn list(shared: &Arc<Shared>, prefix: &str, page: &Page) -> Res
     );
     let (synced, locks, cells) = futures_util::join!(sync, locks, cells);
     synced.map_err(|error| shared.setup.failed(&error))?;
-    let mut names = BTreeSet::new();
-    for children in [locks, cells] {
-        match children {
-            Ok(children) => names.extend(children.iter().filter_map(|child| decode(child))),
-            Err(zk::Error::NoNode) => {}
-            Err(error) => return Err(shared.setup.failed(&error)),
-        }
-    }
+    let locks_of = |children: Result<Vec<String>, zk::Error>| match children {
+        Ok(children) => Ok(children.iter().filter_map(|child| decode(child)).collect()),
+        Err(zk::Error::NoNode) => Ok(BTreeSet::new()),
+        Err(error) => Err(shared.setup.failed(&error)),
+    };
+    let (names, kept) = (locks_of(locks)?, locks_of(cells)?);
+    let names: BTreeSet<&LockName> = names.union(&kept).collect();
     let after = page.after.as_ref();
     let wanted =
-        |name: &LockName| name.as_str().starts_with(prefix) && after.is_none_or(|after| name > after);
-    let names: Vec<LockName> = names.into_iter().filter(wanted).collect();
+        |name: &&LockName| name.as_str().starts_with(prefix) && after.is_none_or(|after| *name > after);
+    let names: Vec<&LockName> = names.into_iter().filter(wanted).collect();
     let mut found = Vec::new();
-    for names in names.chunks(AT_ONCE) {
-        for state in join_all(names.iter().map(|name| inspect_in(shared, &session, name))).await {
-            let state = state?;
-            if !state.is_idle() {
-                found.push(state);
+    'full: for names in names.chunks(COUNTED_AT_ONCE) {
+        for names in in_use(shared, &session, names, &kept).await?.chunks(AT_ONCE) {
+            for state in join_all(names.iter().map(|name| inspect_in(shared, &session, name))).await {
+                let state = state?;
+                if !state.is_idle() {
+                    found.push(state);
+                }
             }
-        }
-        if found.len() > page.limit {
-            break;
+            if found.len() > page.limit {
+                break 'full;
+            }
         }
     }
     let is_more = found.len() > page.limit;
     found.truncate(page.limit);
     let next = found.last().filter(|_| is_more).map(|state| state.name.clone());
     Ok(ListPage { locks: found, next })
+}
+
+/// Of these locks, those that have contenders or a kept cell: a lock's node outlives them.
+async fn in_use<'a>(
+    shared: &Shared,
+    session: &Session,
+    names: &[&'a LockName],
+    kept: &BTreeSet<LockName>,
+) -> Result<Vec<&'a LockName>> {
+    let stats: Vec<_> = names.iter().map(|name| session.client.check_stat(&shared.line(name))).collect();
+    let mut used = Vec::new();
+    for (name, stat) in names.iter().zip(join_all(stats).await) {
+        let stat = stat.map_err(|error| shared.setup.failed(&error))?;
+        if stat.is_some_and(|stat| stat.num_children > 0) || kept.contains(*name) {
+            used.push(*name);
+        }
+    }
+    Ok(used)
 }
 
 /// Takes the lock from the holder with this token.

@@ -7,6 +7,7 @@ use fencepost_core::{Attempt, Result, Rule};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, CreateMode, MultiWriteResult};
 
+use crate::containers;
 use crate::paths::{Node, stem};
 use crate::queue::Queue;
 use crate::session::Session;
@@ -44,8 +45,8 @@ pub(crate) fn portions<T>(all: &[T], nodes: impl Fn(&T) -> &[String]) -> Vec<&[T
 
 /// Makes the nodes and reads the lines, in one flight; if parents are missing, they and all of that in another one.
 pub(crate) async fn make(
-    shared: &Shared,
-    session: &Session,
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
     attempt: &Attempt,
 ) -> Result<Vec<Queue>, zk::Error> {
     match make_once(shared, session, attempt, false).await {
@@ -67,8 +68,8 @@ pub(crate) async fn make(
 }
 
 async fn make_once(
-    shared: &Shared,
-    session: &Session,
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
     attempt: &Attempt,
     parents_too: bool,
 ) -> Result<Vec<Queue>, zk::Error> {
@@ -88,7 +89,8 @@ async fn make_once(
     let (nodes, token, children) = if let [stem] = stems.as_slice() {
         let made = client.create(stem, &card, &node);
         let children = client.list_children(&parents[0]);
-        let (_, made, children) = futures_util::join!(join_all(with_parents), made, children);
+        let (parents, made, children) = futures_util::join!(join_all(with_parents), made, children);
+        remember(shared, session, attempt, &parents);
         let (stat, sequence) = made?;
         (vec![format!("{stem}{sequence}")], Some(stat.czxid), vec![children])
     } else {
@@ -98,7 +100,8 @@ async fn make_once(
         }
         let made = writer.commit();
         let children = join_all(parents.iter().map(|parent| client.list_children(parent)));
-        let (_, made, children) = futures_util::join!(join_all(with_parents), made, children);
+        let (parents, made, children) = futures_util::join!(join_all(with_parents), made, children);
+        remember(shared, session, attempt, &parents);
         let path = |result| match result {
             MultiWriteResult::Create { path, .. } => path,
             _ => String::new(),
@@ -118,6 +121,18 @@ async fn make_once(
     }
     let children: Vec<Vec<String>> = children.into_iter().collect::<Result<_, _>>()?;
     Ok(children.iter().map(Queue::of).collect())
+}
+
+/// Remembers which parents this attempt has made.
+fn remember<T>(
+    shared: &Arc<Shared>,
+    session: &Arc<Session>,
+    attempt: &Attempt,
+    parents: &[Result<T, zk::Error>],
+) {
+    for (want, _) in attempt.wants.iter().zip(parents).filter(|(_, parent)| parent.is_ok()) {
+        containers::made(shared, session, &want.name);
+    }
 }
 
 /// The lines of an attempt as they are now, as far as this session has heard.

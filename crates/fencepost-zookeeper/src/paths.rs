@@ -1,13 +1,9 @@
-//! Where things are in the tree: how names become nodes, and how the nodes of a line are called in each dialect.
-
-use std::fmt::Write;
+//! Where things are in the tree, and how the nodes of a line are called in each dialect.
 
 use fencepost_core::{LockName, Mode, Owner};
 
 use crate::config::Dialect;
-
-/// What is ours and no lock, below the chroot.
-const OURS: &str = "_fencepost";
+use crate::naming::{OURS, encode};
 
 /// The places of one chroot.
 #[derive(Clone, Debug)]
@@ -38,6 +34,11 @@ impl Paths {
 
     /// The node that has all kept cells below it.
     pub(crate) fn cells(&self) -> String {
+        format!("{}/{OURS}/cells2", self.chroot)
+    }
+
+    /// The kept cells of format 1.
+    pub(crate) fn old_cells(&self) -> String {
         format!("{}/{OURS}/cells", self.chroot)
     }
 
@@ -48,6 +49,11 @@ impl Paths {
 
     /// The node that has a node of every session below it.
     pub(crate) fn sessions(&self) -> String {
+        format!("{}/{OURS}/sessions2", self.chroot)
+    }
+
+    /// Where clients of format 1 have the nodes of their sessions. They hold nothing without one.
+    pub(crate) fn old_sessions(&self) -> String {
         format!("{}/{OURS}/sessions", self.chroot)
     }
 
@@ -75,41 +81,6 @@ impl Paths {
         nodes.extend([self.cells(), self.sessions(), self.broken()]);
         nodes
     }
-}
-
-/// The name as a node: what ZooKeeper cannot hold, or would take for something else, is percent-encoded.
-pub(crate) fn encode(name: &str) -> String {
-    let is_special = name.starts_with(OURS) || matches!(name, "." | ".." | "zookeeper");
-    let mut node = String::with_capacity(name.len());
-    for (at, byte) in name.bytes().enumerate() {
-        let is_itself = matches!(byte, b' '..=b'~') && !matches!(byte, b'/' | b'%');
-        let is_first_of_special = is_special && (at == 0 || byte == b'.');
-        if is_itself && !is_first_of_special {
-            node.push(char::from(byte));
-        } else {
-            // It cannot fail: a string takes everything.
-            let _ = write!(node, "%{byte:02X}");
-        }
-    }
-    node
-}
-
-/// The name whose node this is, if it is one: there is but one way to write each name.
-pub(crate) fn decode(node: &str) -> Option<LockName> {
-    let mut bytes = Vec::with_capacity(node.len());
-    let mut rest = node.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        if *first == b'%' {
-            let digits = std::str::from_utf8(behind.get(..2)?).ok()?;
-            bytes.push(u8::from_str_radix(digits, 16).ok()?);
-            rest = &behind[2..];
-        } else {
-            bytes.push(*first);
-            rest = behind;
-        }
-    }
-    let name = LockName::new(String::from_utf8(bytes).ok()?).ok()?;
-    (encode(name.as_str()) == node).then_some(name)
 }
 
 /// What the node of this owner is called, up to the number that the server gives it.
@@ -166,6 +137,17 @@ impl Node {
     }
 }
 
+impl Node {
+    /// The dialect in which it is named.
+    pub(crate) fn dialect(&self) -> Dialect {
+        match () {
+            () if self.called.contains("__lock__") => Dialect::Kazoo,
+            () if self.called.starts_with("_c_") => Dialect::Curator,
+            () => Dialect::Plain,
+        }
+    }
+}
+
 fn split_last<'a>(text: &'a str, marker: &str) -> Option<(&'a str, &'a str)> {
     text.rfind(marker).map(|at| (&text[..at], &text[at + marker.len()..]))
 }
@@ -186,34 +168,6 @@ mod tests {
 
     fn name(text: &str) -> LockName {
         LockName::new(text).unwrap()
-    }
-
-    #[test]
-    fn names_become_nodes_and_back() {
-        for (text, node) in [
-            ("invoice", "invoice"),
-            ("invoice/42", "invoice%2F42"),
-            ("a b{}*'", "a b{}*'"),
-            ("100%", "100%25"),
-            ("%2F", "%252F"),
-            (".", "%2E"),
-            ("..", "%2E%2E"),
-            ("...", "..."),
-            ("zookeeper", "%7Aookeeper"),
-            ("_fencepost", "%5Ffencepost"),
-            ("_fencepost/x.y", "%5Ffencepost%2Fx%2Ey"),
-            ("ä", "%C3%A4"),
-        ] {
-            assert_eq!(encode(text), node);
-            assert_eq!(decode(node), Some(name(text)));
-        }
-    }
-
-    #[test]
-    fn what_is_no_name_of_ours_is_none() {
-        for node in ["_fencepost", "%2f", "%", "%4", "%41", "zookeeper", "", "%FF"] {
-            assert_eq!(decode(node), None, "{node}");
-        }
     }
 
     #[test]

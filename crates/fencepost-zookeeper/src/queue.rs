@@ -5,9 +5,14 @@ use fencepost_core::{Attempt, Mode, Owner, Result, Rule};
 
 use crate::paths::Node;
 
-/// The contenders of one lock, in the order in which they came.
+/// The children of one lock's node.
 #[derive(Clone, Debug, Default)]
-pub(crate) struct Queue(Vec<Node>);
+pub(crate) struct Queue {
+    /// The contenders, in the order in which they came.
+    nodes: Vec<Node>,
+    /// What is no contender.
+    others: Vec<String>,
+}
 
 /// How one contender stands in the line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -23,45 +28,56 @@ pub(crate) enum Standing {
 }
 
 impl Queue {
-    /// The line that these children of a lock's node make; whoever is no contender is passed over.
+    /// The line that these children of a lock's node make.
     pub(crate) fn of<'a>(children: impl IntoIterator<Item = &'a String>) -> Self {
-        let mut nodes: Vec<Node> = children.into_iter().filter_map(|child| Node::parse(child)).collect();
+        let (mut nodes, mut others) = (Vec::new(), Vec::new());
+        for child in children {
+            match Node::parse(child) {
+                Some(node) => nodes.push(node),
+                None => others.push(child.clone()),
+            }
+        }
         // Numbers wrap around, so only differences say who came first; the line is far shorter than half of all numbers.
         if let Some(origin) = nodes.first().map(|node| node.sequence) {
             nodes.sort_by_key(|node| node.sequence.wrapping_sub(origin));
         }
-        Self(nodes)
+        Self { nodes, others }
     }
 
     pub(crate) fn nodes(&self) -> &[Node] {
-        &self.0
+        &self.nodes
+    }
+
+    /// The children that are no contenders.
+    pub(crate) fn others(&self) -> &[String] {
+        &self.others
     }
 
     /// How many of the first hold the lock.
     pub(crate) fn holding(&self) -> usize {
-        holding(self.0.iter().map(|node| node.mode))
+        holding(self.nodes.iter().map(|node| node.mode))
     }
 
     /// Those that came before this node.
     pub(crate) fn before(&self, called: &str) -> &[Node] {
-        let at = self.0.iter().position(|node| node.called == called);
-        &self.0[..at.unwrap_or(0)]
+        let at = self.nodes.iter().position(|node| node.called == called);
+        &self.nodes[..at.unwrap_or(0)]
     }
 
     /// The node of this owner, if names say whose they are.
     pub(crate) fn find(&self, owner: Owner) -> Option<&Node> {
-        self.0.iter().find(|node| node.owner == Some(owner))
+        self.nodes.iter().find(|node| node.owner == Some(owner))
     }
 
     pub(crate) fn standing(&self, called: &str) -> Standing {
-        let Some(at) = self.0.iter().position(|node| node.called == called) else {
+        let Some(at) = self.nodes.iter().position(|node| node.called == called) else {
             return Standing::Gone;
         };
         if at < self.holding() {
             return Standing::Holds;
         }
-        let before = &self.0[..at];
-        let blocker = match self.0[at].mode {
+        let before = &self.nodes[..at];
+        let blocker = match self.nodes[at].mode {
             Mode::Exclusive => before.last(),
             // Those who share wait for the last one that does not.
             Mode::Shared => before.iter().rfind(|node| node.mode != Mode::Shared),

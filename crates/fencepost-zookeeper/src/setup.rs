@@ -2,9 +2,8 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Error, ErrorKind, Result, StorageId};
+use fencepost_core::{Error, Result};
 use fencepost_net::Address;
-use serde_json::{Value as Json, json};
 use zookeeper_client::{self as zk, Acls, CreateMode, CreateOptions, SaslOptions, TlsOptions};
 
 use crate::config::{Auth, Config};
@@ -12,8 +11,6 @@ use crate::encryption;
 use crate::error::{connect_failed, failed};
 use crate::paths::Paths;
 
-/// The format of what we store. Clients that know another one do not mix with us.
-const FORMAT: u64 = 1;
 /// How long the session lives in which nothing is held.
 const LOOKING: Duration = Duration::from_secs(10);
 
@@ -173,49 +170,6 @@ impl Setup {
             }
         }
         Ok(())
-    }
-
-    /// Which storage this is; it becomes one if it is none yet.
-    pub(crate) async fn storage_id(&self, client: &zk::Client, existing: bool) -> Result<StorageId> {
-        let about = self.paths.about();
-        match client.get_data(&about).await {
-            Ok((bytes, _)) => return self.read_about(&bytes),
-            Err(zk::Error::NoNode) if existing => {
-                let message = format!("there are no locks yet in {}", self.location);
-                return Err(Error::new(ErrorKind::Missing, message)
-                    .with_hint("the first to take a lock makes what is needed; or is it another chroot?"));
-            }
-            Err(zk::Error::NoNode) => {}
-            Err(error) => return Err(self.failed(&error)),
-        }
-        self.lay_foundations(client).await?;
-        let id = StorageId::random();
-        let text = json!({ "format": FORMAT, "storage_id": id.to_string() }).to_string();
-        match client.create(&about, text.as_bytes(), &self.made_as(CreateMode::Persistent)).await {
-            Ok(_) => Ok(id),
-            Err(zk::Error::NodeExists) => {
-                let read = client.get_data(&about).await;
-                read.map_err(|error| self.failed(&error)).and_then(|(bytes, _)| self.read_about(&bytes))
-            }
-            Err(error) => Err(self.failed(&error)),
-        }
-    }
-
-    fn read_about(&self, bytes: &[u8]) -> Result<StorageId> {
-        let about: Json = serde_json::from_slice(bytes).unwrap_or_default();
-        let id = about["storage_id"].as_str().and_then(|text| u128::from_str_radix(text, 16).ok());
-        match (about["format"].as_u64(), id) {
-            (Some(FORMAT), Some(id)) => Ok(StorageId::from_bytes(id.to_be_bytes())),
-            (Some(format), _) if format != FORMAT => Err(Error::new(
-                ErrorKind::Storage,
-                format!("{} has format {format}, this program knows format {FORMAT}", self.location),
-            )
-            .with_hint("use the same version of Fencepost everywhere, or another chroot")),
-            _ => Err(Error::new(
-                ErrorKind::Storage,
-                format!("{} of {} is not ours", self.paths.about(), self.location),
-            )),
-        }
     }
 }
 

@@ -8,17 +8,24 @@ use std::time::Duration;
 use fencepost_contenders::Places;
 use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Attempt, Award, Error, ErrorKind, LockName, LostReason, Owner, Result, StorageId};
+use fencepost_core::{
+    Attempt, Award, Error, ErrorKind, Finding, LockName, LostReason, Owner, Result, StorageId,
+};
 use tokio::sync::OnceCell;
 use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
+use crate::about;
+use crate::containers::Containers;
 use crate::session::Session;
 use crate::setup::Setup;
 use crate::tender;
 
 /// For how long it is waited that an owner reads that its grant was broken.
 const READ: Duration = Duration::from_millis(250);
+
+/// How many locks are remembered of which something was noticed.
+const MOST_REMARKS: usize = 256;
 
 /// The nodes of one attempt.
 #[derive(Debug)]
@@ -56,6 +63,8 @@ pub(crate) struct Book {
     pub(crate) blockers: HashMap<(i64, String), HashSet<Owner>>,
     /// The lines that are watched as a whole, by session.
     pub(crate) lines_watched: HashSet<(i64, LockName)>,
+    /// The locks' nodes that this client made.
+    pub(crate) containers: Containers,
 }
 
 impl Book {
@@ -91,6 +100,8 @@ pub(crate) struct Shared {
     tasks: Mutex<JoinSet<()>>,
     /// What tells owners that their grants were broken by us; it goes when they have read it, or with us.
     told: Mutex<Vec<String>>,
+    /// What was noticed about locks, until it is asked for.
+    remarks: Mutex<HashMap<LockName, Finding>>,
     push: UnboundedSender<Wakeup>,
 }
 
@@ -107,6 +118,7 @@ impl Shared {
             book: Mutex::default(),
             tasks: Mutex::default(),
             told: Mutex::default(),
+            remarks: Mutex::default(),
             push,
         }
     }
@@ -130,7 +142,7 @@ impl Shared {
     /// Which storage this is. Makes the session in which nothing is held, and what must be there.
     pub(crate) async fn storage_id(self: &Arc<Self>, existing: bool) -> Result<StorageId> {
         let client = self.setup.connect_to_look().await?;
-        self.setup.storage_id(&client, existing).await
+        about::storage_id(&self.setup, &client, existing).await
     }
 
     /// The session in which nothing is held, connected.
@@ -259,6 +271,20 @@ impl Shared {
     /// Remembers that an owner is told of its loss by this node.
     pub(crate) fn tell(&self, node: &str) {
         lock(&self.told).push(node.to_owned());
+    }
+
+    /// Remembers what was noticed about a lock.
+    pub(crate) fn remark(&self, name: &LockName, finding: Finding) {
+        let mut remarks = lock(&self.remarks);
+        // A program that never asks does not pay for it.
+        if remarks.len() < MOST_REMARKS {
+            remarks.insert(name.clone(), finding);
+        }
+    }
+
+    /// Returns what was noticed about a lock, and forgets it.
+    pub(crate) fn take_remark(&self, name: &LockName) -> Option<Finding> {
+        lock(&self.remarks).remove(name)
     }
 
     /// Waits until those who were told have read it, but not for long: they may be dead.

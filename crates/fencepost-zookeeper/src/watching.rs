@@ -4,7 +4,8 @@ use std::convert::Infallible;
 use std::sync::{Arc, Weak};
 
 use fencepost_core::backend::Wakeup;
-use fencepost_core::{Attempt, LockName, LostReason, Mode, Owner};
+use fencepost_core::{Attempt, LockName, LostReason, Mode, Owner, Rule};
+use futures_util::future::join_all;
 use zookeeper_client::{self as zk, AddWatchMode, EventType};
 
 use crate::queue::{Queue, Standing, last_of};
@@ -37,6 +38,38 @@ pub(crate) fn wait_for(
             Standing::Gone | Standing::Holds => {}
         }
     }
+}
+
+/// Whether an attempt certainly waits still: those that it was seen to wait for, which are watched, are there, and so are its own
+/// nodes. It costs the same however long the line is.
+pub(crate) async fn still_waits(
+    shared: &Shared,
+    session: &Session,
+    attempt: &Attempt,
+    own: &[String],
+) -> bool {
+    let blockers = blockers_of(shared, session, attempt.owner);
+    if blockers.is_empty() {
+        return false;
+    }
+    let is_there = async |node: &String| matches!(session.client.check_stat(node).await, Ok(Some(_)));
+    let own = own.iter().filter(|node| !node.is_empty());
+    let (blockers, own) =
+        futures_util::join!(join_all(blockers.iter().map(is_there)), join_all(own.map(is_there)));
+    let waits = match attempt.rule {
+        Rule::All => blockers.contains(&true),
+        Rule::Any => blockers.len() == attempt.wants.len() && !blockers.contains(&false),
+    };
+    waits && !own.contains(&false)
+}
+
+/// The nodes that are watched because this owner waits for them.
+fn blockers_of(shared: &Shared, session: &Session, owner: Owner) -> Vec<String> {
+    let book = shared.book();
+    let place = book.places.get(owner).filter(|place| place.entry.award.is_none());
+    let watched = place.into_iter().flat_map(|place| place.entry.watched.iter().cloned());
+    let waits_for = |key: &(i64, String)| book.blockers.get(key).is_some_and(|all| all.contains(&owner));
+    watched.map(|node| (session.id, node)).filter(waits_for).map(|(_, node)| node).collect()
 }
 
 /// Watches the nodes of a grant itself.

@@ -157,6 +157,31 @@ fn looking_makes_nothing() {
     assert!(!zookeeper::shared().cli(&["ls", "/"]).contains(chroot));
 }
 
+/// Scenario 69: a node of a peer that may not wait for ours is a problem to the doctor, and `run` says so; one that does not exclude
+/// ours at all is refused.
+#[test]
+fn what_does_not_exclude_ours_is_said() {
+    let [_, stage] = Stage::all();
+    stage.run(&["run", "a", "--", "true"]).expect(0);
+    let node = format!("/{}/a", stage.url.rsplit('/').next().unwrap());
+    // The servers may have removed the empty node.
+    let server = zookeeper::shared();
+    let kazoo = format!("{node}/0f1e2d3c4b5a69788796a5b4c3d2e1f0__lock__1000000000");
+    let _ = server.try_cli(&zookeeper::Visitor::Anybody, &["create", &node]);
+    server.cli(&["create", &kazoo, "host"]);
+    let ran = stage.run(&["run", "a", "--", "true"]).expect(0);
+    assert!(ran.stderr().contains("warning: ") && ran.stderr().contains("is of kazoo"), "{}", ran.stderr());
+    let doctor = stage.run(&["doctor", "--json", "a"]).expect(1);
+    let examined = serde_json::from_str(&doctor.stdout()).unwrap();
+    assert_eq!(finding(&examined, "foreign nodes").0, "problem");
+    server.cli(&["delete", &kazoo]);
+
+    server.cli(&["create", &format!("{node}/leases")]);
+    server.cli(&["create", &format!("{node}/leases/lease-0000000000")]);
+    let ran = stage.run(&["run", "a", "--", "true"]).expect(125);
+    assert!(ran.stderr().contains("InterProcessSemaphoreV2"), "{}", ran.stderr());
+}
+
 #[test]
 fn rights_are_printed_without_connecting() {
     let sandbox = Sandbox::new();

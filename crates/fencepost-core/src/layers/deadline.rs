@@ -97,6 +97,10 @@ impl Backend for Deadline {
         self.bound_findings(&format!("find lock {name:?}"), self.inner.whereabouts(name)).await
     }
 
+    fn remarks(&self, name: &LockName) -> Vec<Finding> {
+        self.inner.remarks(name)
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

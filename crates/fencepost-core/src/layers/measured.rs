@@ -148,6 +148,10 @@ impl Backend for Measured {
         self.inner.whereabouts(name).await
     }
 
+    fn remarks(&self, name: &LockName) -> Vec<Finding> {
+        self.inner.remarks(name)
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }

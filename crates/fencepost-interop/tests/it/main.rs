@@ -1,5 +1,7 @@
 //! Scenario 46: peers and ours under never-ending work, those that poll and those that wait in one line with us.
 
+mod kazoo;
+
 use fencepost_interop::{Peer, Run, run};
 
 fn nobody_starves(peer: Peer) {

@@ -5,9 +5,11 @@ use fencepost_core::{Finding, LockName, Result, shell_word};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, Stat};
 
+use crate::config::Dialect;
 use crate::paths::Node;
 use crate::queue::Queue;
 use crate::setup::Setup;
+use crate::strangers::{self, Sight};
 
 /// How many contenders are looked at.
 const MOST: usize = 20;
@@ -31,11 +33,24 @@ pub(crate) async fn whereabouts(setup: &Setup, name: &LockName) -> Vec<Finding> 
         Err(error) => vec![Finding::or_why_not("lock's node", Err(error))],
     };
     findings.push(Finding::or_why_not("cell's node", cell(setup, &client, name).await));
-    findings.push(Finding::fine(
-        "peers",
-        format!("whoever locks {path} with Curator's InterProcessMutex or kazoo's Lock takes the same lock"),
-    ));
+    findings.push(peers(setup.config.dialect, &path));
     findings
+}
+
+/// Which peers wait for our nodes.
+fn peers(dialect: Dialect, path: &str) -> Finding {
+    let (same, not) = match dialect {
+        Dialect::Curator => {
+            ("Curator's InterProcessMutex", "kazoo's Lock only with extra_lock_patterns=[\"-lock-\"]")
+        }
+        Dialect::Kazoo => ("kazoo's Lock", "Curator's InterProcessMutex does not wait for ours"),
+        Dialect::Plain => (
+            "Curator's InterProcessMutex and programs whose nodes are `lock-` and a number",
+            "kazoo's Lock only with extra_lock_patterns=[\"lock-\"]",
+        ),
+    };
+    let word = dialect.word();
+    Finding::fine("peers", format!("dialect {word}: {same} on {path} is the same lock; {not}"))
 }
 
 async fn cell(setup: &Setup, client: &zk::Client, name: &LockName) -> Result<Finding> {
@@ -65,8 +80,10 @@ async fn below(setup: &Setup, client: &zk::Client, path: &str) -> Result<Vec<Fin
         })
         .collect();
     let mut findings = vec![place(setup, path, &line, &seen)];
-    findings.extend(strangers(path, &seen));
-    findings.extend(no_contenders(&children));
+    let ignoring = strangers::other_forms(setup, client, path, &line).await?;
+    findings.extend(foreign(setup.config.dialect, path, &seen, &ignoring));
+    let entries = strangers::other_recipes(setup, client, path, &line).await?;
+    findings.extend(no_contenders(path, line.others(), &entries));
     Ok(findings)
 }
 
@@ -97,8 +114,14 @@ fn whose(seen: &Seen<'_>) -> String {
     }
 }
 
-/// Contenders that are not ours. They exclude ours, and ours exclude them.
-fn strangers(path: &str, seen: &[Seen<'_>]) -> Option<Finding> {
+/// Contenders that are not ours: whether they never end, and whether their clients wait for ours.
+fn foreign(ours: Dialect, path: &str, seen: &[Seen<'_>], ignoring: &[&Node]) -> Option<Finding> {
+    if let Some(node) = ignoring.first() {
+        return Some(
+            Finding::problem("foreign nodes", strangers::ignored(ours, path, node))
+                .with_advice(Sight::advice(node.dialect(), ours)),
+        );
+    }
     let strangers: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.card.is_none()).collect();
     if let Some(eternal) = strangers.iter().find(|seen| seen.stat.ephemeral_owner == 0) {
         let called = &eternal.node.called;
@@ -120,9 +143,15 @@ fn strangers(path: &str, seen: &[Seen<'_>]) -> Option<Finding> {
 }
 
 /// What is at the lock's place and is no contender: another recipe may be in use there.
-fn no_contenders(children: &[String]) -> Option<Finding> {
-    let others: Vec<&str> =
-        children.iter().map(String::as_str).filter(|child| Node::parse(child).is_none()).collect();
+fn no_contenders(path: &str, others: &[String], live: &[&str]) -> Option<Finding> {
+    if let Some(called) = live.first() {
+        let (count, recipe) = (live.len(), strangers::recipe(called));
+        let found = format!("{count} live that do not exclude ours: {path}/{called} is of {recipe}");
+        return Some(
+            Finding::problem("other nodes", found)
+                .with_advice("use another name for one of them; nobody can take this lock meanwhile"),
+        );
+    }
     let first = others.first()?;
     Some(
         Finding::warning(
@@ -130,7 +159,7 @@ fn no_contenders(children: &[String]) -> Option<Finding> {
             format!("{} that contend for nothing we know, such as {first}", others.len()),
         )
         .with_advice(
-            "if another recipe is used there, a read-write lock or a semaphore of Curator's, it does not exclude ours: use another name",
+            "they are not live: locks of other names, or left over; if another recipe is used there, use another name",
         ),
     )
 }

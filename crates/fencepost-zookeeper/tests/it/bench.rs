@@ -77,7 +77,7 @@ impl TestBench for ZooKeeperBench {
             left.tickets += contenders.saturating_sub(1);
         }
         let ours = format!("{}/_fencepost", self.chroot);
-        left.cells = driver.list_children(&format!("{ours}/cells")).await.unwrap_or_default().len();
+        left.cells = driver.list_children(&format!("{ours}/cells2")).await.unwrap_or_default().len();
         left.others = driver.list_children(&format!("{ours}/broken")).await.unwrap_or_default().len();
         left
     }

@@ -110,11 +110,21 @@ async fn a_lock_is_found_and_so_is_whatever_else_is_there() {
     let driver = bench.driver().await;
     let node = place.found.split(' ').next().unwrap();
     let all = Acls::anyone_all();
-    let theirs = format!("{node}/0f1e2d3c4b5a69788796a5b4c3d2e1f0__lock__");
-    driver.create(&theirs, b"host", &CreateMode::EphemeralSequential.with_acls(all)).await.unwrap();
+    let entry = CreateMode::EphemeralSequential.with_acls(all);
+    let curator = format!("{node}/_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-");
+    driver.create(&curator, b"", &entry).await.unwrap();
     let found = places(&client, "it's/a").await;
     expect(&found, "lock's node", Verdict::Fine, "1 first in line, 1 behind");
-    expect(&found, "foreign nodes", Verdict::Fine, "kazoo, in the session 0x");
+    expect(&found, "foreign nodes", Verdict::Fine, "Curator, in the session 0x");
+
+    // Scenario 69: what ours and theirs do not both wait for is a problem.
+    let kazoo = format!("{node}/0f1e2d3c4b5a69788796a5b4c3d2e1f0__lock__");
+    let (_, number) = driver.create(&kazoo, b"host", &entry).await.unwrap();
+    let found = places(&client, "it's/a").await;
+    let problem =
+        expect(&found, "foreign nodes", Verdict::Problem, "kazoo, which does not wait for our nodes");
+    assert!(problem.advice.as_deref().unwrap().contains("dialect=kazoo"), "{problem:?}");
+    driver.delete(&format!("{kazoo}{number}"), None).await.unwrap();
 
     driver
         .create(&format!("{node}/lock-"), b"", &CreateMode::PersistentSequential.with_acls(all))
@@ -124,5 +134,8 @@ async fn a_lock_is_found_and_so_is_whatever_else_is_there() {
     let found = places(&client, "it's/a").await;
     expect(&found, "foreign nodes", Verdict::Warning, "is of no session");
     expect(&found, "other nodes", Verdict::Warning, "leases");
+    driver.create(&format!("{node}/leases/lease-"), b"", &entry).await.unwrap();
+    let found = places(&client, "it's/a").await;
+    expect(&found, "other nodes", Verdict::Problem, "InterProcessSemaphoreV2");
     guard.release().await.unwrap();
 }

@@ -2,9 +2,10 @@
 //! one that has left.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::backend::{Op, Queue, Reply};
-use fencepost_core::{Attempt, Backend, ErrorKind, LockName, Mode, Owner, Result, Rule, Want};
+use fencepost_core::{Attempt, Backend, ErrorKind, Grant, LockName, Mode, Owner, Result, Rule, Want};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 use fencepost_testkit::{TestBench, WireBench};
@@ -114,4 +115,30 @@ async fn too_many_names_at_once_are_refused() {
     assert!(matches!(come(&*backend, &all).await, Ok(Reply::Granted(_))));
     backend.close().await;
     assert_clean(&bench).await;
+}
+
+/// Scenario 63: what a heartbeat costs does not depend on how many others wait. It works where the line cannot be read at all.
+#[tokio::test]
+async fn a_heartbeat_does_not_read_the_line() {
+    let bench = ZooKeeperBench::plain();
+    let (backend, driver) = (bench.connect().await.unwrap(), bench.driver().await);
+    let [holder, waiter] = [attempt(&["a".to_owned()]), attempt(&["a".to_owned()])];
+    let Ok(Reply::Granted(award)) = come(&*backend, &holder).await else { panic!("it is free") };
+    assert!(matches!(come(&*backend, &waiter).await, Ok(Reply::Waiting { .. })));
+    let all_but_read = [Permission::CREATE, Permission::DELETE, Permission::ADMIN];
+    let acls = all_but_read.map(|permission| Acl::new(permission, AuthId::anyone()));
+    driver.set_acl(&bench.line("a"), &acls, None).await.unwrap();
+
+    let renewal = Op::Renew(Grant { attempt: holder.clone(), award });
+    let check = || Op::Check(waiter.clone());
+    // Soon after a renewal nothing is proven again; later it is.
+    for pause in [Duration::ZERO, holder.ttl / 4] {
+        wait::passes(pause).await;
+        let reply = backend.execute(vec![check()]).await.remove(0);
+        assert!(matches!(reply, Ok(Reply::Waiting { .. })), "{reply:?}");
+        let reply = backend.execute(vec![renewal.clone()]).await.remove(0);
+        assert!(matches!(reply, Ok(Reply::Renewed { .. })), "{reply:?}");
+    }
+    driver.set_acl(&bench.line("a"), &Acls::anyone_all(), None).await.unwrap();
+    backend.close().await;
 }

@@ -7,9 +7,12 @@ mod crash;
 mod ensemble;
 mod examine;
 mod flights;
+mod format;
+mod names;
 mod setups;
 mod stall;
 mod storm;
+mod strangers;
 
 use bench::ZooKeeperBench;
 

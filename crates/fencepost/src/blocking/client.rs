@@ -57,6 +57,11 @@ impl Client {
         block_on(self.0.whereabouts(name))
     }
 
+    /// Returns what was noticed about this lock while it was taken, as [`crate::Client::remarks`].
+    pub fn remarks(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
+        block_on(self.0.remarks(name))
+    }
+
     /// Watches the locks whose names begin with `prefix`, as [`crate::Client::watch`].
     pub fn watch(&self, prefix: impl Into<Arc<str>>) -> Watch {
         self.0.watch(prefix).into()

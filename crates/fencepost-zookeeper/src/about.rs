@@ -1,0 +1,127 @@
+//! Which storage this is, and in which format: what `_fencepost/about` says.
+
+use fencepost_core::{Error, ErrorKind, Result, StorageId};
+use serde_json::{Value as Json, json};
+use zookeeper_client as zk;
+
+use crate::conversion;
+use crate::setup::Setup;
+
+/// The format of what we store. Clients of another one do not mix with us.
+const FORMAT: u64 = 2;
+/// How often it is read again because another client has changed it meanwhile. Each change brings it further.
+const TRIES: usize = 10;
+
+/// What is to be done before the storage can be used.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum State {
+    Ready,
+    /// No client of an older format can hold anything, but not everything has been moved.
+    Converting,
+    /// Clients of format 1 may hold locks.
+    Format1,
+}
+
+/// What the node says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct About {
+    id: StorageId,
+    state: State,
+}
+
+impl About {
+    /// As it is written when it is to have this state.
+    fn text(id: StorageId, state: State) -> String {
+        let mut about = json!({ "format": FORMAT, "storage_id": id.to_string() });
+        if state == State::Converting {
+            about["converting"] = true.into();
+        }
+        about.to_string()
+    }
+
+    fn read(setup: &Setup, bytes: &[u8]) -> Result<Self> {
+        let about: Json = serde_json::from_slice(bytes).unwrap_or_default();
+        let id = about["storage_id"].as_str().and_then(|text| u128::from_str_radix(text, 16).ok());
+        let state = match about["format"].as_u64() {
+            Some(FORMAT) if about["converting"] == true => State::Converting,
+            Some(FORMAT) => State::Ready,
+            Some(1) => State::Format1,
+            Some(format) => {
+                let message =
+                    format!("{} has format {format}, this program knows format {FORMAT}", setup.location);
+                return Err(Error::new(ErrorKind::Storage, message)
+                    .with_hint("use the same version of Fencepost everywhere, or another chroot"));
+            }
+            None => return Err(not_ours(setup)),
+        };
+        let id = id.ok_or_else(|| not_ours(setup))?;
+        Ok(Self { id: StorageId::from_bytes(id.to_be_bytes()), state })
+    }
+}
+
+fn not_ours(setup: &Setup) -> Error {
+    Error::new(ErrorKind::Storage, format!("{} of {} is not ours", setup.paths.about(), setup.location))
+}
+
+/// Returns the id of this storage. Unless it must exist already, it is made if there is none, and converted if it is of an
+/// older format.
+pub(crate) async fn storage_id(setup: &Setup, client: &zk::Client, existing: bool) -> Result<StorageId> {
+    for _ in 0..TRIES {
+        if let Some(id) = advance(setup, client, existing).await? {
+            return Ok(id);
+        }
+    }
+    let message = format!("others keep changing {} of {}", setup.paths.about(), setup.location);
+    Err(Error::new(ErrorKind::Unreachable, message))
+}
+
+/// Returns the id if the storage is ready; otherwise brings it a step further.
+async fn advance(setup: &Setup, client: &zk::Client, existing: bool) -> Result<Option<StorageId>> {
+    let path = setup.paths.about();
+    let (synced, read) = futures_util::join!(client.sync(&path), client.get_data(&path));
+    synced.map_err(|error| setup.failed(&error))?;
+    let (about, stat) = match read {
+        Ok((bytes, stat)) => (About::read(setup, &bytes)?, stat),
+        Err(zk::Error::NoNode) if existing => return Err(missing(setup)),
+        Err(zk::Error::NoNode) => {
+            setup.lay_foundations(client).await?;
+            let text = About::text(StorageId::random(), State::Converting);
+            conversion::lock_out_format_1(setup, client, &text, None).await?;
+            return Ok(None);
+        }
+        Err(error) => return Err(setup.failed(&error)),
+    };
+    match about.state {
+        State::Ready => return Ok(Some(about.id)),
+        State::Format1 | State::Converting if existing => return Err(unconverted(setup)),
+        State::Format1 => {
+            let text = About::text(about.id, State::Converting);
+            conversion::lock_out_format_1(setup, client, &text, Some(stat.version)).await?;
+        }
+        State::Converting => {
+            setup.lay_foundations(client).await?;
+            conversion::move_cells(setup, client, stat.mtime).await?;
+            let text = About::text(about.id, State::Ready);
+            match client.set_data(&path, text.as_bytes(), Some(stat.version)).await {
+                // Another client may have done the same.
+                Ok(_) | Err(zk::Error::BadVersion | zk::Error::NoNode) => {}
+                Err(error) => return Err(setup.failed(&error)),
+            }
+        }
+    }
+    Ok(None)
+}
+
+fn missing(setup: &Setup) -> Error {
+    Error::new(ErrorKind::Missing, format!("there are no locks yet in {}", setup.location))
+        .with_hint("the first to take a lock makes what is needed; or is it another chroot?")
+}
+
+fn unconverted(setup: &Setup) -> Error {
+    let message = format!(
+        "{} has format 1 and is not converted yet to format {FORMAT}, which this program knows",
+        setup.location
+    );
+    Error::new(ErrorKind::Storage, message)
+        .with_hint("stop the clients of format 1; the next client that takes a lock converts it")
+}

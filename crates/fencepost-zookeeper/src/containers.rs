@@ -1,0 +1,80 @@
+//! The locks' nodes that this client made: how many of them it leaves empty. The servers remove empty containers too, but look
+//! for them once a minute and remove 10,000 at most.
+
+use std::collections::VecDeque;
+use std::sync::{Arc, Weak};
+
+use fencepost_core::LockName;
+use futures_util::future::join_all;
+
+use crate::session::Session;
+use crate::shared::Shared;
+
+/// How many are left to the servers.
+const KEPT: usize = 256;
+/// How many are removed at once.
+const AT_ONCE: usize = 64;
+
+/// The locks whose nodes this client made, the oldest first.
+#[derive(Debug, Default)]
+pub(crate) struct Containers(VecDeque<LockName>);
+
+impl Containers {
+    /// Remembers that the node of this lock was made. Returns the locks whose nodes are to be removed: the oldest, if there are too
+    /// many, except those in use.
+    fn add(&mut self, name: LockName, is_used: impl Fn(&LockName) -> bool) -> Vec<LockName> {
+        self.0.push_back(name);
+        if self.0.len() < KEPT + AT_ONCE {
+            return Vec::new();
+        }
+        let oldest: Vec<LockName> = self.0.drain(..AT_ONCE).collect();
+        let (used, idle): (Vec<_>, Vec<_>) = oldest.into_iter().partition(is_used);
+        self.0.extend(used);
+        idle
+    }
+}
+
+/// Remembers that this client made the node of a lock, and removes some that it made long ago. One that is not empty stays;
+/// a client that wants a lock whose node was removed makes it again.
+pub(crate) fn made(shared: &Arc<Shared>, session: &Arc<Session>, name: &LockName) {
+    let idle = {
+        let mut book = shared.book();
+        let crate::shared::Book { containers, places, .. } = &mut *book;
+        containers.add(name.clone(), |name| places.is_wanted(name))
+    };
+    if !idle.is_empty() {
+        shared.spawn(remove(Arc::downgrade(shared), Arc::downgrade(session), idle));
+    }
+}
+
+async fn remove(shared: Weak<Shared>, session: Weak<Session>, names: Vec<LockName>) {
+    let Some((shared, session)) = shared.upgrade().zip(session.upgrade()) else { return };
+    let deletes: Vec<_> = names.iter().map(|name| session.client.delete(&shared.line(name), None)).collect();
+    drop(shared);
+    // Others may use it, or have removed it; the servers come to what stays.
+    join_all(deletes).await;
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(number: usize) -> LockName {
+        LockName::new(number.to_string()).unwrap()
+    }
+
+    /// Scenario 67
+    #[test]
+    fn what_stays_is_bounded_and_nothing_in_use_is_removed() {
+        let mut containers = Containers::default();
+        let is_used = |name: &LockName| name.as_str().ends_with("00");
+        let mut removed = Vec::new();
+        for number in 0..10_000 {
+            removed.extend(containers.add(name(number), is_used));
+            assert!(containers.0.len() < KEPT + AT_ONCE + 100);
+        }
+        assert!(!removed.iter().any(is_used));
+        assert_eq!(removed.len() + containers.0.len(), 10_000);
+        assert!(removed.contains(&name(1)) && !removed.contains(&name(9_999)));
+    }
+}

@@ -1,0 +1,234 @@
+//! Live entries at a lock's place that do not exclude ours: those of other recipes, and contenders in a form whose clients do
+//! not wait for ours.
+
+use fencepost_contenders::Card;
+use fencepost_core::{Attempt, Error, ErrorKind, Finding, LockName, Result};
+use futures_util::future::join_all;
+use zookeeper_client as zk;
+
+use crate::config::Dialect;
+use crate::paths::Node;
+use crate::queue::Queue;
+use crate::session::Session;
+use crate::setup::Setup;
+use crate::shared::Shared;
+
+/// How many nodes of each kind are looked at below one lock.
+const MOST: usize = 64;
+
+/// Whether a client waits for our nodes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Sight {
+    Waits,
+    /// It does if it was told to, which cannot be seen.
+    MayWait,
+    Ignores,
+}
+
+impl Sight {
+    /// Whether clients whose nodes have the one dialect wait for nodes in the other. Ours always do.
+    pub(crate) fn of(theirs: Dialect, ours: Dialect) -> Self {
+        match (theirs, ours) {
+            (Dialect::Curator, Dialect::Kazoo) => Self::Ignores,
+            (Dialect::Plain, Dialect::Kazoo) | (Dialect::Kazoo, Dialect::Curator | Dialect::Plain) => {
+                Self::MayWait
+            }
+            _ => Self::Waits,
+        }
+    }
+
+    /// What is to be done so that the clients of such a node wait for ours.
+    pub(crate) fn advice(theirs: Dialect, ours: Dialect) -> &'static str {
+        match (theirs, ours) {
+            (Dialect::Kazoo, Dialect::Curator) => {
+                "write ?dialect=kazoo in all URLs, or give kazoo's locks extra_lock_patterns=[\"-lock-\"]"
+            }
+            (Dialect::Kazoo, _) => {
+                "write ?dialect=kazoo in all URLs, or give kazoo's locks extra_lock_patterns=[\"lock-\"]"
+            }
+            _ => {
+                "write ?dialect=curator in all URLs, or none; kazoo's locks then need extra_lock_patterns=[\"-lock-\"]"
+            }
+        }
+    }
+}
+
+/// What a dialect's clients are called.
+pub(crate) fn clients(dialect: Dialect) -> &'static str {
+    match dialect {
+        Dialect::Curator => "Curator",
+        Dialect::Kazoo => "kazoo",
+        Dialect::Plain => "another program",
+    }
+}
+
+/// Refuses an attempt at a lock where a live entry does not exclude ours, and remembers what may not. Costs nothing where there
+/// are only contenders that do.
+pub(crate) async fn refuse(
+    shared: &Shared,
+    session: &Session,
+    attempt: &Attempt,
+    lines: &[Queue],
+) -> Result<()> {
+    for (want, line) in attempt.wants.iter().zip(lines) {
+        let parent = shared.line(&want.name);
+        let others = other_recipes(&shared.setup, &session.client, &parent, line).await?;
+        if let Some(other) = others.first() {
+            return Err(other_use(&want.name, &parent, other));
+        }
+        let ours = shared.setup.config.dialect;
+        for node in other_forms(&shared.setup, &session.client, &parent, line).await? {
+            let theirs = node.dialect();
+            let (found, advice) = (ignored(ours, &parent, node), Sight::advice(theirs, ours));
+            if Sight::of(theirs, ours) == Sight::Ignores {
+                let message = format!("lock {:?} would not exclude others: {found}", want.name);
+                return Err(Error::new(ErrorKind::Conflict, message).with_hint(advice));
+            }
+            shared.remark(&want.name, Finding::problem("foreign nodes", found).with_advice(advice));
+        }
+    }
+    Ok(())
+}
+
+/// What is wrong with a contender whose clients may ignore ours.
+pub(crate) fn ignored(ours: Dialect, parent: &str, node: &Node) -> String {
+    let theirs = node.dialect();
+    let ignores = match (Sight::of(theirs, ours), theirs) {
+        (Sight::Ignores, _) => "does not wait for our nodes",
+        (_, Dialect::Kazoo) => "does not wait for our nodes unless it is told to",
+        _ => "may not wait for our nodes",
+    };
+    format!("{parent}/{} is of {}, which {ignores}", node.called, clients(theirs))
+}
+
+fn other_use(name: &LockName, parent: &str, called: &str) -> Error {
+    let message = format!(
+        "lock {name:?} is in use as something else: {parent}/{called} is of {}, which does not exclude ours",
+        recipe(called)
+    );
+    Error::new(ErrorKind::Conflict, message).with_hint(
+        "use another name for one of them; Curator's InterProcessMutex and kazoo's Lock exclude ours",
+    )
+}
+
+/// What makes nodes of this name.
+pub(crate) fn recipe(called: &str) -> &'static str {
+    match called {
+        "leases" | "locks" => "Curator's InterProcessSemaphoreV2 or InterProcessSemaphoreMutex",
+        _ if called.contains("__READ__") || called.contains("__WRIT__") => {
+            "Curator's InterProcessReadWriteLock"
+        }
+        _ if called.contains("__rlock__") => "kazoo's ReadLock",
+        _ if called.contains("latch-") => "Curator's LeaderLatch",
+        _ => "another program, such as kazoo's Semaphore",
+    }
+}
+
+/// Returns the live entries of other recipes below a lock. What is not live may be another lock's node, or a leftover.
+pub(crate) async fn other_recipes<'a>(
+    setup: &Setup,
+    client: &zk::Client,
+    parent: &str,
+    line: &'a Queue,
+) -> Result<Vec<&'a str>> {
+    let mut others: Vec<&str> = line.others().iter().map(String::as_str).collect();
+    others.sort_by_key(|called| !is_likely(called));
+    others.truncate(MOST);
+    let stats: Vec<_> =
+        others.iter().map(|called| client.check_stat(&format!("{parent}/{called}"))).collect();
+    let mut found = Vec::new();
+    for (called, stat) in others.into_iter().zip(join_all(stats).await) {
+        let stat = stat.map_err(|error| setup.failed(&error))?;
+        if stat.is_some_and(|stat| is_live(called, stat.ephemeral_owner, stat.num_children)) {
+            found.push(called);
+        }
+    }
+    Ok(found)
+}
+
+/// Whether a node is likely one of a recipe, if there are too many to look at all.
+fn is_likely(called: &str) -> bool {
+    let is_numbered = || called.len() > 10 && called.bytes().rev().take(10).all(|byte| byte.is_ascii_digit());
+    matches!(called, "leases" | "locks") || is_numbered()
+}
+
+/// Whether a node is an entry of a client, or has such. Curator leaves `leases` and `locks` behind.
+fn is_live(called: &str, session: i64, children: i32) -> bool {
+    let has_entries = matches!(called, "leases" | "locks") && children > 0;
+    has_entries || is_session(session)
+}
+
+/// Whether this is a session's id. Containers and nodes with a ttl have special ones.
+fn is_session(id: i64) -> bool {
+    id != 0 && id != i64::MIN && id.to_be_bytes()[0] != 0xff
+}
+
+/// Returns the contenders of other clients that may ignore ours.
+pub(crate) async fn other_forms<'a>(
+    setup: &Setup,
+    client: &zk::Client,
+    parent: &str,
+    line: &'a Queue,
+) -> Result<Vec<&'a Node>> {
+    let ours = setup.config.dialect;
+    let suspects = line.nodes().iter().filter(|node| Sight::of(node.dialect(), ours) != Sight::Waits);
+    let suspects: Vec<&Node> = suspects.take(MOST).collect();
+    let cards: Vec<_> =
+        suspects.iter().map(|node| client.get_data(&format!("{parent}/{}", node.called))).collect();
+    let mut foreign = Vec::new();
+    for (node, card) in suspects.into_iter().zip(join_all(cards).await) {
+        match card {
+            // Ours with another dialect, which wait for all.
+            Ok((bytes, _)) if Card::from_bytes(&bytes).is_some() => {}
+            Ok(_) | Err(zk::Error::NoAuth) => foreign.push(node),
+            Err(zk::Error::NoNode) => {}
+            Err(error) => return Err(setup.failed(&error)),
+        }
+    }
+    Ok(foreign)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn only_entries_of_clients_are_live() {
+        for (called, owner, children, expected) in [
+            ("_c_0f-__WRIT__0000000001", 0x1000_0000_0000, 0, true),
+            ("0f1e2d", -0x7f00_0000_0000_0000, 0, true),
+            ("leases", 0, 1, true),
+            ("leases", 0, 0, false),
+            ("leases", i64::MIN, 0, false),
+            ("nested", 0, 7, false),
+            ("nested", i64::MIN, 7, false),
+            ("with a ttl", -0x00ff_ffff_ffff_ff00, 0, false),
+        ] {
+            assert_eq!(is_live(called, owner, children), expected, "{called} {owner:x}");
+        }
+    }
+
+    #[test]
+    fn entries_are_looked_at_first() {
+        for (called, expected) in [
+            ("_c_0f-__READ__0000000001", true),
+            ("0f__rlock__0000000012", true),
+            ("locks", true),
+            ("nested", false),
+            ("1234567890", false),
+            ("ä-000000000", false),
+        ] {
+            assert_eq!(is_likely(called), expected, "{called}");
+        }
+    }
+
+    #[test]
+    fn curator_and_kazoo_do_not_see_each_other() {
+        use Dialect::{Curator, Kazoo, Plain};
+        assert_eq!(Sight::of(Curator, Kazoo), Sight::Ignores);
+        assert_eq!(Sight::of(Kazoo, Curator), Sight::MayWait);
+        for (theirs, ours) in [(Curator, Curator), (Kazoo, Kazoo), (Plain, Curator), (Curator, Plain)] {
+            assert_eq!(Sight::of(theirs, ours), Sight::Waits);
+        }
+    }
+}
