@@ -21,6 +21,7 @@ mod flights;
 mod grant;
 mod guard;
 mod handle;
+pub mod holders;
 pub mod keeper;
 mod layers;
 pub mod line;

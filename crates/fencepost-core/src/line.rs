@@ -7,6 +7,7 @@ use std::time::Duration;
 use crate::backend::{Cell, HolderState, Keep, LockState, WaiterState};
 use crate::clock::Moment;
 use crate::grant::{Attempt, Award, Mode};
+use crate::holders::Holders;
 use crate::name::LockName;
 use crate::token::{FencingToken, Owner};
 
@@ -78,7 +79,7 @@ pub struct StoredCell {
 #[derive(Clone, Debug, Default)]
 pub struct Line {
     /// Who holds it.
-    pub holders: Vec<Holder>,
+    pub holders: Holders,
     /// Who waits for it, by place.
     pub queue: BTreeMap<u64, Owner>,
     /// Its cell.
@@ -98,12 +99,12 @@ impl Line {
             Mode::Shared => true,
             Mode::Slots { of } => self.holders.len() < of as usize,
         };
-        room && self.holders.iter().all(|holder| holder.mode.goes_with(mode))
+        room && self.holders.any().is_none_or(|holder| holder.mode.goes_with(mode))
     }
 
     /// The holder with this owner.
     pub fn holder(&self, owner: Owner) -> Option<&Holder> {
-        self.holders.iter().find(|holder| holder.owner == owner)
+        self.holders.get(owner)
     }
 
     /// The lock as people see it, without what has ended by `now`.
@@ -116,14 +117,12 @@ impl Line {
     ) -> LockState {
         let live = |ticket: &&Ticket| ticket.until > now;
         let waiting = || self.queue.values().filter_map(|owner| tickets.get(owner)).filter(live);
+        let holders = self.holders.iter().filter(|holder| holder.until > now);
+        let mut holders: Vec<HolderState> = holders.map(|holder| holder.state(now, wall)).collect();
+        holders.sort_by_key(|holder| holder.token);
         LockState {
             name: name.clone(),
-            holders: self
-                .holders
-                .iter()
-                .filter(|holder| holder.until > now)
-                .map(|h| h.state(now, wall))
-                .collect(),
+            holders,
             line: waiting().take(LockState::MAX_LINE).map(|ticket| ticket.state(name, wall)).collect(),
             waiters: waiting().count(),
             cell: self.live_cell(now),
@@ -136,7 +135,9 @@ impl Line {
         let alive = match stored.keep {
             Keep::Always => true,
             Keep::For(_) => stored.until > now,
-            Keep::WhileHeld => self.holders.iter().any(|h| h.token == stored.cell.token && h.until > now),
+            Keep::WhileHeld => {
+                self.holders.with_token(stored.cell.token).is_some_and(|holder| holder.until > now)
+            }
         };
         alive.then(|| stored.cell.clone())
     }

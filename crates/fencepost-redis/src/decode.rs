@@ -13,6 +13,7 @@ use serde_json::Value as Json;
 
 use crate::encode::lease;
 use crate::error::caught;
+use crate::layout::Layout;
 
 pub(crate) use state::lock_state;
 
@@ -82,13 +83,13 @@ fn conflict(name: &Value, there: &Value, wanted: &Value) -> Error {
 }
 
 /// A message on the client's channel: its name, and what is said.
-pub(crate) fn push(data: &[Value]) -> Option<Wakeup> {
-    push_of(text(data.get(1))?)
+pub(crate) fn push(layout: &Layout, data: &[Value]) -> Option<Wakeup> {
+    push_of(layout, text(data.get(1))?)
 }
 
 /// `G OWNER TOKEN TTL CHOSEN WANTS`, `T OWNER TTL WANTS` or `X OWNER`. Scripts of older clients leave `TTL WANTS` of `T`
 /// and `WANTS` of `G` out.
-fn push_of(message: &str) -> Option<Wakeup> {
+fn push_of(layout: &Layout, message: &str) -> Option<Wakeup> {
     let (kind, rest) = message.split_once(' ')?;
     let mut words = rest.splitn(if kind == "G" { 5 } else { 3 }, ' ');
     let owner = owner(words.next()?)?;
@@ -98,12 +99,12 @@ fn push_of(message: &str) -> Option<Wakeup> {
             let (token, ttl, chosen) = (number()?, Duration::from_millis(number()?), number()?);
             let chosen = usize::try_from(chosen).ok()?;
             let award = Award { token: FencingToken::new(token), ttl, chosen, spent: Duration::ZERO };
-            let named = words.next().and_then(|wants| ticket(owner, ttl, wants));
+            let named = words.next().and_then(|wants| ticket(layout, owner, ttl, wants));
             Some(named.map_or(Wakeup::Turn { owner }, |attempt| Wakeup::Granted { attempt, award }))
         }
         "T" => {
             let ttl = number().map(Duration::from_millis);
-            let named = ttl.and_then(|ttl| ticket(owner, ttl, words.next()?));
+            let named = ttl.and_then(|ttl| ticket(layout, owner, ttl, words.next()?));
             Some(named.map_or(Wakeup::Turn { owner }, |attempt| Wakeup::Offered { attempt }))
         }
         "X" => Some(Wakeup::Gone { owner, why: LostReason::Broken }),
@@ -111,10 +112,13 @@ fn push_of(message: &str) -> Option<Wakeup> {
     }
 }
 
-/// A ticket as a push names it: `x NAME`, or the JSON that the ticket has for its wants.
-fn ticket(owner: Owner, ttl: Duration, wants: &str) -> Option<Arc<Attempt>> {
+/// A ticket as a push names it: `x STEM`, or the JSON that the ticket has for its wants.
+fn ticket(layout: &Layout, owner: Owner, ttl: Duration, wants: &str) -> Option<Arc<Attempt>> {
     let (wants, rule) = match wants.strip_prefix("x ") {
-        Some(name) => (vec![Want { name: LockName::new(name).ok()?, mode: Mode::Exclusive }], Rule::All),
+        Some(stem) => {
+            let name = LockName::new(layout.name_of(stem)?).ok()?;
+            (vec![Want { name, mode: Mode::Exclusive }], Rule::All)
+        }
         None => several(&serde_json::from_str(wants).ok()?)?,
     };
     Some(Arc::new(Attempt { owner, wants, rule, ttl, label: "".into(), meta: [].into() }))
@@ -167,8 +171,13 @@ pub(crate) fn nonsense(location: &str) -> Error {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::dialect::Dialect;
 
     const OWNER: &str = "000102030405060708090a0b0c0d0e0f";
+
+    fn pushed(message: &str) -> Option<Wakeup> {
+        push_of(&Layout::new("fp", false, None), message)
+    }
 
     fn wants(attempt: &Attempt) -> String {
         let wants = attempt.wants.iter().map(|want| format!("{} {}", want.name.as_str(), want.mode));
@@ -177,25 +186,33 @@ mod tests {
 
     #[test]
     fn a_push_names_its_ticket() {
-        let plain = push_of(&format!("G {OWNER} 77 1500 0 x a b {{c"));
+        let plain = pushed(&format!("G {OWNER} 77 1500 0 x a b {{c"));
         let Some(Wakeup::Granted { attempt, award }) = plain else { panic!("{plain:?}") };
         assert_eq!((wants(&attempt), award.token.get()), ("a b {c exclusive".into(), 77));
         assert_eq!((attempt.ttl, attempt.rule), (Duration::from_millis(1500), Rule::All));
         let stored = r#"{"wants":[["a","s"],["b","n3"]],"rule":"any"}"#;
-        let several = push_of(&format!("T {OWNER} 1500 {stored}"));
+        let several = pushed(&format!("T {OWNER} 1500 {stored}"));
         let Some(Wakeup::Offered { attempt }) = several else { panic!("{several:?}") };
         assert_eq!((wants(&attempt), attempt.rule), ("a shared, b semaphore of 3".into(), Rule::Any));
+    }
+
+    #[test]
+    fn a_push_of_another_form_names_the_lock_by_its_key() {
+        let layout = Layout::new("fp", false, Some(Dialect::PythonRedisLock));
+        let offered = push_of(&layout, &format!("T {OWNER} 1500 x lock:a b"));
+        let Some(Wakeup::Offered { attempt }) = offered else { panic!("{offered:?}") };
+        assert_eq!(wants(&attempt), "a b exclusive");
     }
 
     /// A push by the script of an older client says whose turn it is, and nothing else that could be acted on.
     #[test]
     fn a_push_without_a_ticket_is_a_hint() {
         for message in [format!("G {OWNER} 77 1500 0"), format!("T {OWNER}")] {
-            let heard = push_of(&message);
+            let heard = pushed(&message);
             assert!(matches!(heard, Some(Wakeup::Turn { .. })), "{heard:?}");
         }
         for garbage in ["", "G", "G x", "T nobody 1 x a", "Z 00"] {
-            assert!(push_of(garbage).is_none(), "{garbage}");
+            assert!(pushed(garbage).is_none(), "{garbage}");
         }
     }
 }

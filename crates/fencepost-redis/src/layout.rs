@@ -48,6 +48,11 @@ impl Layout {
         }
     }
 
+    /// Returns the name of the lock that is called so in the keys that are about it.
+    pub(crate) fn name_of<'a>(&self, stem: &'a str) -> Option<&'a str> {
+        self.dialect.as_ref().map_or(Some(stem), |dialect| dialect.name_in(stem))
+    }
+
     /// The key of the last token, unless every lock has its own.
     pub(crate) fn counter(&self) -> String {
         format!("{}:c", self.namespace)

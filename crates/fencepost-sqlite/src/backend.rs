@@ -15,6 +15,7 @@ use tokio::net::UnixDatagram;
 use tokio::sync::{mpsc, oneshot};
 
 use crate::inbox::{Inbox, Job};
+use crate::lookout::Waiters;
 use crate::wake::{FULL_QUEUE, LONGEST, Sockets, decode};
 use crate::whereabouts::rows_of;
 
@@ -33,14 +34,20 @@ pub(crate) struct Ears {
     own: mpsc::UnboundedReceiver<Wakeup>,
     socket: UnixDatagram,
     inbox: Arc<Inbox>,
+    waiters: Waiters,
     /// What came with one datagram.
     heard: VecDeque<Wakeup>,
     letters: Vec<u8>,
 }
 
 impl Ears {
-    pub(crate) fn new(own: mpsc::UnboundedReceiver<Wakeup>, socket: UnixDatagram, inbox: Arc<Inbox>) -> Self {
-        Self { own, socket, inbox, heard: VecDeque::new(), letters: vec![0; LONGEST] }
+    pub(crate) fn new(
+        own: mpsc::UnboundedReceiver<Wakeup>,
+        socket: UnixDatagram,
+        inbox: Arc<Inbox>,
+        waiters: Waiters,
+    ) -> Self {
+        Self { own, socket, inbox, waiters, heard: VecDeque::new(), letters: vec![0; LONGEST] }
     }
 
     async fn hear(mut self) -> Option<(Wakeup, Self)> {
@@ -62,7 +69,7 @@ impl Ears {
         let (mut count, mut look) = (0, false);
         while let Ok(length) = self.socket.try_recv(&mut self.letters) {
             count += 1;
-            match decode(&self.letters[..length]) {
+            match decode(&self.letters[..length], &self.waiters) {
                 Some(wakeups) => self.heard.extend(wakeups),
                 None => look = true,
             }

@@ -3,7 +3,7 @@
 //! a time: a look is over when all of them were asked for.
 
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::backend::{Op, Reply};
@@ -20,9 +20,23 @@ const PAGE: usize = 256;
 /// How long a client without waiters sleeps.
 const IDLE: Duration = Duration::from_secs(3600);
 
+/// The tickets of this client. Wake-ups of other processes name only the owner.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Waiters(Arc<Mutex<HashMap<Owner, Waiter>>>);
+
+impl Waiters {
+    pub(crate) fn attempt(&self, owner: Owner) -> Option<Arc<Attempt>> {
+        self.lock().get(&owner).map(|waiter| waiter.attempt.clone())
+    }
+
+    fn lock(&self) -> MutexGuard<'_, HashMap<Owner, Waiter>> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 #[derive(Debug)]
 pub(crate) struct Lookout {
-    waiting: HashMap<Owner, Waiter>,
+    pub(crate) waiting: Waiters,
     /// Whom the present look has not asked for yet.
     unseen: Vec<Owner>,
     /// The version of the file at the beginning of the last look.
@@ -40,18 +54,18 @@ struct Waiter {
 
 impl Default for Lookout {
     fn default() -> Self {
-        Self { waiting: HashMap::new(), unseen: Vec::new(), version: None, due: Moment::START }
+        Self { waiting: Waiters::default(), unseen: Vec::new(), version: None, due: Moment::START }
     }
 }
 
 impl Lookout {
     /// How long the writer may sleep.
     pub(crate) fn patience(&self, now: Moment) -> Duration {
-        if self.waiting.is_empty() { IDLE } else { self.due.since(now) }
+        if self.waiting.lock().is_empty() { IDLE } else { self.due.since(now) }
     }
 
     pub(crate) fn is_due(&self, now: Moment) -> bool {
-        !self.waiting.is_empty() && self.due <= now
+        self.due <= now && !self.waiting.lock().is_empty()
     }
 
     /// A wake-up may have been lost: looks at once, and at every waiter.
@@ -63,15 +77,16 @@ impl Lookout {
     /// The waiters to ask for now, given the version of the file if it can be read. Those of a look that has begun come
     /// first, so that a file that changes all the time does not keep the last of them from being asked for.
     pub(crate) fn page(&mut self, version: Option<i64>, now: Moment) -> Vec<Arc<Attempt>> {
+        let waiting = self.waiting.lock();
         if self.unseen.is_empty() && version.is_some() && version != self.version {
             self.version = version;
-            self.unseen.extend(self.waiting.keys());
+            self.unseen.extend(waiting.keys());
         }
         let rest = self.unseen.len().saturating_sub(PAGE);
         let page = self
             .unseen
             .drain(rest..)
-            .filter_map(|owner| self.waiting.get(&owner))
+            .filter_map(|owner| waiting.get(&owner))
             .map(|waiter| waiter.attempt.clone())
             .collect();
         self.due = now + if self.unseen.is_empty() { EVERY } else { BETWEEN_PAGES };
@@ -80,7 +95,7 @@ impl Lookout {
 
     /// The place in line that this owner had when it was last read.
     pub(crate) fn seq(&self, owner: Owner) -> Option<u64> {
-        self.waiting.get(&owner).map(|waiter| waiter.seq)
+        self.waiting.lock().get(&owner).map(|waiter| waiter.seq)
     }
 
     /// Notes which attempts wait after a flight, and which do not any more. `tickets` are those that were read for it.
@@ -91,7 +106,8 @@ impl Lookout {
         tickets: &HashMap<Owner, Ticket>,
         now: Moment,
     ) {
-        if self.waiting.is_empty() {
+        let mut waiting = self.waiting.lock();
+        if waiting.is_empty() {
             self.due = now + EVERY;
         }
         for (op, reply) in ops.iter().zip(replies) {
@@ -99,14 +115,14 @@ impl Lookout {
                 (Op::Acquire { attempt, .. } | Op::Check(attempt), Ok(Reply::Waiting { .. })) => {
                     if let Some(ticket) = tickets.get(&attempt.owner) {
                         let waiter = Waiter { attempt: attempt.clone(), seq: ticket.seq };
-                        self.waiting.insert(attempt.owner, waiter);
+                        waiting.insert(attempt.owner, waiter);
                     }
                 }
                 (Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt), _) => {
-                    self.waiting.remove(&attempt.owner);
+                    waiting.remove(&attempt.owner);
                 }
                 (Op::Renew(grant) | Op::Release(grant), _) => {
-                    self.waiting.remove(&grant.attempt.owner);
+                    waiting.remove(&grant.attempt.owner);
                 }
                 _ => {}
             }

@@ -60,6 +60,8 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
     let failed = |error| io_error("could not listen for wake-ups in", &beside, error);
     let socket = UnixDatagram::from_std(socket).map_err(failed)?;
     let (own, heard) = mpsc::unbounded_channel();
+    let lookout = Lookout::default();
+    let waiters = lookout.waiting.clone();
     let writer = Writer {
         client,
         statements,
@@ -70,7 +72,7 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
         book: Book::default(),
         counter: Counter { last: 0, reserved: 0, boot: 0, swept: Moment::START },
         version: None,
-        lookout: Lookout::default(),
+        lookout,
         file,
     };
     // Clears away the sockets of dead processes.
@@ -79,7 +81,7 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
     let jobs = inbox.clone();
     let thread = std::thread::Builder::new().name("fencepost-sqlite".into());
     thread.spawn(move || writer.run(&jobs)).map_err(failed)?;
-    let ears = Mutex::new(Some(Ears::new(heard, socket, inbox.clone())));
+    let ears = Mutex::new(Some(Ears::new(heard, socket, inbox.clone(), waiters)));
     Ok(SqliteBackend { path, storage_id, client, inbox, sockets, ears })
 }
 

@@ -210,7 +210,7 @@ impl Statements {
         for (row_clock, mut holder) in self.holders(name)? {
             let (owner, ttl) = (holder.owner.to_bytes(), holder.ttl);
             holder.until = self.timed(row_clock, &owner, holder.until, ttl, now, sight)?;
-            line.holders.push(holder);
+            line.holders.insert(holder);
         }
         let mut tickets = Vec::new();
         for (row_clock, mut ticket) in self.tickets(name)? {

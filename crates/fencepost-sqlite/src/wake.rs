@@ -8,12 +8,14 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use fencepost_core::backend::Wakeup;
 use fencepost_core::line::ClientId;
-use fencepost_core::{LostReason, Owner, Result};
+use fencepost_core::{Award, FencingToken, LostReason, Owner, Result};
 
 use crate::error::io_error;
+use crate::lookout::Waiters;
 
 /// The longest path of a socket that every system takes.
 const MAX_SOCKET_PATH: usize = 100;
@@ -136,15 +138,28 @@ fn encode(wakeup: &Wakeup) -> Option<[u8; LETTER]> {
 }
 
 /// Reads a datagram: its wake-ups, or nothing if it asks for a look.
-pub(crate) fn decode(datagram: &[u8]) -> Option<Vec<Wakeup>> {
-    datagram.chunks(LETTER).map(decode_letter).collect()
+pub(crate) fn decode(datagram: &[u8], waiters: &Waiters) -> Option<Vec<Wakeup>> {
+    datagram.chunks(LETTER).map(|letter| decode_letter(letter, waiters)).collect()
 }
 
-fn decode_letter(letter: &[u8]) -> Option<Wakeup> {
+fn decode_letter(letter: &[u8], waiters: &Waiters) -> Option<Wakeup> {
+    let number = |at: usize| letter.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
     let owner = Owner::from_bytes(letter.get(1..LETTER)?.get(..16)?.try_into().ok()?);
     Some(match *letter.first()? {
-        // The ticket is not in the letter, so its owner asks for what it was awarded.
-        GRANTED | TURN => Wakeup::Turn { owner },
+        GRANTED => {
+            let award = Award {
+                token: FencingToken::new(number(17)?),
+                ttl: Duration::from_nanos(number(25)?),
+                chosen: usize::try_from(number(33)?).ok()?,
+                spent: Duration::ZERO,
+            };
+            match waiters.attempt(owner) {
+                Some(attempt) => Wakeup::Granted { attempt, award },
+                // The writer has not noted the ticket yet.
+                None => Wakeup::Turn { owner },
+            }
+        }
+        TURN => Wakeup::Turn { owner },
         GONE => Wakeup::Gone { owner, why: LostReason::Broken },
         _ => return None,
     })
@@ -159,9 +174,10 @@ mod tests {
         let owner = Owner::random();
         let wakeups = [Wakeup::Turn { owner }, Wakeup::Gone { owner, why: LostReason::Broken }];
         let datagram: Vec<u8> = wakeups.iter().filter_map(encode).flatten().collect();
-        assert_eq!(format!("{:?}", decode(&datagram).unwrap()), format!("{wakeups:?}"));
+        let waiters = Waiters::default();
+        assert_eq!(format!("{:?}", decode(&datagram, &waiters).unwrap()), format!("{wakeups:?}"));
         for look in [&NUDGE[..], b"garbage", &[9; LETTER]] {
-            assert!(decode(look).is_none(), "{look:?}");
+            assert!(decode(look, &waiters).is_none(), "{look:?}");
         }
     }
 

@@ -163,6 +163,7 @@ macro_rules! behavior_suite {
                     a_stopped_waiter_does_not_show_an_old_grant,
                     a_grant_to_somebody_who_left_goes_on_to_the_next,
                     a_grant_that_the_client_does_not_know_is_given_back,
+                    a_choice_that_the_client_does_not_know_is_given_back,
                     closing_hands_over_to_the_next,
                     readers_granted_at_once_all_enter,
                     names_released_at_once_are_all_handed_over,

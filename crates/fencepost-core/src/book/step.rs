@@ -120,8 +120,7 @@ impl<S: Shelf> Step<'_, S> {
 
     fn break_lock(&mut self, name: &LockName, token: FencingToken) -> Result<Reply> {
         self.open(name)?;
-        let Some(holder) = self.line(name).holders.iter().find(|holder| holder.token == token).cloned()
-        else {
+        let Some(holder) = self.line(name).holders.with_token(token).cloned() else {
             return Ok(Reply::NotHeld);
         };
         let broken = holder.names.map_or_else(|| vec![name.clone()], |names| names.to_vec());
@@ -180,11 +179,10 @@ impl<S: Shelf> Step<'_, S> {
             let line = book.lines.get(&want.name)?;
             let ahead = line.queue.range(..seq).take(LOOK_AHEAD);
             let tickets = ahead.filter_map(|(_, owner)| book.tickets.get(owner)).map(|ticket| ticket.until);
-            let holders = line.holders.iter().map(|holder| holder.until);
             let room = match want.mode {
                 // One slot that becomes free is enough.
-                Mode::Slots { .. } => holders.min(),
-                Mode::Exclusive | Mode::Shared => holders.max(),
+                Mode::Slots { .. } => line.holders.first_end().map(|(end, _)| end),
+                Mode::Exclusive | Mode::Shared => line.holders.last_end(),
             };
             room.into_iter().chain(tickets).max()
         };
@@ -225,7 +223,7 @@ impl<S: Shelf> Step<'_, S> {
     /// Refuses a mode that contradicts those who are there.
     fn agree(&mut self, want: &Want) -> Result<()> {
         let line = self.line(&want.name);
-        let holders = line.holders.first().map(|holder| holder.mode);
+        let holders = line.holders.any().map(|holder| holder.mode);
         let first = line.queue.values().next().copied();
         let waiting = first.and_then(|owner| self.book.tickets.get(&owner)).and_then(|ticket| {
             ticket.attempt.wants.iter().find(|there| there.name == want.name).map(|there| there.mode)
@@ -338,7 +336,7 @@ impl<S: Shelf> Step<'_, S> {
                 label: attempt.label.clone(),
                 meta: attempt.meta.clone(),
             };
-            self.line(&want.name).holders.push(holder);
+            self.line(&want.name).holders.insert(holder);
             self.book.touched.holders.push((want.name.clone(), attempt.owner));
         }
         Ok(award)
@@ -380,11 +378,8 @@ impl<S: Shelf> Step<'_, S> {
         let now = self.now;
         let mut ttl = Duration::ZERO;
         for want in wants {
-            if let Some(holder) =
-                self.line(&want.name).holders.iter_mut().find(|holder| holder.owner == owner)
-            {
+            if let Some(holder) = self.line(&want.name).holders.extend(owner, now) {
                 ttl = holder.ttl;
-                holder.until = now + ttl;
             }
             self.book.touched.holders.push((want.name.clone(), owner));
         }
@@ -419,11 +414,9 @@ impl<S: Shelf> Step<'_, S> {
     }
 
     fn remove_holder(&mut self, name: &LockName, owner: Owner) {
-        let line = self.line(name);
-        let Some(at) = line.holders.iter().position(|holder| holder.owner == owner) else {
+        let Some(holder) = self.line(name).holders.remove(owner) else {
             return;
         };
-        let holder = line.holders.remove(at);
         self.book.touched.holders.push((name.clone(), owner));
         self.end_cell(name, holder.token);
     }
@@ -437,7 +430,10 @@ impl<S: Shelf> Step<'_, S> {
             line.cell = None;
             self.book.touched.cells.push(name.clone());
         }
-        while let Some(owner) = self.line(name).holders.iter().find(|h| h.until <= now).map(|h| h.owner) {
+        while let Some((end, owner)) = self.line(name).holders.first_end() {
+            if end > now {
+                break;
+            }
             self.remove_holder(name, owner);
         }
     }

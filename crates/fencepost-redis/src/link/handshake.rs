@@ -63,7 +63,9 @@ pub(super) async fn connect(setup: &Arc<Setup>, target: &Target, lost: &Arc<Noti
         let (setup, lost, is_over) = (setup.clone(), lost.clone(), is_over.clone());
         move |push: PushInfo| {
             match push.kind {
-                PushKind::Message => decode::push(&push.data).into_iter().for_each(|heard| setup.push(heard)),
+                PushKind::Message => {
+                    decode::push(&setup.layout, &push.data).into_iter().for_each(|heard| setup.push(heard));
+                }
                 PushKind::Disconnection => {
                     is_over.store(true, Ordering::Release);
                     lost.notify_one();

@@ -163,7 +163,8 @@ end
 local function tell(key)
   local waiter = first(key)
   if waiter then
-    redis.pcall('PUBLISH', CHANNELS .. waiter.client, 'T ' .. waiter.owner)
+    redis.pcall('PUBLISH', CHANNELS .. waiter.client,
+      'T ' .. waiter.owner .. ' ' .. digits(waiter.ttl) .. ' x ' .. key)
   end
 end
 

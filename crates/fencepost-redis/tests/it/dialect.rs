@@ -77,6 +77,7 @@ macro_rules! exclusive_suite {
                 a_handed_over_lock_is_renewed_in_time,
                 a_stopped_waiter_does_not_show_an_old_grant,
                 a_grant_to_somebody_who_left_goes_on_to_the_next,
+                a_grant_that_the_client_does_not_know_is_given_back,
                 closing_hands_over_to_the_next,
             }
             fencing {

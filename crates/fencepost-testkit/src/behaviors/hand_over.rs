@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use std::sync::Arc;
+
 use fencepost_core::backend::{Op, Queue, Reply};
 use fencepost_core::{Client, Guard, Mode, Rule};
 
@@ -97,21 +99,32 @@ pub async fn a_grant_to_somebody_who_left_goes_on_to_the_next<B: TestBench>(benc
 /// Scenario 65: the storage has a ticket of which its client knows nothing, as after a restart from a snapshot. What is
 /// handed to it is given back at once, not when the lease ends.
 pub async fn a_grant_that_the_client_does_not_know_is_given_back<B: TestBench>(bench: &B) {
+    gives_back(bench, attempt(&["a"], LONG)).await;
+}
+
+/// Scenario 65, with a ticket for any of several names.
+pub async fn a_choice_that_the_client_does_not_know_is_given_back<B: TestBench>(bench: &B) {
+    gives_back(bench, attempt_as(&["a", "b"], Mode::Exclusive, Rule::Any, LONG)).await;
+}
+
+async fn gives_back<B: TestBench>(bench: &B, unknown: Arc<Attempt>) {
     if bench.goes_by_entries() {
         // A client's turns are found out from its own registry, which has no ticket that the client does not know.
         return;
     }
     let client = bench.client().await;
     let (forgetful, proxy) = bench.proxied().await;
-    for unknown in [attempt(&["a"], LONG), attempt_as(&["a", "b"], Mode::Exclusive, Rule::Any, LONG)] {
-        let guard = hold(&client.lock("a").ttl(LONG)).await;
-        let other = hold(&client.lock("b").ttl(LONG)).await;
-        let queued = proxy.execute_unnoticed(Op::Acquire { attempt: unknown, queue: Queue::Join }).await;
-        assert!(matches!(queued, Ok(Reply::Waiting { .. })), "{queued:?}");
-        let waiter = joined(&client, client.lock("a").ttl(LONG), "a", 2).await;
+    let mut held = Vec::new();
+    for want in &unknown.wants {
+        held.push(hold(&client.lock(want.name.as_str()).ttl(LONG)).await);
+    }
+    let queued = proxy.execute_unnoticed(Op::Acquire { attempt: unknown, queue: Queue::Join }).await;
+    assert!(matches!(queued, Ok(Reply::Waiting { .. })), "{queued:?}");
+    let waiter = joined(&client, client.lock("a").ttl(LONG), "a", 2).await;
+    held.remove(0).release().await.unwrap();
+    granted(waiter).await.release().await.unwrap();
+    for guard in held {
         guard.release().await.unwrap();
-        granted(waiter).await.release().await.unwrap();
-        other.release().await.unwrap();
     }
     forgetful.close().await;
 }
