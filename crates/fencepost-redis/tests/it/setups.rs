@@ -142,6 +142,7 @@ macro_rules! on_every_setup {
             hand_over {
                 a_lock_travels_between_clients,
                 a_stopped_waiter_does_not_show_an_old_grant,
+                a_grant_that_the_client_does_not_know_is_given_back,
                 closing_hands_over_to_the_next,
             }
             fencing {

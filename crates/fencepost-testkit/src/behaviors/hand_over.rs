@@ -1,11 +1,10 @@
 //! From one holder to the next: without a gap, and never to somebody who cannot use it.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use std::sync::Arc;
-
 use fencepost_core::backend::{Op, Queue, Reply};
-use fencepost_core::{Client, Guard, Mode, Rule};
+use fencepost_core::{Attempt, Client, Guard, Mode, Rule};
 
 use super::{LONG, attempt, attempt_as, granted, hold, in_line, line_up, waiting};
 use crate::actors::{Waiter, joined};
