@@ -129,12 +129,11 @@ fn in_transactions(moving: Vec<Moving>) -> Vec<Vec<Moving>> {
     let mut keys = 0;
     for one in moving {
         keys += one.keys.len();
-        match transactions.last_mut().filter(|_| keys <= TOGETHER) {
-            Some(last) => last.push(one),
-            None => {
-                keys = one.keys.len();
-                transactions.push(vec![one]);
-            }
+        if let Some(last) = transactions.last_mut().filter(|_| keys <= TOGETHER) {
+            last.push(one);
+        } else {
+            keys = one.keys.len();
+            transactions.push(vec![one]);
         }
     }
     transactions
