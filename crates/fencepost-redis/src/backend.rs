@@ -30,8 +30,8 @@ const BATCH: usize = 128;
 const FLIGHTS: usize = 8;
 /// A call that is not answered by then is not waited for any longer.
 const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
-/// For how long a flight goes on with what its call has left undone, before it is answered.
-const SETTLING: Duration = PATIENCE.1;
+/// In how many further calls a flight goes on with what its call has left undone, before it is answered.
+const FURTHER: usize = 1000;
 /// For how long a call without a lease waits.
 pub(crate) const LOOKING: Duration = PATIENCE.1;
 
@@ -124,10 +124,7 @@ impl RedisBackend {
         if answers.len() != ops.len() {
             return nonsense();
         }
-        if !unsettled.is_empty() {
-            // What cannot be done in time is left to the next call for these locks.
-            let _ = tokio::time::timeout(SETTLING, self.settle(&part.prefix, unsettled)).await;
-        }
+        self.settle(&part.prefix, unsettled).await;
         let pairs = ops.iter().zip(&answers);
         if let Some(tracking) = &self.tracking {
             pairs.clone().for_each(|(op, answer)| tracking.note(op, answer));
@@ -138,15 +135,19 @@ impl RedisBackend {
         replies
     }
 
-    /// Goes on with these locks, call by call, until nothing is left undone: no call may occupy the server for long.
+    /// Goes on with these locks, call by call, until nothing is left undone: no call may occupy the server for long. If it
+    /// fails, the next call for these locks goes on.
     async fn settle(&self, prefix: &str, mut names: Vec<String>) {
-        while !names.is_empty() {
+        for _ in 0..FURTHER {
+            if names.is_empty() {
+                return;
+            }
             let call = Call {
                 script: Script::Execute,
                 prefix,
                 keys: if self.setup.is_cluster() { keys_of_locks(prefix, &names) } else { Vec::new() },
                 replicas: 0,
-                patience: SETTLING,
+                patience: LOOKING,
             };
             let answer = self.route.invoke(&call, |command| {
                 self.head(command, prefix);

@@ -360,6 +360,7 @@ local function census(found)
     -- One that is alive is enough, unless slots are counted.
     is_enough = #due < CROWD or #alive > 0 and sub(found.mode, 1, 1) ~= 'n'
   until is_enough or patience <= 0
+  found.has_due = #due >= CROWD
   if not is_enough then
     unsettled[found.name] = true
   end
@@ -435,6 +436,8 @@ local function remove(name, holder)
   call('HDEL', found.key, holder.owner)
   call('ZREM', found.index, holder.owner)
   found.count = found.count - 1
+  -- It may have been the only one that was known to be alive.
+  found.counted = not found.has_due
 end
 
 local function agrees(a, b)
