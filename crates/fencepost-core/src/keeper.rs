@@ -290,7 +290,7 @@ mod tests {
     #[test]
     fn an_outage_below_the_bound_leaves_the_rest_of_the_lease() {
         let outage = Duration::from_secs(3);
-        let left = survivable_outage(TTL) - outage;
+        let left = survivable_outage(TTL).saturating_sub(outage);
         for (begin, hangs) in (0..400).flat_map(|tick| [(tick, true), (tick, false)]) {
             let begin = at(0) + Duration::from_millis(begin * 10);
             let end = begin + outage;

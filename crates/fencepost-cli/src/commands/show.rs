@@ -67,7 +67,12 @@ fn write_holder(text: &mut String, holder: &HolderState) -> std::fmt::Result {
     writeln!(text, "  since:  {since} ({})", durations::show(holder.held_for))?;
     match durations::finite(holder.expires_in) {
         Some(left) => {
-            writeln!(text, "  ttl:    {}, {} left", durations::show_lease(holder.ttl), durations::show(left))?
+            writeln!(
+                text,
+                "  ttl:    {}, {} left",
+                durations::show_lease(holder.ttl),
+                durations::show(left)
+            )?;
         }
         None => writeln!(text, "  ttl:    no expiry")?,
     }

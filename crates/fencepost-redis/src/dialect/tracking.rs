@@ -163,14 +163,13 @@ impl Tracked {
 
     /// Keys that have changed; nothing at all if the database was emptied.
     fn heard(&self, data: &[Value]) {
-        match data.first() {
-            Some(Value::Array(keys)) => {
-                keys.iter().filter_map(|key| text(Some(key))).for_each(|key| self.changed(key));
-            }
-            _ => {
-                let owners: Vec<Owner> = self.heads().drain().map(|(_, owner)| owner).collect();
-                owners.into_iter().for_each(|owner| self.setup.push(Wakeup::Turn { owner }));
-            }
+        if let Some(Value::Array(keys)) = data.first() {
+            keys.iter().filter_map(|key| text(Some(key))).for_each(|key| self.changed(key));
+            return;
+        }
+        let owners: Vec<Owner> = self.heads().drain().map(|(_, owner)| owner).collect();
+        for owner in owners {
+            self.setup.push(Wakeup::Turn { owner });
         }
     }
 

@@ -64,7 +64,9 @@ pub(super) async fn connect(setup: &Arc<Setup>, target: &Target, lost: &Arc<Noti
         move |push: PushInfo| {
             match push.kind {
                 PushKind::Message => {
-                    decode::push(&setup.layout, &push.data).into_iter().for_each(|heard| setup.push(heard));
+                    if let Some(heard) = decode::push(&setup.layout, &push.data) {
+                        setup.push(heard);
+                    }
                 }
                 PushKind::Disconnection => {
                     is_over.store(true, Ordering::Release);

@@ -151,7 +151,7 @@ impl Pump<'_> {
             self.write(&mut to, &bytes).await?;
             if is_last {
                 // The end of the connection does not arrive either: the server goes on with the request.
-                self.weather.send_modify(|weather| weather.delivered += 1);
+                self.weather.send_modify(|weather| weather.stranded.delivered += 1);
                 return std::future::pending().await;
             }
             if loses_answer {
@@ -208,7 +208,7 @@ impl Pump<'_> {
     async fn is_not_held_back(&self) {
         let is_free = |weather: &Weather| {
             let is_request = self.direction == Direction::ToServer;
-            !(is_request && weather.holds_back && weather.is_stranded(self.number))
+            !(is_request && weather.stranded.are_held_back && weather.is_stranded(self.number))
         };
         let _ = self.weather.subscribe().wait_for(is_free).await;
     }

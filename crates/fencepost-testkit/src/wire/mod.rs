@@ -118,15 +118,15 @@ impl Wire {
     /// has closed the connection; what was sent after it never arrives.
     pub fn strand(&self, last_bytes: &[u8]) {
         self.change(|weather| {
-            weather.stranded = weather.begun;
-            weather.last_bytes = last_bytes.to_vec();
-            weather.holds_back = true;
+            weather.stranded.up_to = weather.begun;
+            weather.stranded.last_bytes = last_bytes.to_vec();
+            weather.stranded.are_held_back = true;
         });
     }
 
     /// How many stranded connections have delivered the request that was named.
     pub fn delivered(&self) -> usize {
-        self.weather.borrow().delivered
+        self.weather.borrow().stranded.delivered
     }
 
     /// Hides the end of a connection from its client, until [`Wire::heal`]; bytes still arrive.
@@ -155,7 +155,7 @@ impl Wire {
     pub fn heal(&self) {
         self.change(|weather| {
             weather.road = Road::Open;
-            weather.holds_back = false;
+            weather.stranded.are_held_back = false;
             weather.delay = Duration::ZERO;
             weather.bytes_per_second = None;
             weather.hides_ends = false;

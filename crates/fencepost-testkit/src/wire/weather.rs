@@ -17,16 +17,23 @@ pub(super) struct Weather {
     pub(super) connections: usize,
     /// How many connections there have been.
     pub(super) begun: usize,
-    /// The connections up to this number were stranded, and what is delivered of their requests ends with these bytes.
-    pub(super) stranded: usize,
-    pub(super) last_bytes: Vec<u8>,
-    /// How many stranded connections have delivered that much.
-    pub(super) delivered: usize,
-    /// Whether requests on stranded connections are held back.
-    pub(super) holds_back: bool,
+    pub(super) stranded: Stranded,
     pub(super) is_over: bool,
     /// Said once, when the wire is made.
     pub(super) waits_for_server: bool,
+}
+
+/// Connections whose requests arrive late.
+#[derive(Debug, Default)]
+pub(super) struct Stranded {
+    /// The connections up to this number.
+    pub(super) up_to: usize,
+    /// What is delivered of their requests ends with these bytes.
+    pub(super) last_bytes: Vec<u8>,
+    /// How many of them have delivered that much.
+    pub(super) delivered: usize,
+    /// Whether their requests are held back.
+    pub(super) are_held_back: bool,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -41,7 +48,7 @@ pub(super) enum Road {
 impl Weather {
     /// Whether the connection with this number was stranded.
     pub(super) fn is_stranded(&self, number: usize) -> bool {
-        number <= self.stranded
+        number <= self.stranded.up_to
     }
 
     pub(super) fn lets_through(&self, direction: Direction) -> bool {
@@ -61,7 +68,7 @@ impl Weather {
 
     /// Whether this is the last that the connection with this number delivers, if it was stranded.
     pub(super) fn is_last(&self, number: usize, before: &[u8], sent: &[u8]) -> bool {
-        self.is_stranded(number) && stand_in(&self.last_bytes, before, sent)
+        self.is_stranded(number) && stand_in(&self.stranded.last_bytes, before, sent)
     }
 }
 

@@ -62,7 +62,7 @@ impl Storage {
     /// All holders and tickets, ended or not.
     pub(super) fn leases(&self) -> impl Iterator<Item = Lease> {
         let lease = |owner, client, until| Lease { owner, client: number(client), until };
-        let holders = self.book.lines().flat_map(|(_, line)| &line.holders);
+        let holders = self.book.lines().flat_map(|(_, line)| line.holders.iter());
         let holders = holders.map(move |holder| lease(holder.owner, holder.client, holder.until));
         let tickets = self.book.tickets().values();
         holders.chain(tickets.map(move |ticket| lease(ticket.attempt.owner, ticket.client, ticket.until)))
