@@ -129,7 +129,7 @@ fn a_lock_that_was_taken_over_is_not_renewed() {
     });
 }
 
-/// Scenario 70: ShedLock without `safeUpdate`, whose job took longer than `lockAtMostFor`, deletes or overwrites whatever is at the
+/// Scenario 70: `ShedLock` without `safeUpdate`, whose job took longer than `lockAtMostFor`, deletes or overwrites whatever is at the
 /// key. The holder is told at its next renewal, what the other wrote stays, and the next token is larger.
 #[test]
 fn a_peer_that_does_not_compare_costs_the_lock() {
