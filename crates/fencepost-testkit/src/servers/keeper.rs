@@ -6,11 +6,13 @@
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::process::{Pid, Signal, kill_process};
+
+use crate::wait::block_until;
 
 const SCRIPT: &str = include_str!("keeper.sh");
 
@@ -72,6 +74,16 @@ impl Keeper {
         kill_process(self.pid(), signal).expect("our server can be sent a signal");
     }
 
+    /// Stops the server. All its threads stand still when this returns: a signal is sent before they do.
+    pub(crate) fn pause(&self) {
+        self.signal(Signal::STOP);
+        let threads = format!("/proc/{}/task", self.pid());
+        block_until("every thread stands still", || {
+            let mut threads = std::fs::read_dir(&threads).into_iter().flatten().flatten();
+            threads.all(|thread| is_stopped(&thread.path()))
+        });
+    }
+
     pub(crate) fn pid(&self) -> Pid {
         self.shell().server.expect("the server was started")
     }
@@ -79,6 +91,12 @@ impl Keeper {
     fn shell(&self) -> MutexGuard<'_, Shell> {
         self.shell.lock().unwrap_or_else(PoisonError::into_inner)
     }
+}
+
+/// Returns whether a thread stands still, or is gone.
+fn is_stopped(thread: &Path) -> bool {
+    let Ok(status) = std::fs::read_to_string(thread.join("stat")) else { return true };
+    status.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['T', 'Z', 'X']))
 }
 
 impl Shell {

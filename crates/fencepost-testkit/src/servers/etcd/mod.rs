@@ -231,7 +231,7 @@ impl EtcdServer {
     /// # Panics
     /// If it was killed.
     pub fn pause(&self) {
-        self.keeper.signal(Signal::STOP);
+        self.keeper.pause();
     }
 
     /// The process goes on.

@@ -171,7 +171,7 @@ impl RedisServer {
     /// # Panics
     /// If it was killed.
     pub fn pause(&self) {
-        self.keeper.signal(Signal::STOP);
+        self.keeper.pause();
     }
 
     /// The process goes on.

@@ -181,7 +181,7 @@ impl ZooKeeperServer {
     /// # Panics
     /// If it was killed.
     pub fn pause(&self) {
-        self.keeper.signal(Signal::STOP);
+        self.keeper.pause();
     }
 
     /// The process goes on.
