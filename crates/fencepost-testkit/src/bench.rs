@@ -55,6 +55,11 @@ pub trait TestBench: Send + Sync + 'static {
         10_000
     }
 
+    /// How many attempts of one client can stand in one line or hold it together; further ones wait in the process.
+    fn entries_per_client(&self) -> usize {
+        usize::MAX
+    }
+
     /// The clock of the storage, if a test can move it. The state machine then lets leases end.
     fn manual_clock(&self) -> Option<ManualClock> {
         None

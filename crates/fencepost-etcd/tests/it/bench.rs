@@ -162,6 +162,10 @@ impl TestBench for EtcdBench {
         true
     }
 
+    fn entries_per_client(&self) -> usize {
+        64
+    }
+
     fn crowd(&self) -> usize {
         500
     }

@@ -105,6 +105,10 @@ impl TestBench for ZooKeeperBench {
         true
     }
 
+    fn entries_per_client(&self) -> usize {
+        64
+    }
+
     fn crowd(&self) -> usize {
         400
     }
