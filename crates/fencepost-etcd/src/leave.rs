@@ -10,7 +10,7 @@ use fencepost_core::{Attempt, LostReason, Owner, Result};
 use futures_util::future::{join, join_all};
 
 use crate::error::Failure;
-use crate::home::{Home, State};
+use crate::home::{Home, State, UnderWay};
 use crate::look::Standing;
 use crate::proto::KeyValue;
 use crate::request::{all, all_gone, found, get, one, put};
@@ -219,6 +219,10 @@ impl Home {
             Err(_) if place.end < now => self.lose_lease(place.lease, LostReason::Abandoned),
             Ok(()) | Err(_) => {}
         }));
+        // An acquire of the same owner waits for this, so that its key is not taken for one that has arrived late.
+        let mut under_way = UnderWay::new(self);
+        let is_free_to = |orphan: &Arc<Attempt>| under_way.take_along(orphan.owner);
+        let orphans: Vec<Arc<Attempt>> = orphans.into_iter().filter(is_free_to).collect();
         // What fails is tried again by the next sweep.
         let orphans = join_all(orphans.iter().map(async |orphan| self.bury(orphan).await));
         join(lapsed, orphans).await;

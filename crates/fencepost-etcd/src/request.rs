@@ -39,11 +39,24 @@ pub(crate) fn replace(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
     op(Request::RequestPut(PutRequest { key, value, ignore_lease: true, ..PutRequest::default() }))
 }
 
-/// The key that was created by this revision hangs on another lease, with the value that it has.
-pub(crate) fn moved(key: Vec<u8>, revision: i64, lease: i64) -> TxnRequest {
-    let put = PutRequest { key: key.clone(), lease, ignore_value: true, ..PutRequest::default() };
-    let success = vec![op(Request::RequestPut(put))];
-    TxnRequest { compare: vec![created(key, revision)], success, failure: Vec::new() }
+/// The key was changed for the last time by this revision.
+fn changed(key: Vec<u8>, revision: i64) -> Compare {
+    Compare {
+        result: CompareResult::Equal.into(),
+        target: CompareTarget::Mod.into(),
+        key,
+        range_end: Vec::new(),
+        target_union: Some(TargetUnion::ModRevision(revision)),
+    }
+}
+
+/// This key, if it is as it was found, hangs on another lease, with the value that it has. A move that arrives after a later
+/// one does nothing.
+pub(crate) fn moved(found: &KeyValue, lease: i64) -> TxnRequest {
+    let key = || found.key.clone();
+    let put = PutRequest { key: key(), lease, ignore_value: true, ..PutRequest::default() };
+    let compare = vec![created(key(), found.create_revision), changed(key(), found.mod_revision)];
+    TxnRequest { compare, success: vec![op(Request::RequestPut(put))], failure: Vec::new() }
 }
 
 pub(crate) fn delete(key: Vec<u8>) -> RequestOp {

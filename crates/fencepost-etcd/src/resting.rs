@@ -19,11 +19,15 @@ const RUN: Duration = Duration::from_millis(333);
 const LONGEST_REST: Duration = Duration::from_secs(1);
 /// A lock that was free for longer has had no holder in a row.
 const GAP: Duration = Duration::from_millis(100);
+/// After so long nothing is known any more about a lock whose holder was seen.
+const FORGOTTEN: Duration = Duration::from_secs(600);
 
 /// Since when clients of ours have had a lock, one after the other.
 #[derive(Clone, Copy, Debug)]
 struct Run {
     began: Moment,
+    /// When one of them was last seen to have it.
+    seen: Moment,
     /// When the last of them gave it back.
     freed: Option<Moment>,
 }
@@ -42,16 +46,25 @@ impl Rests {
             self.runs.remove(name);
             return;
         }
-        let run = self.runs.entry(name.clone()).or_insert(Run { began: now, freed: None });
+        self.forget(now);
+        let run = self.runs.entry(name.clone()).or_insert(Run { began: now, seen: now, freed: None });
         if run.freed.is_some_and(|freed| now.since(freed) > GAP) {
             run.began = now;
         }
+        run.seen = now;
         run.freed = None;
+    }
+
+    fn forget(&mut self, now: Moment) {
+        self.runs.retain(|_, run| match run.freed {
+            Some(freed) => now.since(freed) <= GAP,
+            None => now.since(run.seen) <= FORGOTTEN,
+        });
     }
 
     /// Records that the lock was given back. Returns whether it is to be left alone from now on.
     fn given_back(&mut self, name: &LockName, now: Moment) -> bool {
-        self.runs.retain(|_, run| run.freed.is_none_or(|freed| now.since(freed) <= GAP));
+        self.forget(now);
         let Some(run) = self.runs.get_mut(name) else { return false };
         let had = now.since(run.began);
         run.freed = Some(now);
@@ -118,11 +131,15 @@ pub(crate) async fn end_rests(home: Weak<Home>) {
         let (next, clock, resting) = (strong.end_rests(), strong.clock.clone(), strong.resting.clone());
         drop(strong);
         match next {
-            Some(at) => {
-                if clock.sleep_until(at).await.is_err() {
-                    return;
+            Some(at) => tokio::select! {
+                slept = clock.sleep_until(at) => {
+                    if slept.is_err() {
+                        return;
+                    }
                 }
-            }
+                // Another may end sooner.
+                () = resting.notified() => {}
+            },
             None => resting.notified().await,
         }
     }

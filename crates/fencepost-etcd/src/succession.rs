@@ -2,16 +2,18 @@
 //! still counts its leases down, and when it recovers, the new leader executes its revocations, although the leases were
 //! renewed meanwhile (etcd issues 12528 and 15247). It cannot revoke a lease that it has never known.
 
+use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Owner, Result};
+use fencepost_core::backend::Wakeup;
+use fencepost_core::{Attempt, LostReason, Owner, Result};
 
 use crate::enter::TOGETHER;
 use crate::error::Failure;
-use crate::home::{Home, State};
+use crate::home::{Entry, Home, State};
 use crate::leases::Promise;
-use crate::proto::TxnRequest;
-use crate::request::{all, moved, nested};
+use crate::proto::KeyValue;
+use crate::request::{all, found, get, inner, mere, moved, nested};
 use crate::watching::held;
 
 impl State {
@@ -34,9 +36,9 @@ impl State {
 
 /// An attempt whose keys may hang on another lease than they should.
 struct Moving {
-    owner: Owner,
+    attempt: Arc<Attempt>,
     revision: i64,
-    keys: Vec<TxnRequest>,
+    keys: Vec<Vec<u8>>,
 }
 
 impl Home {
@@ -74,30 +76,68 @@ impl Home {
     /// its token and its place in line.
     async fn move_keys(&self, lease: i64) -> Result<()> {
         loop {
-            // More may be replaced by the same lease while some are being moved.
+            // More may be replaced by the same lease while some are being moved, and a key may change before it is.
             let moving = self.moving_to(lease);
             if moving.is_empty() {
                 return Ok(());
             }
             for together in in_transactions(moving) {
-                self.move_together(lease, &together).await?;
+                self.move_together(lease, together).await?;
             }
         }
     }
 
-    async fn move_together(&self, lease: i64, moving: &[Moving]) -> Result<()> {
-        let keys = moving.iter().flat_map(|it| it.keys.iter().cloned());
+    async fn move_together(&self, lease: i64, moving: Vec<Moving>) -> Result<()> {
         let ttl = self.state().leases.get(lease).map_or(Duration::ZERO, |lease| lease.ttl);
-        match self.link.txn(all(keys.map(nested).collect()), Self::patience(ttl)).await {
-            Ok(_) => {
-                self.state().have_moved(lease, moving);
-                Ok(())
+        let keys = moving.iter().flat_map(|it| &it.keys);
+        let looks = keys.map(|key| get(mere(key.clone()))).collect();
+        let looked = self.link.txn(all(looks), Self::patience(ttl)).await;
+        let looked = looked.map_err(|failure| self.half_done(failure))?;
+        let mut looks = looked.responses.iter();
+        let (mut there, mut gone) = (Vec::new(), Vec::new());
+        for one in moving {
+            let keys = looks.by_ref().take(one.keys.len()).filter_map(|look| found(look).first());
+            let keys: Vec<&KeyValue> = keys.filter(|key| key.create_revision == one.revision).collect();
+            if keys.len() == one.keys.len() {
+                there.push((one, keys));
+            } else {
+                gone.push(one.attempt);
+            }
+        }
+        let moves = there.iter().flat_map(|(_, keys)| keys.iter().map(|key| nested(moved(key, lease))));
+        match self.link.txn(all(moves.collect()), Self::patience(ttl)).await {
+            Ok(answer) => {
+                let mut moves = answer.responses.into_iter();
+                for (one, keys) in &there {
+                    let done = moves.by_ref().take(keys.len()).filter_map(inner).filter(|it| it.succeeded);
+                    if done.count() == keys.len() {
+                        self.state().have_moved(lease, one);
+                    }
+                }
             }
             Err(Failure::NoLease) => {
                 self.lease_is_gone(lease);
-                Err(self.failed(Failure::NoLease))
+                return Err(self.failed(Failure::NoLease));
             }
-            Err(failure) => Err(self.half_done(failure)),
+            Err(failure) => return Err(self.half_done(failure)),
+        }
+        for attempt in gone {
+            self.keys_are_gone(&attempt).await;
+        }
+        Ok(())
+    }
+
+    /// Loses an attempt of which a key was removed. Without a place it is awarded nothing, whatever was read before.
+    async fn keys_are_gone(&self, attempt: &Attempt) {
+        let owner = attempt.owner;
+        let place = self.state().places.get(owner).map(|place| place.entry.held.is_some());
+        let Some(is_held) = place else { return };
+        let why = LostReason::NotHeld;
+        self.push(if is_held { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
+        if attempt.wants.len() > 1 {
+            self.end(attempt).await;
+        } else {
+            self.forget(owner);
         }
     }
 
@@ -106,14 +146,16 @@ impl Home {
         let mut state = self.state();
         let state = &mut *state;
         let places = state.places.iter().map(|(_, place)| place);
-        let places = places.filter(|it| it.entry.lease == lease && it.entry.moving_from.is_some());
+        let should_move =
+            |entry: &Entry| entry.lease == lease && entry.moving_from.is_some() && !entry.lapsed;
+        let places = places.filter(|it| should_move(&it.entry));
         let moving = places.filter_map(|place| {
             let (attempt, entry) = (&place.attempt, &place.entry);
-            let (owner, revision) = (attempt.owner, entry.revision?);
+            let revision = entry.revision?;
             let wants = entry.held.map_or(attempt.wants.as_slice(), |chosen| held(attempt, chosen));
-            let called = state.seats.called(owner);
-            let key = |want| moved(self.keys.seat(want, called), revision, lease);
-            Some(Moving { owner, revision, keys: wants.iter().map(key).collect() })
+            let called = state.seats.called(attempt.owner);
+            let keys = wants.iter().map(|want| self.keys.seat(want, called)).collect();
+            Some(Moving { attempt: attempt.clone(), revision, keys })
         });
         let moving: Vec<Moving> = moving.collect();
         if let Some(lease) = state.leases.get_mut(lease) {
@@ -140,14 +182,12 @@ fn in_transactions(moving: Vec<Moving>) -> Vec<Vec<Moving>> {
 }
 
 impl State {
-    /// The keys of these attempts, created by these revisions, hang on this lease; or there are none any more.
-    fn have_moved(&mut self, lease: i64, moved: &[Moving]) {
-        for Moving { owner, revision, .. } in moved {
-            let place = self.places.get_mut(*owner);
-            let same = place.filter(|it| it.entry.lease == lease && it.entry.revision == Some(*revision));
-            if let Some(place) = same {
-                place.entry.moving_from = None;
-            }
+    /// The keys of this attempt, created by this revision, hang on this lease.
+    fn have_moved(&mut self, lease: i64, moved: &Moving) {
+        let place = self.places.get_mut(moved.attempt.owner);
+        let is_same = |entry: &Entry| entry.lease == lease && entry.revision == Some(moved.revision);
+        if let Some(place) = place.filter(|place| is_same(&place.entry)) {
+            place.entry.moving_from = None;
         }
     }
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
+use fencepost_core::clock::Clock;
 use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result};
 use fencepost_net::Encryption;
 use futures_util::StreamExt;
@@ -124,7 +125,7 @@ impl RedisBackend {
         if answers.len() != ops.len() {
             return nonsense();
         }
-        self.settle(&part.prefix, unsettled).await;
+        self.settle(&part.prefix, unsettled, shortest).await;
         let pairs = ops.iter().zip(&answers);
         if let Some(tracking) = &self.tracking {
             pairs.clone().for_each(|(op, answer)| tracking.note(op, answer));
@@ -137,9 +138,12 @@ impl RedisBackend {
 
     /// Goes on with these locks, call by call, until nothing is left undone: no call may occupy the server for long. If it
     /// fails, the next call for these locks goes on.
-    async fn settle(&self, prefix: &str, mut names: Vec<String>) {
+    async fn settle(&self, prefix: &str, mut names: Vec<String>, lease: Duration) {
+        let clock = Clock::system();
+        // The flight is answered afterwards, and its answers must not come too late.
+        let give_up = clock.now() + (lease / 6).max(PATIENCE.0);
         for _ in 0..FURTHER {
-            if names.is_empty() {
+            if names.is_empty() || clock.now() > give_up {
                 return;
             }
             let call = Call {

@@ -5,6 +5,7 @@
 //! connection is open, SQLite itself removes none of them. A commit into a log or an index that was removed is seen by
 //! no other process, so it counts only if all three were in place afterwards.
 
+use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
@@ -53,8 +54,12 @@ impl FileIdentity {
 
     /// Looks at the files again. What was replaced stays replaced.
     pub(crate) fn look(&mut self) {
-        let is_same = |(file, id): &(PathBuf, FileId)| id_of(file).is_ok_and(|found| found == *id);
-        if self.is_in_place() && !self.files.iter().all(is_same) {
+        let is_replaced = |(file, id): &(PathBuf, FileId)| match id_of(file) {
+            Ok(found) => found != *id,
+            // What cannot be looked at may be in place.
+            Err(error) => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
+        };
+        if self.is_in_place() && self.files.iter().any(is_replaced) {
             self.replaced = Some(REPLACED);
         }
     }

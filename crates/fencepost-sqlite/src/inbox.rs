@@ -51,7 +51,8 @@ struct Jobs {
 impl Inbox {
     pub(crate) fn push(&self, job: Job) {
         let mut jobs = self.jobs();
-        if jobs.closed {
+        let is_look = |job: &Job| matches!(job, Job::Look);
+        if jobs.closed || is_look(&job) && jobs.waiting.iter().any(is_look) {
             return;
         }
         if jobs.waiting.len() >= GATHERED {

@@ -5,7 +5,8 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::Finding;
-use fencepost_core::backend::Wakeup;
+use fencepost_core::backend::{Op, Wakeup};
+use fencepost_core::clock::Clock;
 use fencepost_core::line::ClientId;
 use tokio::sync::mpsc;
 
@@ -14,7 +15,7 @@ use crate::inbox::{Inbox, Job};
 use crate::surroundings::surroundings_of;
 use crate::wake::Sockets;
 
-/// After so long without a job the engine has heard that all its grants are lost.
+/// After so long without a renewal the engine has heard that all its grants are lost.
 const QUIET: Duration = Duration::from_millis(20);
 const FOREVER: Duration = Duration::from_secs(3600);
 
@@ -30,14 +31,19 @@ impl Replaced {
     pub(crate) fn run(self, inbox: &Inbox) {
         // The engine renews everything it holds, and is told that nothing is held. It has gone if nothing listens.
         let _ = self.own.send(Wakeup::Recheck);
-        let mut patience = QUIET;
+        let clock = Clock::system();
+        let mut quiet = clock.now() + QUIET;
         loop {
-            let jobs = inbox.take(patience);
-            if jobs.is_empty() {
+            let now = clock.now();
+            if now >= quiet {
                 self.sockets.remove(self.client);
-                patience = FOREVER;
+                quiet = now + FOREVER;
             }
-            for job in jobs {
+            for job in inbox.take(quiet.since(now)) {
+                // After it was told, the engine renews no more. Newcomers send datagrams all the time.
+                if renews(&job) {
+                    quiet = clock.now() + QUIET;
+                }
                 if self.answer(job).is_break() {
                     return;
                 }
@@ -68,4 +74,8 @@ impl Replaced {
         findings.push(Finding::failed("identity", &self.file.error()));
         findings
     }
+}
+
+fn renews(job: &Job) -> bool {
+    matches!(job, Job::Execute((ops, _)) if ops.iter().any(|op| matches!(op, Op::Renew(_))))
 }

@@ -4,8 +4,10 @@
 //! few datagrams for a socket (`net.unix.max_dgram_qlen`), so all wake-ups of a commit for one client travel in one, and
 //! a receiver that finds many of them takes it that some were dropped.
 
+use std::fs::Permissions;
 use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::UnixDatagram;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -49,8 +51,11 @@ impl Sockets {
     /// The socket of this client, made new.
     pub(crate) fn bind(&self, client: ClientId) -> Result<UnixDatagram> {
         let failed = |error: io::Error| io_error("could not listen for wake-ups in", &self.folder, error);
-        let socket = UnixDatagram::bind(self.path(client)).map_err(failed)?;
+        let path = self.path(client);
+        let socket = UnixDatagram::bind(&path).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
+        // Accounts that share the folder must be able to tell a live client from a dead one. The folder keeps all others out.
+        std::fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(failed)?;
         Ok(socket)
     }
 

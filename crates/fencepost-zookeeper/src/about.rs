@@ -93,7 +93,8 @@ async fn advance(setup: &Setup, client: &zk::Client, existing: bool) -> Result<O
     };
     match about.state {
         State::Ready => return Ok(Some(about.id)),
-        State::Format1 | State::Converting if existing => return Err(unconverted(setup)),
+        State::Format1 if existing => return Err(unconverted(setup)),
+        State::Converting if existing => return Err(unfinished(setup)),
         State::Format1 => {
             let text = About::text(about.id, State::Converting);
             conversion::lock_out_format_1(setup, client, &text, Some(stat.version)).await?;
@@ -115,6 +116,14 @@ async fn advance(setup: &Setup, client: &zk::Client, existing: bool) -> Result<O
 fn missing(setup: &Setup) -> Error {
     Error::new(ErrorKind::Missing, format!("there are no locks yet in {}", setup.location))
         .with_hint("the first to take a lock makes what is needed; or is it another chroot?")
+}
+
+fn unfinished(setup: &Setup) -> Error {
+    Error::new(
+        ErrorKind::Storage,
+        format!("{} is being set up, or converted to format {FORMAT}", setup.location),
+    )
+    .with_hint("try again; if that does not help, the next client that takes a lock finishes it")
 }
 
 fn unconverted(setup: &Setup) -> Error {

@@ -115,10 +115,11 @@ impl Session {
         self.evidence().prove(write, self.clock.now());
     }
 
-    /// Waits until a lease would have most of its time left, for two ticks at most. That is so at once unless the connection
-    /// or the leader was away for long: probes keep the evidence fresh.
+    /// Waits until a lease would have most of its time left, for two ticks at most, and not so long that it costs the
+    /// renewals of the same flight their lease. That is so at once unless the connection or the leader was away for long:
+    /// probes keep the evidence fresh.
     pub(crate) async fn fresh(&self, setup: &Setup) {
-        let give_up = self.clock.now() + setup.range.margin() * 2;
+        let give_up = self.clock.now() + (setup.range.margin() * 2).min(self.ttl / 6);
         loop {
             let now = self.clock.now();
             let is_fresh = self.evidence().expected(now) + self.ttl / 4 >= now;

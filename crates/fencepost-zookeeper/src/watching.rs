@@ -134,7 +134,9 @@ fn watch_blocker(shared: &Arc<Shared>, session: &Arc<Session>, owner: Owner, nod
         let Book { places, blockers, .. } = &mut *book;
         let Some(place) = places.get_mut(owner) else { return };
         let is_watched = blockers.contains_key(&key);
-        if blockers.entry(key.clone()).or_default().insert(owner) {
+        let is_new = blockers.entry(key.clone()).or_default().insert(owner);
+        // A watch that was lost has left it there.
+        if is_new && !place.entry.watched.contains(&key.1) {
             place.entry.watched.push(key.1.clone());
         }
         if is_watched {

@@ -291,6 +291,8 @@ local function reindex(found)
     in_portions('ZADD', found.index, scores)
     in_portions('ZREM', found.index, stale)
     call('PEXPIRE', found.index, longest)
+  else
+    call('DEL', found.index)
   end
 end
 
@@ -316,7 +318,8 @@ local function refresh(found, owners)
     found.count = found.count - #dead
   end
   if #scores > 2 then
-    -- A full server may refuse: then they are looked at again.
+    -- Once a script has changed anything, a full server lets it write on. If it refuses, they are looked at again.
+    try('PEXPIRE', found.index, math.max(1, call('PTTL', found.key)))
     try('ZADD', found.index, unpack(scores))
   end
 end
@@ -358,7 +361,7 @@ local function census(found)
       refresh(found, alive)
     end
     -- One that is alive is enough, unless slots are counted.
-    is_enough = #due < CROWD or #alive > 0 and sub(found.mode, 1, 1) ~= 'n'
+    is_enough = #due < CROWD or #alive > 0 and found.mode and sub(found.mode, 1, 1) ~= 'n'
   until is_enough or patience <= 0
   found.has_due = #due >= CROWD
   if not is_enough then
@@ -526,10 +529,11 @@ local function pass_over(key, skip)
 end
 
 -- The first in the queue of `name` whose client listens. The second result is true if this call has looked at as many as
--- it may.
-local function first_in_line(name)
+-- it may. With `least` it may look at so many in any case.
+local function first_in_line(name, least)
   local key, skip, seen, longest = LINE .. name, 0, 0, 0
-  while patience > 0 do
+  local floor = least and math.min(0, patience - least) or 0
+  while patience > floor do
     patience = patience - 1
     local owner = call('ZRANGE', key, skip, skip)[1]
     if not owner then
@@ -552,9 +556,12 @@ local function first_in_line(name)
   return nil, true
 end
 
--- Whether none that is present stands before this place.
+-- Enough to pass over all tickets that stay in a queue although their clients do not listen.
+local ENOUGH = 16
+
+-- Whether none that is present stands before this place. However many names an attempt wants, each is looked at.
 local function is_first(name, place)
-  local first, is_unknown = first_in_line(name)
+  local first, is_unknown = first_in_line(name, ENOUGH)
   return not is_unknown and (not first or first.place >= place)
 end
 
@@ -981,7 +988,7 @@ local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = r
 
 for _, i in ipairs(slow) do
   -- However much the others took: the next in line must be told.
-  patience = math.max(patience, 4)
+  patience = math.max(patience, ENOUGH)
   local o = words[i]
   local kind = A[o + 1]
   local op
