@@ -193,6 +193,7 @@ macro_rules! behavior_suite {
                     one_name_that_is_taken_keeps_all_from_being_granted,
                     opposite_order_does_not_deadlock,
                     a_waiter_for_all_is_not_starved,
+                    a_dead_waiter_for_many_names_costs_nobody_its_ttl,
                     a_waiter_for_all_that_leaves_frees_every_line,
                     any_takes_one_that_is_free,
                     any_waits_for_the_first_that_becomes_free,

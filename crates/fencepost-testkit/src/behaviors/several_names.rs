@@ -3,9 +3,11 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use fencepost_core::clock::Clock;
 use fencepost_core::{ErrorKind, LostReason};
 
 use super::{LONG, granted, hold, in_line, is_held, refused, until_free, waiting};
+use crate::actors::joined;
 use crate::bench::TestBench;
 use crate::wait;
 
@@ -55,6 +57,33 @@ pub async fn opposite_order_does_not_deadlock<B: TestBench>(bench: &B) {
     for task in tasks {
         task.await.unwrap();
     }
+}
+
+/// Scenario 38 with many names: a waiter for all of them that dies costs the next one no ttl.
+pub async fn a_dead_waiter_for_many_names_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
+    if bench.goes_by_entries() {
+        // Its entries stand in the way until its lease ends.
+        return;
+    }
+    let clock = Clock::system();
+    let names: Vec<String> = (0..12).map(|number| format!("a/{number}")).collect();
+    let client = bench.client().await;
+    let (dying, proxy) = bench.proxied().await;
+    let guard = hold(&client.lock_all(&names).ttl(LONG)).await;
+    let ticket = bench.ttl() * 20;
+    let dead = joined(&client, dying.lock_all(&names).ttl(ticket), &names[0], 1).await;
+    let next = joined(&client, client.lock_all(&names).ttl(LONG), &names[0], 2).await;
+    let (listeners, ticket_ends) = (bench.listeners().await, clock.now() + ticket * 2 / 3);
+    proxy.crash();
+    wait::until("the storage knows of the death", async || {
+        listeners.is_none() || bench.listeners().await < listeners
+    })
+    .await;
+    guard.release().await.unwrap();
+    let next = granted(next).await;
+    assert!(clock.now() < ticket_ends, "it had to wait for the end of a dead one's ticket");
+    next.release().await.unwrap();
+    dead.abort();
 }
 
 /// Somebody who waits for several names is not starved by those who want one of them.
