@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::{Op, Reply, Wakeup};
 use fencepost_core::clock::Clock;
-use fencepost_core::{Owner, Result};
+use fencepost_core::{Attempt, Owner, Result};
 use redis::{AsyncConnectionConfig, RedisError};
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
@@ -44,7 +44,7 @@ struct Heard {
 struct Waiters {
     next: u64,
     places: HashMap<Owner, u64>,
-    line: BTreeMap<u64, (Owner, String)>,
+    line: BTreeMap<u64, (Arc<Attempt>, String)>,
 }
 
 impl Ear {
@@ -65,7 +65,7 @@ impl Ear {
         match reply {
             Ok(Reply::Waiting { .. }) => {
                 if let Some(signal) = signal() {
-                    self.heard.waiters().join(attempt.owner, signal);
+                    self.heard.waiters().join(attempt, signal);
                     self.heard.news.notify_one();
                 }
             }
@@ -89,13 +89,13 @@ impl Drop for Ear {
 }
 
 impl Waiters {
-    fn join(&mut self, owner: Owner, signal: String) {
-        if self.places.contains_key(&owner) {
+    fn join(&mut self, attempt: &Arc<Attempt>, signal: String) {
+        if self.places.contains_key(&attempt.owner) {
             return;
         }
         self.next += 1;
-        self.places.insert(owner, self.next);
-        self.line.insert(self.next, (owner, signal));
+        self.places.insert(attempt.owner, self.next);
+        self.line.insert(self.next, (attempt.clone(), signal));
     }
 
     fn leave(&mut self, owner: Owner) {
@@ -104,8 +104,8 @@ impl Waiters {
         }
     }
 
-    fn first(&self, signal: &str) -> Option<Owner> {
-        self.line.values().find(|(_, awaited)| awaited == signal).map(|(owner, _)| *owner)
+    fn first(&self, signal: &str) -> Option<Arc<Attempt>> {
+        self.line.values().find(|(_, awaited)| awaited == signal).map(|(attempt, _)| attempt.clone())
     }
 
     fn signals(&self) -> Vec<String> {
@@ -150,8 +150,8 @@ impl Heard {
             return Some(());
         };
         let first = self.waiters().first(&signal);
-        if let Some(owner) = first {
-            self.setup.push(Wakeup::Turn { owner });
+        if let Some(attempt) = first {
+            self.setup.push(Wakeup::Offered { attempt });
             return Some(());
         }
         // It was not for us: somebody else is waiting for it.

@@ -108,6 +108,19 @@ impl Bare {
         }
     }
 
+    /// Checks the ticket until its turn has come. Locks in another library's form may be left alone for a moment before.
+    async fn turn_of(&self, attempt: &Arc<Attempt>) -> Award {
+        let mut reply = None;
+        wait::until("the turn has come", async || {
+            let checked = self.execute(Op::Check(attempt.clone())).await;
+            let waits = matches!(checked, Reply::Waiting { .. });
+            reply = Some(checked);
+            !waits
+        })
+        .await;
+        award(&reply.expect("it was checked"))
+    }
+
     async fn close(self) {
         self.backend.close().await;
         self.listening.abort();
