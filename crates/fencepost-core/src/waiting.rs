@@ -101,6 +101,8 @@ struct Entry<C> {
     sends: u32,
     /// A send may have had its effect without our knowing.
     unknown: bool,
+    /// It has waited before, and asks again: a storage that is away for a moment does not end that.
+    has_waited: bool,
     /// Why the storage refuses for the time being, if it does.
     refusal: Option<Error>,
     /// A push said that it is worth a look; the answer under way may have been given before.
@@ -124,6 +126,7 @@ impl<C> Entry<C> {
             phase,
             sends: 0,
             unknown: false,
+            has_waited: false,
             refusal: None,
             hurry: false,
             gone: None,
@@ -189,6 +192,7 @@ impl<C> Waiting<C> {
                 phase: Phase::Asking { sent: now },
                 sends: 1,
                 unknown: false,
+                has_waited: false,
                 refusal: None,
                 hurry: false,
                 gone: None,
@@ -378,7 +382,8 @@ impl<C> Waiting<C> {
                     return Vec::new();
                 }
                 let is_patient = entry.queue == Queue::Join && entry.caller.is_some();
-                let is_transient = error.is_transient() && !unknown;
+                let is_away = entry.has_waited && error.kind() == ErrorKind::Unreachable;
+                let is_transient = (error.is_transient() || is_away) && !unknown;
                 let error = error.while_doing(format_args!("could not acquire {}", entry.attempt.describe()));
                 if is_transient && is_patient {
                     self.change(id, |entry| {
@@ -542,6 +547,7 @@ impl<C> Waiting<C> {
         self.by_owner.insert(anew.owner, id);
         self.change(id, |entry| {
             entry.attempt = anew;
+            entry.has_waited = true;
             entry.sends = 0;
             entry.unknown = false;
             entry.hurry = false;

@@ -157,6 +157,22 @@ fn a_refusal_for_the_time_being_is_waited_out() {
     assert_eq!(brief(&waiting.tick(at(60))), "drop ticket, leave, tell caller waited out");
 }
 
+/// A waiter whose ticket has ended, and that asks again, is not thrown out if the storage is away just then.
+#[test]
+fn a_waiter_that_asks_again_outlasts_an_absence() {
+    let (mut waiting, owner) = in_line();
+    let actions = waiting.replied(ID, owner, Asked::Check, at(4), Ok(Reply::NoTicket), at(4));
+    assert_eq!(brief(&actions), "drop ticket, ask");
+    let owner = current_owner(&waiting);
+    for second in 4..10 {
+        let away = failure(ErrorKind::Unreachable);
+        assert_eq!(brief(&waiting.replied(ID, owner, Asked::Ask, at(second), away, at(second))), "");
+        assert_eq!(brief(&waiting.tick(at(second + 1))), "ask");
+    }
+    let actions = waiting.replied(ID, owner, Asked::Ask, at(10), Ok(granted(3)), at(10));
+    assert_eq!(brief(&actions), "tell caller granted from 10");
+}
+
 /// Scenario 66: whoever does not wait is told at once, and whoever waits in vain is told what the storage said.
 #[test]
 fn a_refusal_that_lasts_is_told() {
