@@ -116,7 +116,7 @@ struct Entry<C> {
 }
 
 impl<C> Entry<C> {
-    /// What is only undone.
+    /// An attempt for which no caller waits: it is only undone.
     fn without_caller(attempt: Arc<Attempt>, phase: Phase, give_up: Moment) -> Self {
         Self {
             attempt,
@@ -182,24 +182,8 @@ impl<C> Waiting<C> {
         now: Moment,
     ) -> Action<C> {
         let ask = Action::Ask(id, attempt.clone(), queue);
-        self.insert(
-            id,
-            Entry {
-                attempt,
-                queue,
-                until,
-                caller: Some(caller),
-                phase: Phase::Asking { sent: now },
-                sends: 1,
-                unknown: false,
-                has_waited: false,
-                refusal: None,
-                hurry: false,
-                gone: None,
-                again: Moment::NEVER,
-                give_up: Moment::NEVER,
-            },
-        );
+        let entry = Entry::without_caller(attempt, Phase::Asking { sent: now }, Moment::NEVER);
+        self.insert(id, Entry { queue, until, caller: Some(caller), sends: 1, ..entry });
         ask
     }
 
