@@ -55,6 +55,12 @@ pub trait TestBench: Send + Sync + 'static {
         10_000
     }
 
+    /// Whether a lock that was given back may be left to other libraries for a moment. Everywhere else the first check after a
+    /// release is answered with the grant.
+    fn leaves_gaps(&self) -> bool {
+        false
+    }
+
     /// How many attempts of one client can stand in one line or hold it together; further ones wait in the process.
     fn entries_per_client(&self) -> usize {
         usize::MAX

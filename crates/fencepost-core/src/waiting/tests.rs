@@ -173,7 +173,7 @@ fn a_waiter_that_asks_again_outlasts_an_absence() {
     assert_eq!(brief(&actions), "tell caller granted from 10");
 }
 
-/// Scenario 66: whoever does not wait is told at once, and whoever waits in vain is told what the storage said.
+/// Scenario 66: a try is refused at once, and a wait that ends during the refusal reports what the storage said.
 #[test]
 fn a_refusal_that_lasts_is_told() {
     let refused = || Err(Error::new(ErrorKind::Unreachable, "not now").transient());

@@ -72,7 +72,7 @@ pub async fn leaving_gives_up_the_place<B: TestBench>(bench: &B) {
     assert_eq!(bare.execute(Op::Leave(leaving.clone())).await, Reply::Left);
     assert_eq!(bare.execute(Op::Check(leaving)).await, Reply::NoTicket);
     release(&bare, holder).await;
-    let grant = Grant { attempt: staying.clone(), award: bare.turn_of(&staying).await };
+    let grant = Grant { attempt: staying.clone(), award: bare.turn_of(bench, &staying).await };
     release(&bare, grant).await;
     bare.close().await;
 }
@@ -86,7 +86,7 @@ pub async fn a_check_is_answered_with_the_grant<B: TestBench>(bench: &B) {
     assert!(matches!(bare.acquire(&waiter, Queue::Join).await, Reply::Waiting { .. }));
     assert!(matches!(bare.execute(Op::Check(waiter.clone())).await, Reply::Waiting { .. }));
     release(&bare, holder).await;
-    let first = bare.turn_of(&waiter).await;
+    let first = bare.turn_of(bench, &waiter).await;
     assert_eq!(award(&bare.execute(Op::Check(waiter.clone())).await), first);
     release(&bare, Grant { attempt: waiter, award: first }).await;
     bare.close().await;
