@@ -37,7 +37,7 @@ impl Waiters {
 #[derive(Debug)]
 pub(crate) struct Lookout {
     pub(crate) waiting: Waiters,
-    /// Whom the present look has not asked for yet.
+    /// The waiters that the present look has not asked for yet.
     unseen: Vec<Owner>,
     /// The version of the file at the beginning of the last look.
     version: Option<i64>,

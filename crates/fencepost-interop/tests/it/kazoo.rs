@@ -17,7 +17,7 @@ fn node(name: &str) -> String {
     format!("/fencepost/{name}")
 }
 
-/// Scenario 68: a name that kazoo writes verbatim is the same lock, whoever comes first.
+/// Scenario 68: a name that kazoo writes verbatim is the same lock, in whichever order they come.
 #[tokio::test]
 async fn a_name_is_the_same_lock_for_kazoo_and_for_us() {
     let server = server();

@@ -1,4 +1,4 @@
-//! Many that hold one lock together, and many that are dead: what each call costs, and who waits for whom.
+//! Thousands of holders of one lock, and thousands of dead tickets: what each call costs, and that live waiters enter.
 
 use std::sync::Arc;
 use std::time::Duration;

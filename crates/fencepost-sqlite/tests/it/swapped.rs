@@ -165,7 +165,7 @@ async fn a_folder_that_is_renamed_takes_its_locks_away() {
     assert!(guard.is_valid());
 }
 
-/// An idle database is nobody's: what SQLite or an administrator removes then is made again, without a false alarm.
+/// A database without clients: what SQLite or an administrator removes then is made again, without a false alarm.
 #[tokio::test]
 async fn files_that_nobody_has_open_may_be_removed() {
     let bench = SqliteBench::new();

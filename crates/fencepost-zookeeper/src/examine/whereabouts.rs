@@ -149,7 +149,7 @@ fn no_contenders(path: &str, others: &[String], live: &[&str]) -> Option<Finding
         let found = format!("{count} live that do not exclude ours: {path}/{called} is of {recipe}");
         return Some(
             Finding::problem("other nodes", found)
-                .with_advice("use another name for one of them; nobody can take this lock meanwhile"),
+                .with_advice("use another name for one of them; until then no client can acquire this lock"),
         );
     }
     let first = others.first()?;

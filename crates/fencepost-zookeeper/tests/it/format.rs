@@ -178,7 +178,7 @@ async fn a_conversion_is_shared_and_goes_on_where_it_stopped() {
     assert!(!old.about().await.contains("converting"));
 }
 
-/// Whoever only looks converts nothing.
+/// A client that only reads converts nothing.
 #[tokio::test]
 async fn who_only_looks_does_not_convert() {
     let old = Old::new().await;

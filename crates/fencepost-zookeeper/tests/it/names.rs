@@ -8,7 +8,7 @@ use zookeeper_client::{Acls, CreateMode};
 use crate::actors::{LONG, connect, hold};
 use crate::bench::ZooKeeperBench;
 
-/// Scenario 68: names that peers write verbatim are the same locks, whoever comes first.
+/// Scenario 68: names that peers write verbatim are the same locks, in whichever order they come.
 #[tokio::test]
 async fn a_name_is_the_node_that_peers_use() {
     let bench = ZooKeeperBench::plain();
