@@ -61,13 +61,13 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// What whoever connects should know at once: of [`Backend::examine`], what is not fine and quickly found out. Asked for
-    /// only if somebody listens.
+    /// Returns what a program should log when it connects: of [`Backend::examine`], what is not fine and quickly found out.
+    /// Called only if there is a subscriber.
     ///
     /// # Contract
     /// That of [`Backend::examine`].
     async fn warnings(&self) -> Vec<Finding> {
-        Vec::new()
+        Finding::worth_a_word(self.examine().await)
     }
 
     /// Where a lock lives, for people who want to find it with the storage's own tools (the file, the exact keys), and
@@ -113,6 +113,10 @@ pub struct BackendInfo {
     pub flights: usize,
     /// How many operations one flight may carry.
     pub batch: usize,
+    /// Returns whether two operations of different owners that name a common lock may leave in the same flight, the first before
+    /// the second; what may not leaves in a later flight, in order. Two operations of one owner never share a flight then.
+    /// `None` if the backend executes the operations of a flight one after the other, so that everything may share.
+    pub may_share: Option<fn(&Op, &Op) -> bool>,
 }
 
 /// How far a lock reaches.

@@ -1,5 +1,10 @@
-//! Natural batching: while flights are under way, further operations gather and leave together. No timer is involved,
-//! and nothing waits when nothing is under way.
+//! Natural batching: while flights are in the air, further operations gather and leave together. No timer is involved,
+//! and nothing waits when nothing is in the air.
+//!
+//! A flight that is not answered in time is given up as a whole: its future is dropped before any of its operations is
+//! answered with "outcome unknown", so a backend never executes a resend beside its first send.
+
+mod sharing;
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -11,6 +16,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 use crate::backend::{Backend, Op, Reply};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
+use crate::op::request_timeout;
 use crate::options::Options;
 
 struct Flight<T> {
@@ -18,21 +24,18 @@ struct Flight<T> {
     sent: Moment,
     /// After this it no longer keeps others from leaving.
     overdue: Moment,
-    /// When the next of its passengers is given up.
-    next_give_up: Moment,
+    /// After this its answers are of no use.
+    give_up: Moment,
     abort: AbortHandle,
 }
 
 struct Passenger<T> {
-    /// Taken when it is given up.
-    tag: Option<T>,
-    /// After this its answer is of no use.
-    give_up: Moment,
-    /// What it means if there is no answer.
+    tag: T,
+    /// The kind of error if there is no answer.
     silence: ErrorKind,
 }
 
-/// The number of a flight, and its answers unless it was given up.
+/// The number of a flight, and its answers.
 type Arrival = (u64, Option<Vec<Result<Reply>>>);
 
 /// A flight that has ended: when it was sent, and the answer to each operation with its tag.
@@ -41,11 +44,12 @@ pub(crate) struct Landed<T> {
     pub(crate) replies: Vec<(T, Result<Reply>)>,
 }
 
-/// Operations that wait to leave, and flights under way. `T` says whom an answer belongs to.
+/// Operations that wait to leave, and flights in the air. `T` says what an answer belongs to.
 pub(crate) struct Flights<T> {
     backend: Arc<dyn Backend>,
     at_once: usize,
     batch: usize,
+    may_share: Option<fn(&Op, &Op) -> bool>,
     /// How long an operation without a lease of its own may take.
     deadline: Duration,
     location: String,
@@ -64,6 +68,7 @@ impl<T> Flights<T> {
             backend,
             at_once: info.flights,
             batch: info.batch,
+            may_share: info.may_share,
             deadline,
             location: info.location,
             outbox: VecDeque::new(),
@@ -74,36 +79,35 @@ impl<T> Flights<T> {
         }
     }
 
-    /// Puts an operation where it waits to leave.
+    /// Adds an operation to those that wait to leave.
     pub(crate) fn push(&mut self, op: Op, tag: T) {
         self.outbox.push_back((op, tag));
     }
 
-    /// Whether nothing waits to leave and nothing is under way.
+    /// Returns whether nothing waits to leave and nothing is in the air.
     pub(crate) fn is_empty(&self) -> bool {
         self.outbox.is_empty() && self.in_the_air.is_empty()
     }
 
-    /// How many operations left together the last time.
+    /// Returns how many operations left together the last time.
     pub(crate) fn last_wave(&self) -> usize {
         self.last_wave
     }
 
-    /// Sends what has gathered, if there is room, and names the tags of what leaves.
+    /// Sends what has gathered, if there is room, and calls `leaving` with the tag of each operation that leaves.
     pub(crate) fn depart(&mut self, now: Moment, mut leaving: impl FnMut(&T)) {
         if !self.outbox.is_empty() {
             self.last_wave = self.outbox.len();
         }
         while !self.outbox.is_empty() && self.on_time() < self.at_once {
-            let count = self.outbox.len().min(self.batch);
-            let mut ops = Vec::with_capacity(count);
-            let mut passengers = Vec::with_capacity(count);
+            let boarding = self.board();
+            let mut ops = Vec::with_capacity(boarding.len());
+            let mut passengers = Vec::with_capacity(boarding.len());
             let mut shortest = Duration::MAX;
-            for (op, tag) in self.outbox.drain(..count) {
+            for (op, tag) in boarding {
                 leaving(&tag);
-                let patience = lease(&op).unwrap_or(self.deadline);
-                shortest = shortest.min(patience);
-                passengers.push(Passenger { tag: Some(tag), give_up: now + patience, silence: silence(&op) });
+                shortest = shortest.min(self.patience(&op));
+                passengers.push(Passenger { tag, silence: silence(&op) });
                 ops.push(op);
             }
             let (abort, registration) = AbortHandle::new_pair();
@@ -111,8 +115,7 @@ impl<T> Flights<T> {
             self.next_number += 1;
             // However long its leases are: others wait on the ground, and their time has a limit too.
             let overdue = now + shortest.min(self.deadline).min(Options::DEFAULT_DEADLINE) / 6;
-            let next_give_up = now + shortest;
-            let flight = Flight { passengers, sent: now, overdue, next_give_up, abort };
+            let flight = Flight { passengers, sent: now, overdue, give_up: now + shortest, abort };
             self.in_the_air.insert(number, flight);
             let backend = self.backend.clone();
             let journey = Abortable::new(async move { backend.execute(ops).await }, registration);
@@ -120,7 +123,28 @@ impl<T> Flights<T> {
         }
     }
 
-    /// The next flight that lands; never, if none is under way.
+    /// Takes what the next flight carries out of the outbox.
+    fn board(&mut self) -> Vec<(Op, T)> {
+        let Some(may_share) = self.may_share else {
+            return self.outbox.drain(..self.outbox.len().min(self.batch)).collect();
+        };
+        let selected = sharing::select(self.outbox.iter().map(|(op, _)| op), self.batch, may_share);
+        let rest = self.outbox.split_off(selected.len());
+        let mut boarding = Vec::with_capacity(selected.len());
+        let mut left_behind = VecDeque::with_capacity(rest.len());
+        for (passenger, is_selected) in self.outbox.drain(..).zip(selected) {
+            if is_selected {
+                boarding.push(passenger);
+            } else {
+                left_behind.push_back(passenger);
+            }
+        }
+        left_behind.extend(rest);
+        self.outbox = left_behind;
+        boarding
+    }
+
+    /// Returns the next flight that lands; never, if none is in the air.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -130,66 +154,53 @@ impl<T> Flights<T> {
                 return std::future::pending().await;
             };
             if let Some(flight) = self.in_the_air.remove(&number) {
-                let mut replies = replies.unwrap_or_default().into_iter();
-                let answer = |passenger: Passenger<T>| {
-                    let reply = replies.next();
-                    let reply =
-                        reply.unwrap_or_else(|| Err(no_answer(&self.location, flight.sent, &passenger)));
-                    Some((passenger.tag?, reply))
-                };
-                let replies = flight.passengers.into_iter().filter_map(answer).collect();
-                return Landed { sent: flight.sent, replies };
+                return self.answered(flight, replies.unwrap_or_default());
             }
         }
     }
 
-    /// When to call [`Flights::tend`] next.
+    fn answered(&self, flight: Flight<T>, replies: Vec<Result<Reply>>) -> Landed<T> {
+        let Flight { passengers, sent, give_up, .. } = flight;
+        let mut replies = replies.into_iter();
+        let answer = |Passenger { tag, silence }| {
+            let no_answer = || {
+                let within = give_up.since(sent);
+                Err(Error::new(silence, format!("{} did not answer within {within:?}", self.location)))
+            };
+            (tag, replies.next().unwrap_or_else(no_answer))
+        };
+        Landed { sent, replies: passengers.into_iter().map(answer).collect() }
+    }
+
+    /// Returns when to call [`Flights::tend`] next.
     pub(crate) fn next(&self) -> Moment {
-        let next = self.in_the_air.values().map(|flight| flight.overdue.min(flight.next_give_up)).min();
+        let next = self.in_the_air.values().map(|flight| flight.overdue.min(flight.give_up)).min();
         next.unwrap_or(Moment::NEVER)
     }
 
-    /// Lets others leave although a flight is late, and answers those for whom it is too late.
+    /// Lets others leave although a flight is late, and gives up those that are too late.
     pub(crate) fn tend(&mut self, now: Moment) -> Vec<Landed<T>> {
-        let mut given_up = Vec::new();
-        for flight in self.in_the_air.values_mut() {
-            if flight.overdue <= now {
-                flight.overdue = Moment::NEVER;
-            }
-            if flight.next_give_up <= now {
-                let late = flight.passengers.iter_mut().filter(|passenger| passenger.give_up <= now);
-                let answer = |late: &mut Passenger<T>| {
-                    let error = no_answer(&self.location, flight.sent, late);
-                    Some((late.tag.take()?, Err(error)))
-                };
-                let replies = late.filter_map(answer).collect();
-                given_up.push(Landed { sent: flight.sent, replies });
-                let left = flight.passengers.iter().filter(|passenger| passenger.tag.is_some());
-                flight.next_give_up = left.map(|passenger| passenger.give_up).min().unwrap_or(Moment::NEVER);
-                if flight.next_give_up == Moment::NEVER {
-                    flight.abort.abort();
-                }
-            }
+        for flight in self.in_the_air.values_mut().filter(|flight| flight.overdue <= now) {
+            flight.overdue = Moment::NEVER;
         }
-        given_up
+        let late = self.in_the_air.iter().filter(|(_, flight)| flight.give_up <= now);
+        let late: Vec<u64> = late.map(|(number, _)| *number).collect();
+        let given_up = late.into_iter().filter_map(|number| self.in_the_air.remove(&number));
+        let given_up: Vec<Flight<T>> = given_up.inspect(|flight| flight.abort.abort()).collect();
+        given_up.into_iter().map(|flight| self.answered(flight, Vec::new())).collect()
     }
 
     fn on_time(&self) -> usize {
         self.in_the_air.values().filter(|flight| flight.overdue != Moment::NEVER).count()
     }
-}
 
-fn no_answer<T>(location: &str, sent: Moment, passenger: &Passenger<T>) -> Error {
-    let within = passenger.give_up.since(sent);
-    Error::new(passenger.silence, format!("{location} did not answer within {within:?}"))
-}
-
-/// The lease that an operation is about: after that its answer is of no use.
-fn lease(op: &Op) -> Option<Duration> {
-    match op {
-        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => Some(attempt.ttl),
-        Op::Renew(grant) | Op::Release(grant) => Some(grant.award.ttl),
-        Op::ReadCell(_) | Op::WriteCell { .. } | Op::Break { .. } => None,
+    /// Returns how long the answer to an operation is waited for: not longer than its lease, and an acquire not longer than a
+    /// backend needs to give up on one server and ask another.
+    fn patience(&self, op: &Op) -> Duration {
+        match (op, op.ttl()) {
+            (Op::Acquire { .. }, Some(ttl)) => ttl.min(request_timeout(ttl) * 2),
+            (_, ttl) => ttl.unwrap_or(self.deadline),
+        }
     }
 }
 

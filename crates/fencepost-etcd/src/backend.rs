@@ -350,6 +350,7 @@ impl Backend for EtcdBackend {
             max_ttl: Duration::from_secs(24 * 3600),
             flights: FLIGHTS,
             batch: TOGETHER,
+            may_share: None,
         }
     }
 

@@ -48,6 +48,7 @@ impl Backend for MemoryBackend {
             max_ttl: Memory::MAX_TTL,
             flights: 4,
             batch: 1024,
+            may_share: None,
         }
     }
 

@@ -283,6 +283,7 @@ impl Backend for RedisBackend {
             max_ttl: Duration::from_secs(24 * 3600),
             flights: FLIGHTS,
             batch: BATCH,
+            may_share: None,
         }
     }
 

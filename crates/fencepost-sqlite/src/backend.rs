@@ -100,6 +100,7 @@ impl Backend for SqliteBackend {
             max_ttl: Duration::from_secs(24 * 3600),
             flights: 2,
             batch: 1024,
+            may_share: None,
         }
     }
 

@@ -51,6 +51,7 @@ impl Backend for ZooKeeperBackend {
             max_ttl: setup.range.longest_ttl(),
             flights: FLIGHTS,
             batch: BATCH,
+            may_share: None,
         }
     }
 

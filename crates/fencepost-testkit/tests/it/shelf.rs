@@ -89,6 +89,7 @@ impl Backend for ShelfBackend {
             max_ttl: Duration::from_secs(3600),
             flights: 1,
             batch: 1,
+            may_share: None,
         }
     }
 

@@ -82,6 +82,7 @@ mod tests {
             max_ttl: Duration::from_secs(24 * 3600),
             flights: 1,
             batch: 1,
+            may_share: None,
         }
     }
 
