@@ -6,8 +6,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::task::{Context, Poll, Waker};
 
-use crate::error::Result;
-use crate::handle::closed;
+use crate::error::{Error, Result};
 
 /// A caller who waits: how to wake it, and the runtime of tokio it was seen in, if any.
 #[derive(Debug)]
@@ -77,7 +76,7 @@ impl<T> Answer<T> {
 
 impl<T> Drop for Answer<T> {
     fn drop(&mut self) {
-        if let Some(sleeper) = self.0.take().and_then(|slot| slot.give(Err(closed()))) {
+        if let Some(sleeper) = self.0.take().and_then(|slot| slot.give(Err(Error::closed()))) {
             sleeper.waker.wake();
         }
     }
@@ -96,7 +95,7 @@ impl<T> Future for Awaited<T> {
         });
         match before {
             Some(State::Given(given)) => Poll::Ready(given),
-            Some(State::Over) => Poll::Ready(Err(closed())),
+            Some(State::Over) => Poll::Ready(Err(Error::closed())),
             _ => Poll::Pending,
         }
     }

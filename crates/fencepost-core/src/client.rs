@@ -11,7 +11,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::finding::Finding;
 use crate::grant::Rule;
 use crate::guard::{call, read_cell};
-use crate::handle::{Command, Connector, Examined, Handle, closed};
+use crate::handle::{Command, Connector, Handle};
 use crate::lock::Lock;
 use crate::name::LockName;
 use crate::options::Options;
@@ -99,9 +99,7 @@ impl Client {
     /// Dropping the future loses nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let name = LockName::new(name)?;
-        let (answer, state) = oneshot::channel();
-        self.handle.submit(Command::Inspect { name, answer })?;
-        state.await.unwrap_or_else(|_| Err(closed()))
+        self.handle.ask(async move |backend| backend.inspect(&name).await).await?
     }
 
     /// The locks in use whose names begin with `prefix`, a page at a time.
@@ -109,9 +107,8 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn list(&self, prefix: impl Into<String>, page: Page) -> Result<ListPage> {
-        let (answer, locks) = oneshot::channel();
-        self.handle.submit(Command::List { prefix: prefix.into(), page, answer })?;
-        locks.await.unwrap_or_else(|_| Err(closed()))
+        let prefix = prefix.into();
+        self.handle.ask(async move |backend| backend.list(&prefix, page).await).await?
     }
 
     /// Whether locks are safe here: what the storage finds when it looks at itself. What could not be checked is among the
@@ -123,7 +120,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn examine(&self) -> Result<Vec<Finding>> {
-        self.ask_for_findings(Examined::Backend).await
+        self.handle.ask(async |backend| backend.examine().await).await
     }
 
     /// Where this lock lives, in the storage's own terms: the file, the exact keys, and whether something else lies there.
@@ -134,7 +131,8 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn whereabouts(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
-        self.ask_for_findings(Examined::Lock(LockName::new(name)?)).await
+        let name = LockName::new(name)?;
+        self.handle.ask(async move |backend| backend.whereabouts(&name).await).await
     }
 
     /// Returns what was noticed about this lock while this client took it or waited for it and its user should know: another
@@ -146,13 +144,8 @@ impl Client {
     /// # Cancel safety
     /// If the future is dropped, remarks may be lost.
     pub async fn remarks(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
-        self.ask_for_findings(Examined::Remarks(LockName::new(name)?)).await
-    }
-
-    async fn ask_for_findings(&self, what: Examined) -> Result<Vec<Finding>> {
-        let (answer, findings) = oneshot::channel();
-        self.handle.submit(Command::Examine { what, answer })?;
-        findings.await.map_err(|_| closed())
+        let name = LockName::new(name)?;
+        self.handle.ask(async move |backend| backend.remarks(&name)).await
     }
 
     /// Watches the locks whose names begin with `prefix`; see [`Watch`] for what it tells and what it merges.

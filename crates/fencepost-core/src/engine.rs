@@ -1,32 +1,29 @@
-//! The client's one thread: it takes what callers want, gathers it into flights, and drives the keeper, the waiting
-//! line and the releases with what comes back. Nothing else in the client talks to the storage.
+//! The client's one thread. It carries: what callers want, what the storage answers and pushes, and the time go into the
+//! machine; what the machine wants sent goes into flights, and what it has to tell goes to callers and guards. Nothing else
+//! in the client talks to the storage.
 
-mod incoming;
-
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::future::BoxFuture;
-use futures_util::stream::{FuturesUnordered, StreamExt};
+use futures_util::stream::{BoxStream, Fuse, FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
 use crate::alarms::Alarms;
 use crate::answer::Answer;
-use crate::backend::{Backend, Op, Reply, Wakeup};
-use crate::clock::{Clock, Moment, Timer, valid_until};
-use crate::error::{Error, ErrorKind, Result};
+use crate::backend::{Backend, Reply, Wakeup};
+use crate::clock::{Clock, Moment, Timer};
+use crate::error::{Error, ErrorKind};
 use crate::flights::{Flights, Landed};
-use crate::grant::{Award, Grant, LostReason};
+use crate::grant::LostReason;
 use crate::guard::{Guard, Hold};
-use crate::handle::{Caller, Command, Examined, Mailbox, closed};
-use crate::keeper::{self, Keeper, Kept};
+use crate::handle::{Caller, Command, Mailbox};
 use crate::layers::{Layers, Origin, Renewal};
+use crate::machine::{Asked, Input, Machine, Output, RenewalOutcome, Request, Verdict};
 use crate::options::Options;
 use crate::relay::Relay;
-use crate::releasing::Releasing;
 use crate::token::Owner;
-use crate::waiting::{self, Asked, AttemptId, Verdict, Waiting};
 
 /// How long a storage may take to let go of its connections when the client ends.
 const FAREWELL: Duration = Duration::from_secs(2);
@@ -37,11 +34,9 @@ const VIGIL: Duration = Duration::from_micros(200);
 /// With more operations travelling together there is enough to do; to stay awake only takes the callers' time.
 const VIGIL_WAVE: usize = 16;
 
-/// Whom an operation's answer belongs to.
+/// What an operation's answer belongs to.
 enum Tag {
-    Attempt(AttemptId, Owner, Asked),
-    Renew(Owner),
-    Release(Owner),
+    Machine(Request),
     Call(Answer<Reply>),
 }
 
@@ -53,12 +48,9 @@ pub(crate) struct Engine {
     low_latency: bool,
     mailbox: Arc<Mailbox>,
     alarms: Arc<Alarms>,
-    keeper: Keeper,
-    waiting: Waiting<Caller>,
-    releasing: Releasing<Answer<()>>,
+    machine: Machine<Caller, Answer<()>>,
+    /// What guards are told.
     held: HashMap<Owner, Arc<Hold>>,
-    /// The grants whose renewal was sent and not answered yet.
-    renewing: HashSet<Owner>,
     flights: Flights<Tag>,
     relay: Relay,
     questions: FuturesUnordered<BoxFuture<'static, ()>>,
@@ -92,11 +84,8 @@ impl Engine {
             low_latency: options.low_latency && options.clock.is_real(),
             mailbox,
             alarms,
-            keeper: Keeper::default(),
-            waiting: Waiting::default(),
-            releasing: Releasing::default(),
+            machine: Machine::default(),
             held: HashMap::new(),
-            renewing: HashSet::new(),
             relay: Relay::default(),
             questions: FuturesUnordered::new(),
             closing: None,
@@ -130,7 +119,7 @@ impl Engine {
                 // In no order: a storage that answers at once must not keep pushes and questions waiting.
                 tokio::select! {
                     landed = self.flights.landed() => News::Landed(landed),
-                    wakeup = incoming::next_wakeup(&mut wakeups) => News::Pushed(wakeup),
+                    wakeup = next_wakeup(&mut wakeups) => News::Pushed(wakeup),
                     Some(()) = self.questions.next() => News::Other,
                     () = mailbox.news(&clock, awake_until) => News::Other,
                 }
@@ -140,7 +129,7 @@ impl Engine {
                 biased;
                 news = news => match news {
                     News::Landed(landed) => self.land(landed),
-                    News::Pushed(wakeup) => self.woken(&wakeup),
+                    News::Pushed(wakeup) => self.feed(Input::Pushed(wakeup)),
                     News::Other => {}
                 },
                 () = timer.fired() => {}
@@ -165,15 +154,11 @@ impl Engine {
     }
 
     fn is_idle(&self) -> bool {
-        self.waiting.is_empty()
-            && self.releasing.is_empty()
-            && self.flights.is_empty()
-            && self.questions.is_empty()
+        self.machine.is_idle() && self.flights.is_empty() && self.questions.is_empty()
     }
 
     fn next_moment(&mut self) -> Moment {
-        let machines = self.keeper.next().min(self.waiting.next()).min(self.releasing.next());
-        machines.min(self.flights.next()).min(self.alarms.next()).min(self.relay.next())
+        self.machine.next().min(self.flights.next()).min(self.alarms.next()).min(self.relay.next())
     }
 
     fn awake_until(&self) -> Moment {
@@ -183,139 +168,46 @@ impl Engine {
 
     fn take_letters(&mut self) {
         let (commands, orphaned) = self.mailbox.take();
-        let now = self.clock.now();
         for command in commands {
-            self.obey(command, now);
+            self.obey(command);
         }
         if orphaned && self.closing.is_none() {
-            self.begin_closing(now);
+            self.begin_closing();
         }
     }
 
-    fn obey(&mut self, command: Command, now: Moment) {
+    fn obey(&mut self, command: Command) {
         match command {
-            Command::Acquire { caller, .. } if self.closing.is_some() => {
-                self.relay.tell(caller.answer, Err(closed()));
-            }
-            Command::Acquire { id, attempt, queue, until, caller } => {
-                let ask = self.waiting.start(id, attempt, queue, until, caller, now);
-                self.act([ask], now);
-            }
-            Command::Abandon(id) => {
-                let actions = self.waiting.abandon(id, now);
-                self.act(actions, now);
-            }
-            Command::Release { owner, told } => self.release(owner, told, now),
-            // Whoever asks is told that the client is closed when the answer is dropped.
-            Command::Call { .. }
-            | Command::Inspect { .. }
-            | Command::List { .. }
-            | Command::Examine { .. }
-            | Command::Alarm { .. }
-                if self.closing.is_some() => {}
-            Command::Call { op, answer } => self.flights.push(op, Tag::Call(answer)),
-            Command::Inspect { name, answer } => {
-                let backend = self.backend.clone();
-                self.questions.push(Box::pin(async move {
-                    let _ = answer.send(backend.inspect(&name).await);
-                }));
-            }
-            Command::List { prefix, page, answer } => {
-                let backend = self.backend.clone();
-                self.questions.push(Box::pin(async move {
-                    let _ = answer.send(backend.list(&prefix, page).await);
-                }));
-            }
-            Command::Examine { what, answer } => {
-                let backend = self.backend.clone();
-                self.questions.push(Box::pin(async move {
-                    let _ = answer.send(match what {
-                        Examined::Backend => backend.examine().await,
-                        Examined::Lock(name) => backend.whereabouts(&name).await,
-                        Examined::Remarks(name) => backend.remarks(&name),
-                    });
-                }));
-            }
-            Command::Alarm { at, ring } => {
-                self.questions.push(Box::pin(self.alarms.clone().ring_at(at, ring)));
+            Command::Machine(input) => {
+                if let Input::Release { owner, .. } = &input {
+                    self.held.remove(owner);
+                }
+                self.feed(input);
             }
             Command::Close(done) => {
-                self.begin_closing(now);
+                self.begin_closing();
                 self.closing.get_or_insert_default().push(done);
+            }
+            // Its caller is told that the client is closed when the answer is dropped.
+            _ if self.closing.is_some() => {}
+            Command::Call { op, answer } => self.flights.push(op, Tag::Call(answer)),
+            Command::Question(question) => self.questions.push(question(self.backend.clone())),
+            Command::Alarm { at, ring } => {
+                self.questions.push(Box::pin(self.alarms.clone().ring_at(at, ring)));
             }
         }
     }
 
     /// From here on nothing new is taken; what is held is given back.
-    fn begin_closing(&mut self, now: Moment) {
+    fn begin_closing(&mut self) {
         self.closing.get_or_insert_default();
         self.questions.clear();
-        for id in self.waiting.awaited() {
-            let actions = self.waiting.refuse(id, Verdict::Failed(closed()), now);
-            self.act(actions, now);
-        }
-        for owner in self.keeper.grants() {
-            self.lose(owner, LostReason::Closed);
-            self.release(owner, None, now);
-        }
-    }
-
-    fn release(&mut self, owner: Owner, told: Option<Answer<()>>, now: Moment) {
-        // The keeper stops first: a renewal after the release would revive nothing, but it could be taken for a loss.
-        self.keeper.forget(owner);
-        self.renewing.remove(&owner);
-        let Some(hold) = self.held.remove(&owner) else {
-            return self.tell(told, Err(closed()));
-        };
-        let lost = hold.lose(LostReason::Released);
-        if lost == LostReason::Released {
-            return self.give_back(hold.grant.clone(), told, now);
-        }
-        self.tell(told, Err(Error::lost(&hold.grant.attempt.describe(), lost)));
-        // Unless the storage has said that there is nothing to give back.
-        if matches!(lost, LostReason::NotHeld | LostReason::Broken) {
-            self.grant_is_over(&hold.grant, now);
-        } else {
-            self.give_back(hold.grant.clone(), None, now);
-        }
-    }
-
-    fn tell(&mut self, told: Option<Answer<()>>, outcome: Result<()>) {
-        if let Some(told) = told {
-            self.relay.tell(told, outcome);
-        }
-    }
-
-    fn give_back(&mut self, grant: Grant, told: Option<Answer<()>>, now: Moment) {
-        self.flights.push(Op::Release(grant.clone()), Tag::Release(grant.attempt.owner));
-        self.releasing.start(grant, told, now);
-    }
-
-    fn grant_is_over(&mut self, grant: &Grant, now: Moment) {
-        let undo = self.waiting.over(grant, now);
-        self.act(undo, now);
-    }
-
-    fn lose(&mut self, owner: Owner, reason: LostReason) {
-        self.keeper.forget(owner);
-        self.renewing.remove(&owner);
-        if let Some(hold) = self.held.get(&owner) {
-            hold.lose(reason);
-        }
+        self.feed(Input::Close);
     }
 
     fn tick(&mut self) {
         let now = self.clock.now();
-        for action in self.keeper.tick(now) {
-            self.keep(action, now);
-        }
-        let actions = self.waiting.tick(now);
-        self.act(actions, now);
-        for owner in self.releasing.tick(now) {
-            if let Some(grant) = self.releasing.grant(owner) {
-                self.flights.push(Op::Release(grant.clone()), Tag::Release(owner));
-            }
-        }
+        self.feed(Input::Tick);
         self.alarms.ring(now);
         self.relay.tend(now);
         for landed in self.flights.tend(now) {
@@ -323,69 +215,55 @@ impl Engine {
         }
     }
 
-    fn keep(&mut self, action: keeper::Action, now: Moment) {
-        match action {
-            keeper::Action::Renew(owner) => {
-                if let Some(hold) = self.held.get(&owner) {
-                    if !self.renewing.insert(owner) {
-                        hold.holding.renewal(Renewal::Unanswered);
+    fn land(&mut self, landed: Landed<Tag>) {
+        let sent = landed.sent;
+        for (tag, reply) in landed.replies {
+            match tag {
+                Tag::Machine(request) => self.feed(Input::Answered { request, sent, reply }),
+                Tag::Call(answer) => self.relay.tell(answer, reply),
+            }
+        }
+    }
+
+    fn depart(&mut self) {
+        let Self { flights, machine, clock, .. } = self;
+        let now = clock.now();
+        flights.depart(now, |tag| match tag {
+            Tag::Machine(request) if request.asked == Asked::Acquire => {
+                machine.on(Input::Sent(*request), now);
+            }
+            _ => {}
+        });
+    }
+
+    fn feed(&mut self, input: Input<Caller, Answer<()>>) {
+        let now = self.clock.now();
+        for output in self.machine.on(input, now) {
+            match output {
+                Output::Send(request, op) => self.flights.push(op, Tag::Machine(request)),
+                Output::Verdict(caller, verdict) => self.conclude(caller, verdict),
+                Output::Renewal(owner, outcome) => self.tell_of_renewal(owner, &outcome, now),
+                Output::Released(told, outcome) => self.relay.tell(told, outcome),
+                Output::Lost(owner, reason) => {
+                    if let Some(hold) = self.held.get(&owner) {
+                        hold.lose(reason);
                     }
-                    self.flights.push(Op::Renew(hold.grant.clone()), Tag::Renew(owner));
-                }
-            }
-            keeper::Action::Check(owner) => {
-                if let Some((id, attempt)) = self.waiting.find(owner) {
-                    self.flights.push(Op::Check(attempt.clone()), Tag::Attempt(id, owner, Asked::Check));
-                }
-            }
-            keeper::Action::Lose(owner, reason) => {
-                self.lose(owner, reason);
-                if reason == LostReason::MaxHold
-                    && let Some(hold) = self.held.remove(&owner)
-                {
-                    self.give_back(hold.grant.clone(), None, now);
                 }
             }
         }
     }
 
-    fn act(&mut self, actions: impl IntoIterator<Item = waiting::Action<Caller>>, now: Moment) {
-        for action in actions {
-            match action {
-                waiting::Action::Ask(id, attempt, queue) => {
-                    let tag = Tag::Attempt(id, attempt.owner, Asked::Ask);
-                    self.flights.push(Op::Acquire { attempt, queue }, tag);
-                }
-                waiting::Action::Leave(id, attempt) => {
-                    let tag = Tag::Attempt(id, attempt.owner, Asked::Leave);
-                    self.flights.push(Op::Leave(attempt), tag);
-                }
-                waiting::Action::GiveBack(grant) => self.give_back(grant, None, now),
-                waiting::Action::KeepTicket(attempt, sent, turn_in) => {
-                    let first = Keeper::first_renewal(sent, attempt.ttl).min(now + turn_in);
-                    self.keeper.keep(attempt.owner, Kept::Ticket, sent, attempt.ttl, first, Moment::NEVER);
-                }
-                waiting::Action::DropTicket(owner) => self.keeper.forget(owner),
-                waiting::Action::Finish(caller, verdict) => self.finish(caller, verdict, now),
-            }
-        }
-    }
-
-    fn finish(&mut self, caller: Caller, verdict: Verdict, now: Moment) {
+    fn conclude(&mut self, caller: Caller, verdict: Verdict) {
         let answer = match verdict {
-            Verdict::Granted { grant, counted_from } => {
-                let Award { ttl, .. } = grant.award;
+            Verdict::Granted { grant, valid_until, hold_until } => {
                 let owner = grant.attempt.owner;
-                let hold_until = caller.max_hold.map_or(Moment::NEVER, |max| now + max);
-                let first = Keeper::first_renewal(counted_from, ttl);
-                self.keeper.keep(owner, Kept::Grant, counted_from, ttl, first, hold_until);
                 let holding = self.layers.holding(&grant, caller.origin);
-                let hold = Arc::new(Hold::new(grant, valid_until(counted_from, ttl), hold_until, holding));
-                self.held.insert(owner, hold.clone());
+                let hold = Arc::new(Hold::new(grant, valid_until, hold_until, holding));
                 let Some(handle) = caller.handle.upgrade() else {
-                    // The caller has gone, and so has everybody else.
-                    return self.release(owner, None, now);
+                    // The caller has gone, and so has every handle.
+                    return self.feed(Input::Release { owner, lost: None, told: None });
                 };
+                self.held.insert(owner, hold.clone());
                 Ok(Some(Guard::new(hold, handle)))
             }
             Verdict::Busy => Ok(None),
@@ -398,14 +276,17 @@ impl Engine {
         self.relay.tell(caller.answer, answer);
     }
 
-    fn depart(&mut self) {
-        let Self { flights, waiting, clock, .. } = self;
-        let now = clock.now();
-        flights.depart(now, |tag| {
-            if let Tag::Attempt(id, _, Asked::Ask) = tag {
-                waiting.sent(*id, now);
+    fn tell_of_renewal(&mut self, owner: Owner, outcome: &RenewalOutcome, now: Moment) {
+        let Some(hold) = self.held.get(&owner) else { return };
+        match outcome {
+            RenewalOutcome::Done(valid_until) if !hold.extend(*valid_until, now) => {
+                self.feed(Input::Forfeit(owner));
             }
-        });
+            RenewalOutcome::Done(_) => {}
+            RenewalOutcome::NotHeld => hold.holding.renewal(Renewal::NotHeld),
+            RenewalOutcome::Failed(error) => hold.holding.renewal(Renewal::Failed(error)),
+            RenewalOutcome::Unanswered => hold.holding.renewal(Renewal::Unanswered),
+        }
     }
 }
 
@@ -414,5 +295,13 @@ impl Drop for Engine {
         for hold in self.held.values() {
             hold.lose(LostReason::Closed);
         }
+    }
+}
+
+/// Returns the next push; a stream that has ended pushes no more.
+async fn next_wakeup(wakeups: &mut Fuse<BoxStream<'static, Wakeup>>) -> Wakeup {
+    match wakeups.next().await {
+        Some(wakeup) => wakeup,
+        None => std::future::pending().await,
     }
 }

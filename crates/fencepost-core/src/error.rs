@@ -60,6 +60,11 @@ impl Error {
         Self { lost: Some(reason), ..Self::new(ErrorKind::Lost, format!("{what} was lost: {reason}")) }
     }
 
+    /// Returns the error of everything that is asked of a closed client.
+    pub(crate) fn closed() -> Self {
+        Self::new(ErrorKind::Closed, "the client is closed")
+    }
+
     /// Adds what the user can do about it.
     #[must_use]
     pub fn with_hint(mut self, hint: impl Into<String>) -> Self {

@@ -1,7 +1,7 @@
 //! What the user holds: the guard of a grant.
 
 use std::fmt;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
@@ -14,6 +14,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, LostReason, Want};
 use crate::handle::{Command, Handle};
 use crate::layers::{Holding, Renewal};
+use crate::machine::Input;
 use crate::name::LockName;
 use crate::token::{FencingToken, StorageId};
 
@@ -24,13 +25,16 @@ pub(crate) struct Hold {
     ends_by: Moment,
     lost: OnceLock<LostReason>,
     changed: Notify,
+    /// How many guards share the grant.
+    shares: AtomicUsize,
     pub(crate) holding: Holding,
 }
 
 impl Hold {
     pub(crate) fn new(grant: Grant, valid_until: Moment, ends_by: Moment, holding: Holding) -> Self {
         let valid_until = AtomicU64::new(valid_until.min(ends_by).as_nanos());
-        Self { grant, valid_until, ends_by, lost: OnceLock::new(), changed: Notify::new(), holding }
+        let (lost, changed, shares) = (OnceLock::new(), Notify::new(), AtomicUsize::new(1));
+        Self { grant, valid_until, ends_by, lost, changed, shares, holding }
     }
 
     /// Sets until when it is valid now; false if it is lost, which is for ever.
@@ -60,29 +64,6 @@ impl Hold {
     }
 }
 
-/// One share of a grant; when the last goes, the lock is released.
-struct Stake {
-    hold: Arc<Hold>,
-    handle: Arc<Handle>,
-    /// Somebody has seen to the release already.
-    settled: bool,
-}
-
-impl Stake {
-    fn release(&self, told: Option<Answer<()>>) -> Result<()> {
-        self.handle.submit(Command::Release { owner: self.hold.grant.attempt.owner, told })
-    }
-}
-
-impl Drop for Stake {
-    fn drop(&mut self) {
-        if !self.settled {
-            // A closed client has released everything already.
-            let _ = self.release(None);
-        }
-    }
-}
-
 /// A lock that is held. It is renewed by itself and released when it is dropped.
 ///
 /// Holding a guard means: at the time of [`Guard::is_valid`] nobody else held the lock, if clocks run at the same
@@ -99,26 +80,40 @@ impl Drop for Stake {
 /// ```
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
-    stake: Arc<Stake>,
+    hold: Arc<Hold>,
+    handle: Arc<Handle>,
+    /// Its share of the grant is given up already.
+    is_settled: bool,
 }
 
 impl Guard {
     pub(crate) fn new(hold: Arc<Hold>, handle: Arc<Handle>) -> Self {
-        Self { stake: Arc::new(Stake { hold, handle, settled: false }) }
+        Self { hold, handle, is_settled: false }
     }
 
-    fn hold(&self) -> &Hold {
-        &self.stake.hold
+    /// Gives up this share, and releases the lock if it is the last. Returns whether it is.
+    fn settle(&mut self, told: Option<Answer<()>>) -> Result<bool> {
+        self.is_settled = true;
+        if self.hold.shares.fetch_sub(1, Ordering::AcqRel) > 1 {
+            return Ok(false);
+        }
+        let lost = match self.hold.lose(LostReason::Released) {
+            LostReason::Released => None,
+            earlier => Some(earlier),
+        };
+        let owner = self.hold.grant.attempt.owner;
+        self.handle.submit(Command::Machine(Input::Release { owner, lost, told }))?;
+        Ok(true)
     }
 
     /// The fencing token: larger for every later grant of this lock.
     pub fn token(&self) -> FencingToken {
-        self.hold().grant.award.token
+        self.hold.grant.award.token
     }
 
     /// The storage within which tokens are ordered.
     pub fn storage_id(&self) -> StorageId {
-        self.stake.handle.info.storage_id
+        self.handle.info.storage_id
     }
 
     /// The name that is held; the first one if there are several.
@@ -132,31 +127,31 @@ impl Guard {
     }
 
     fn wants(&self) -> &[Want] {
-        self.hold().grant.held()
+        self.hold.grant.held()
     }
 
     /// Who holds it, as others see it.
     pub fn label(&self) -> &str {
-        &self.hold().grant.attempt.label
+        &self.hold.grant.attempt.label
     }
 
     /// The length of the lease, as the storage gave it.
     pub fn ttl(&self) -> Duration {
-        self.hold().grant.award.ttl
+        self.hold.grant.award.ttl
     }
 
     /// For how long the lock is certainly held, should no renewal succeed from now on. Zero if it is lost.
     pub fn remaining(&self) -> Duration {
-        match self.hold().lost.get() {
+        match self.hold.lost.get() {
             Some(_) => Duration::ZERO,
-            None => self.hold().valid_until().since(self.stake.handle.clock.now()),
+            None => self.hold.valid_until().since(self.handle.clock.now()),
         }
     }
 
     /// The moment at which [`Guard::remaining`] will be zero, should no renewal succeed from now on. Another process of
     /// this host can be told of it: the clock is the machine's.
     pub fn valid_until(&self) -> Moment {
-        self.hold().valid_until()
+        self.hold.valid_until()
     }
 
     /// Returns when a renewal has moved [`Guard::valid_until`] away from `known`, with the new moment.
@@ -168,11 +163,11 @@ impl Guard {
     /// Dropping the future loses nothing; it may be called again.
     pub async fn renewed(&self, known: Moment) -> std::result::Result<Moment, LostReason> {
         loop {
-            let changed = self.hold().changed.notified();
+            let changed = self.hold.changed.notified();
             tokio::pin!(changed);
             // Enlisted before the look, so that no change slips between.
             changed.as_mut().enable();
-            if let Some(reason) = self.hold().lost.get() {
+            if let Some(reason) = self.hold.lost.get() {
                 return Err(*reason);
             }
             let valid_until = self.valid_until();
@@ -189,8 +184,8 @@ impl Guard {
             return true;
         }
         // Whatever the engine is doing, what has been seen as ended stays ended.
-        let held_too_long = self.stake.handle.clock.now() >= self.hold().ends_by;
-        self.hold().lose(if held_too_long { LostReason::MaxHold } else { LostReason::Expired });
+        let held_too_long = self.handle.clock.now() >= self.hold.ends_by;
+        self.hold.lose(if held_too_long { LostReason::MaxHold } else { LostReason::Expired });
         false
     }
 
@@ -210,7 +205,7 @@ impl Guard {
 
     /// Why the lock was lost, if it was.
     pub fn lost_reason(&self) -> Option<LostReason> {
-        self.hold().lost.get().copied()
+        self.hold.lost.get().copied()
     }
 
     /// An error if the lock is no longer held.
@@ -222,12 +217,13 @@ impl Guard {
             return Ok(());
         }
         let reason = self.lost_reason().unwrap_or(LostReason::Expired);
-        Err(Error::lost(&self.hold().grant.attempt.describe(), reason))
+        Err(Error::lost(&self.hold.grant.attempt.describe(), reason))
     }
 
     /// Hands the same grant to another task: the lock is released when the last of its guards goes.
     pub fn share(&self) -> Self {
-        Self { stake: self.stake.clone() }
+        self.hold.shares.fetch_add(1, Ordering::Relaxed);
+        Self { hold: self.hold.clone(), handle: self.handle.clone(), is_settled: false }
     }
 
     /// Writes the lock's cell, up to [`Cell::MAX_BYTES`]. The storage checks that the lock is still held.
@@ -244,10 +240,10 @@ impl Guard {
             return Err(Error::new(ErrorKind::BadConfig, text));
         }
         self.check()?;
-        let grant = self.hold().grant.clone();
+        let grant = self.hold.grant.clone();
         let describe = grant.attempt.describe();
         let op = Op::WriteCell { grant, name: self.name().clone(), bytes, keep };
-        match call(&self.stake.handle, op).await? {
+        match call(&self.handle, op).await? {
             Reply::Written => Ok(()),
             _ => Err(Error::lost(&describe, LostReason::NotHeld)),
         }
@@ -258,7 +254,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn read_cell(&self) -> Result<Option<Cell>> {
-        read_cell(&self.stake.handle, self.name().clone()).await
+        read_cell(&self.handle, self.name().clone()).await
     }
 
     /// Gives the lock back and waits until the storage has it. If the grant is shared, only this share is given up.
@@ -269,22 +265,28 @@ impl Guard {
     ///
     /// # Cancel safety
     /// Dropping the future does not undo the release, which goes on in the background.
-    pub async fn release(self) -> Result<()> {
-        let Some(mut stake) = Arc::into_inner(self.stake) else {
-            return Ok(());
-        };
-        stake.settled = true;
+    pub async fn release(mut self) -> Result<()> {
         let (told, outcome) = answer();
-        let outcome = match stake.release(Some(told)) {
-            Ok(()) => outcome.await,
+        let outcome = match self.settle(Some(told)) {
+            Ok(true) => outcome.await,
+            Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
-        match (outcome, stake.hold.lost.get()) {
+        match (outcome, self.hold.lost.get()) {
             // The client was closed, or the time was over, before: it has been released then.
             (Err(error), Some(reason)) if error.kind() == ErrorKind::Closed => {
-                Err(Error::lost(&stake.hold.grant.attempt.describe(), *reason))
+                Err(Error::lost(&self.hold.grant.attempt.describe(), *reason))
             }
             (outcome, _) => outcome,
+        }
+    }
+}
+
+impl Drop for Guard {
+    fn drop(&mut self) {
+        if !self.is_settled {
+            // A closed client has released everything already.
+            let _ = self.settle(None);
         }
     }
 }

@@ -2,7 +2,6 @@
 
 use std::future::poll_fn;
 use std::pin::pin;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
 use std::task::Poll;
 use std::thread::ThreadId;
@@ -12,57 +11,49 @@ use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, oneshot};
 
 use crate::answer::Answer;
-use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Queue, Reply};
+use crate::backend::{Backend, BackendInfo, Op, Reply};
 use crate::clock::{Clock, Moment};
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
-use crate::finding::Finding;
-use crate::grant::Attempt;
 use crate::guard::Guard;
 use crate::layers::{Layers, Origin};
-use crate::name::LockName;
+use crate::machine::Input;
 use crate::options::Options;
-use crate::token::Owner;
-use crate::waiting::AttemptId;
 
 /// How long the last handle of a client waits for queued releases when it is dropped.
 const FAREWELL: Duration = Duration::from_millis(250);
 
-/// What the backend is asked to look at.
-#[derive(Debug)]
-pub(crate) enum Examined {
-    Backend,
-    Lock(LockName),
-    /// What was noticed about a lock while it was taken.
-    Remarks(LockName),
-}
-
 /// What callers ask of the engine.
 pub(crate) enum Command {
-    Acquire { id: AttemptId, attempt: Arc<Attempt>, queue: Queue, until: Moment, caller: Caller },
-    Abandon(AttemptId),
-    Release { owner: Owner, told: Option<Answer<()>> },
-    Call { op: Op, answer: Answer<Reply> },
-    Inspect { name: LockName, answer: oneshot::Sender<Result<LockState>> },
-    List { prefix: String, page: Page, answer: oneshot::Sender<Result<ListPage>> },
-    Examine { what: Examined, answer: oneshot::Sender<Vec<Finding>> },
-    Alarm { at: Moment, ring: oneshot::Sender<()> },
+    /// Something about an attempt or a grant.
+    Machine(Input<Caller, Answer<()>>),
+    /// An operation that belongs to neither.
+    Call {
+        op: Op,
+        answer: Answer<Reply>,
+    },
+    Question(Question),
+    Alarm {
+        at: Moment,
+        ring: oneshot::Sender<()>,
+    },
     Close(oneshot::Sender<()>),
 }
 
-/// Who waits for a lock.
+/// What the backend is asked beside the flights; the future also tells the caller.
+pub(crate) type Question = Box<dyn FnOnce(Arc<dyn Backend>) -> BoxFuture<'static, ()> + Send>;
+
+/// What waits for a lock.
 pub(crate) struct Caller {
     pub(crate) answer: Answer<Option<Guard>>,
-    /// Not the handle itself: the engine must not be the last to have it, or nobody would wait for it to end.
+    /// Not the handle itself: the engine must not be the last to have it, or no thread would wait for it to end.
     pub(crate) handle: Weak<Handle>,
-    pub(crate) max_hold: Option<Duration>,
     pub(crate) origin: Origin,
 }
 
 /// The callers' end of the engine. When the last one goes, the engine finishes what is queued and ends.
 pub(crate) struct Handle {
     mailbox: Arc<Mailbox>,
-    next_id: AtomicU64,
     thread: ThreadId,
     pub(crate) info: BackendInfo,
     pub(crate) clock: Clock,
@@ -148,20 +139,38 @@ impl Handle {
     ) -> Result<Arc<Self>> {
         let mut started = Started::spawn(connector, options.clone())?;
         let mut unwanted = Unwanted(Some(started.mailbox.clone()));
-        let info = (&mut started.info).await.unwrap_or_else(|_| Err(closed()))?;
+        let info = (&mut started.info).await.unwrap_or_else(|_| Err(Error::closed()))?;
         unwanted.0 = None;
         Ok(started.handle(info, options, label))
     }
 
-    pub(crate) fn next_id(&self) -> AttemptId {
-        self.next_id.fetch_add(1, Ordering::Relaxed)
+    /// Asks the backend something beside the flights.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] if the client is closed.
+    pub(crate) async fn ask<R, F>(
+        &self,
+        question: impl FnOnce(Arc<dyn Backend>) -> F + Send + 'static,
+    ) -> Result<R>
+    where
+        R: Send + 'static,
+        F: Future<Output = R> + Send,
+    {
+        let (answer, answered) = oneshot::channel();
+        let question: Question = Box::new(|backend| {
+            Box::pin(async move {
+                let _ = answer.send(question(backend).await);
+            })
+        });
+        self.submit(Command::Question(question))?;
+        answered.await.map_err(|_| Error::closed())
     }
 
     /// Hands a command to the engine.
     pub(crate) fn submit(&self, command: Command) -> Result<()> {
         let mut letters = self.mailbox.letters();
         if letters.closed {
-            return Err(closed());
+            return Err(Error::closed());
         }
         letters.commands.push(command);
         let first = letters.commands.len() == 1;
@@ -193,11 +202,6 @@ impl Drop for Handle {
             drop(wait);
         }
     }
-}
-
-/// The error of everything that is asked of a closed client.
-pub(crate) fn closed() -> Error {
-    Error::new(ErrorKind::Closed, "the client is closed")
 }
 
 /// An engine whose thread runs.
@@ -246,7 +250,7 @@ impl Started {
     fn handle(self, info: BackendInfo, options: Options, label: Arc<str>) -> Arc<Handle> {
         let Self { mailbox, thread, .. } = self;
         let (layers, clock) = (Layers::new(&info, &options), options.clock);
-        Arc::new(Handle { mailbox, next_id: AtomicU64::new(0), thread, info, clock, label, layers })
+        Arc::new(Handle { mailbox, thread, info, clock, label, layers })
     }
 }
 

@@ -4,8 +4,8 @@
 //! Most programs use the `fencepost` crate, which re-exports what is here together with the storages. Write against
 //! this crate to add a storage: implement [`backend::Backend`].
 //!
-//! The state machines ([`keeper`], [`waiting`], [`releasing`]) and the rules ([`book`], [`mod@line`]) are public so that they can
-//! be tested and simulated from outside. They change without notice; programs need none of them.
+//! The state machine ([`machine`]) and the rules ([`book`], [`mod@line`]) are public so that they can be tested and simulated
+//! from outside. They change without notice; programs need none of them.
 
 mod alarms;
 mod answer;
@@ -13,7 +13,7 @@ pub mod backend;
 pub mod book;
 mod client;
 pub mod clock;
-mod diary;
+mod delay_queue;
 mod engine;
 mod error;
 mod finding;
@@ -22,20 +22,18 @@ mod grant;
 mod guard;
 mod handle;
 pub mod holders;
-pub mod keeper;
 mod layers;
 pub mod line;
 mod lock;
+pub mod machine;
 mod manual_clock;
 mod name;
 mod op;
 mod options;
 pub mod push;
 mod relay;
-pub mod releasing;
 mod shell;
 mod token;
-pub mod waiting;
 mod watch;
 
 pub use backend::{

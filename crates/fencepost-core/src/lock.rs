@@ -15,9 +15,9 @@ use crate::grant::{Attempt, Mode, Rule, Want};
 use crate::guard::Guard;
 use crate::handle::{Caller, Command, Handle};
 use crate::layers::Origin;
+use crate::machine::Input;
 use crate::name::LockName;
 use crate::token::Owner;
-use crate::waiting::AttemptId;
 
 /// A lock of a [`crate::Client`], and how to take it. Making one does nothing; it may be used many times.
 ///
@@ -173,13 +173,14 @@ impl Lock {
         async move {
             let attempt = Arc::new(prepared?);
             let (answer, verdict) = answer();
-            let id = handle.next_id();
+            let owner = attempt.owner;
             let acquiring = handle.layers.acquiring(&attempt);
             let origin = Origin::here();
-            let caller = Caller { answer, handle: Arc::downgrade(&handle), max_hold, origin };
-            let verdict = match handle.submit(Command::Acquire { id, attempt, queue, until, caller }) {
+            let caller = Caller { answer, handle: Arc::downgrade(&handle), origin };
+            let acquire = Input::Acquire { attempt, queue, until, max_hold, caller };
+            let verdict = match handle.submit(Command::Machine(acquire)) {
                 Ok(()) => {
-                    let mut abandon = Abandon(Some((handle, id)));
+                    let mut abandon = Abandon(Some((handle, owner)));
                     let verdict = verdict.await;
                     abandon.0 = None;
                     verdict
@@ -227,13 +228,13 @@ impl std::fmt::Debug for Lock {
 }
 
 /// Tells the engine that the caller of an attempt has gone.
-struct Abandon(Option<(Arc<Handle>, AttemptId)>);
+struct Abandon(Option<(Arc<Handle>, Owner)>);
 
 impl Drop for Abandon {
     fn drop(&mut self) {
-        if let Some((handle, id)) = self.0.take() {
+        if let Some((handle, owner)) = self.0.take() {
             // A closed client has undone everything already.
-            let _ = handle.submit(Command::Abandon(id));
+            let _ = handle.submit(Command::Machine(Input::Abandon(owner)));
         }
     }
 }

@@ -12,8 +12,8 @@ use tokio::sync::oneshot;
 use crate::backend::{ListPage, Page};
 use crate::client::Client;
 use crate::clock::Moment;
-use crate::error::Result;
-use crate::handle::{Command, Handle, closed};
+use crate::error::{Error, Result};
+use crate::handle::{Command, Handle};
 use crate::watch::changes::{Change, Seen, differences};
 
 /// How many locks are asked for at a time.
@@ -131,16 +131,15 @@ impl std::fmt::Debug for Watch {
 async fn look(handle: Arc<Handle>, prefix: Arc<str>, at: Moment) -> Result<Look> {
     let (ring, heard) = oneshot::channel();
     handle.submit(Command::Alarm { at, ring })?;
-    heard.await.map_err(|_| closed())?;
+    heard.await.map_err(|_| Error::closed())?;
 
     let began = handle.clock.now();
     let mut found = Seen::new();
     let mut after = None;
     loop {
-        let (answer, page) = oneshot::channel();
-        let page_wanted = Page { after, limit: PAGE };
-        handle.submit(Command::List { prefix: prefix.to_string(), page: page_wanted, answer })?;
-        let ListPage { locks, next } = page.await.unwrap_or_else(|_| Err(closed()))?;
+        let (prefix, page) = (prefix.clone(), Page { after, limit: PAGE });
+        let page = handle.ask(async move |backend| backend.list(&prefix, page).await).await??;
+        let ListPage { locks, next } = page;
         found.extend(locks.into_iter().map(|lock| (lock.name.clone(), lock)));
         if next.is_none() {
             return Ok(Look { began, found });

@@ -1,4 +1,4 @@
-//! The client's state machines, driven together by a virtual clock against a storage that loses, delays and repeats.
+//! The client's state machine, driven by a virtual clock against a storage that loses, delays and repeats.
 
 mod etcd_servers;
 mod etcd_setups;
@@ -31,25 +31,31 @@ fn nothing_goes_wrong_when_only_time_is_lost() {
 }
 
 #[test]
-fn nobody_overlaps_when_requests_and_answers_get_lost() {
+fn no_holders_overlap_when_requests_and_answers_get_lost() {
     runs_well(Weather::LOSSY);
 }
 
-/// Scenario 50: requests arrive long after their sender has given them up.
+/// Scenario 50: requests arrive long after their sender has given them up, and are defeated.
 #[test]
-fn nobody_overlaps_when_requests_arrive_late() {
+fn no_holders_overlap_when_requests_arrive_late() {
     runs_well(Weather::LATE);
+}
+
+/// Scenario 50: requests arrive when the storage has forgotten that their owner has left.
+#[test]
+fn no_holders_overlap_when_requests_arrive_after_the_tombstone_has_gone() {
+    runs_well(Weather::TOO_LATE);
 }
 
 /// Scenarios 11 and 45: processes stand still, and die.
 #[test]
-fn nobody_overlaps_when_processes_stop_and_die() {
+fn no_holders_overlap_when_processes_stop_and_die() {
     runs_well(Weather::DEADLY);
 }
 
 /// Scenario 18: the clocks of two processes do not run at the same speed.
 #[test]
-fn nobody_overlaps_when_clocks_drift() {
+fn no_holders_overlap_when_clocks_drift() {
     runs_well(Weather::CUT_OFF);
 }
 

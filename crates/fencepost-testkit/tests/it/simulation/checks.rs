@@ -2,21 +2,39 @@
 
 use std::collections::HashMap;
 
-use fencepost_core::LockName;
+use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
+use fencepost_core::machine::{Asked, Request};
+use fencepost_core::{LockName, Mode};
 
-use super::{Fate, Process, Simulation, TTL, start};
+use super::{Fate, MAX_HOLD, Process, Simulation, TTL, start};
 
 impl Simulation {
-    /// At no time two callers believe that they hold the same lock.
+    /// At no time callers believe that they hold the same lock in modes that exclude each other. Grants that were broken do
+    /// not count: their holders learn of it later.
     pub(super) fn check_beliefs(&self) -> Result<(), String> {
-        let mut holders: HashMap<&LockName, usize> = HashMap::new();
-        for process in self.processes.iter().filter(|process| !process.dead) {
-            for (name, hold) in process.client.beliefs(process.clock.shows(self.now)) {
-                if let Some(other) = holders.insert(name, hold.caller) {
-                    let at = self.now.since(start());
-                    return Err(format!("at {at:?} callers {other} and {} both hold {name:?}", hold.caller));
+        let mut holders: HashMap<&LockName, Vec<(Mode, usize)>> = HashMap::new();
+        for process in self.processes.iter().filter(|process| !process.is_dead) {
+            for (want, guard) in process.beliefs(process.clock.shows(self.now)) {
+                if !self.broken.contains(&guard.grant.attempt.owner) {
+                    holders.entry(&want.name).or_default().push((want.mode, guard.caller));
                 }
+            }
+        }
+        for (name, holders) in holders {
+            if !may_hold_together(&holders) {
+                let at = self.now.since(start());
+                return Err(format!("at {at:?} these callers hold {name:?} together: {holders:?}"));
+            }
+        }
+        Ok(())
+    }
+
+    /// No caller holds a lock for longer than it may.
+    pub(super) fn check_max_hold(&self) -> Result<(), String> {
+        for process in self.processes.iter().filter(|process| !process.is_dead) {
+            if let Some(guard) = process.held_too_long(process.clock.shows(self.now), MAX_HOLD) {
+                return Err(format!("caller {} holds {:?} for too long", guard.caller, guard.grant.attempt));
             }
         }
         Ok(())
@@ -28,23 +46,41 @@ impl Simulation {
         let leases = self.storage.leases().filter(|lease| lease.until > self.now + TTL / 6);
         let mut ghosts = leases.filter(|lease| {
             let process = &self.processes[lease.client];
-            !process.dead && !process.client.knows(lease.owner)
+            !process.is_dead && !process.knows(lease.owner)
         });
         match ghosts.next() {
             None => Ok(()),
-            Some(ghost) => Err(format!("at {:?} nobody knows of {ghost:?}", self.now.since(start()))),
+            Some(ghost) => {
+                Err(format!("at {:?} its client does not know of {ghost:?}", self.now.since(start())))
+            }
         }
+    }
+
+    /// An acquire that arrives when its client has given its owner up does nothing, for as long as the storage remembers that.
+    pub(super) fn check_defeated(
+        &self,
+        from: usize,
+        request: Request,
+        reply: &fencepost_core::Result<Reply>,
+    ) -> Result<(), String> {
+        let process = &self.processes[from];
+        let is_given_up = !process.is_dead && !process.knows(request.owner);
+        let has_effect = matches!(reply, Ok(Reply::Granted(_) | Reply::Waiting { .. }));
+        if self.weather.late_by <= TTL && request.asked == Asked::Acquire && is_given_up && has_effect {
+            return Err(format!("an acquire that was given up was answered with {reply:?}"));
+        }
+        Ok(())
     }
 
     pub(super) fn check_the_end(&mut self) -> Result<(), String> {
         if let Some(caller) = self.fates.iter().position(|fate| *fate == Fate::Waits) {
             return Err(format!("caller {caller} was never told anything"));
         }
-        let alive = |process: &&Process| !process.dead;
-        if let Some(at) = self.processes.iter().filter(alive).position(|process| !process.client.is_idle()) {
+        let alive = |process: &&Process| !process.is_dead;
+        if let Some(at) = self.processes.iter().filter(alive).position(|process| !process.is_idle()) {
             return Err(format!("client {at} still has something to do"));
         }
-        // What the dead and the late have left behind ends by itself, and costs nobody more than a lease.
+        // What dead processes and late requests have left behind ends by itself, after a lease at most.
         self.check_nothing_left(self.now + TTL)?;
         match self.storage.departures() {
             0 => Ok(()),
@@ -56,4 +92,15 @@ impl Simulation {
         let left = self.storage.leftovers(now);
         if left.is_empty() { Ok(()) } else { Err(format!("something is left: {left:?}")) }
     }
+}
+
+/// Whether all of these may hold one lock at the same time.
+fn may_hold_together(holders: &[(Mode, usize)]) -> bool {
+    holders.iter().enumerate().all(|(at, (mode, _))| {
+        let has_room = match mode {
+            Mode::Slots { of } => u32::try_from(holders.len()).is_ok_and(|count| count <= *of),
+            Mode::Exclusive | Mode::Shared => true,
+        };
+        has_room && holders[..at].iter().all(|(other, _)| mode.goes_with(*other))
+    })
 }

@@ -1,7 +1,8 @@
-//! Clients, a storage and the way between them in virtual time. Everything that happens is decided by a seed.
+//! Clients, a storage and the way between them in virtual time. Everything that happens is decided by a seed. The clients
+//! are the machine that ships ([`fencepost_core::machine`]), and the storage is the book that SQLite and memory use.
 
 mod checks;
-mod client;
+mod process;
 mod skewed_clock;
 mod storage;
 mod weather;
@@ -12,16 +13,21 @@ use std::time::Duration;
 
 use fencepost_core::backend::{Op, Queue, Reply, Wakeup};
 use fencepost_core::clock::Moment;
-use fencepost_core::waiting::{Asked, Verdict};
+use fencepost_core::machine::{Asked, Input, Request};
 use fencepost_core::{Attempt, Error, ErrorKind, LockName, Mode, Owner, Result, Rule, Want};
 use fencepost_testkit::dice::Dice;
 
-use client::{Client, Tag};
+use process::Process;
 use skewed_clock::SkewedClock;
 use storage::Storage;
 pub(crate) use weather::Weather;
 
 const TTL: Duration = Duration::from_secs(10);
+/// No caller may hold a lock for longer, if it has a limit at all.
+const MAX_HOLD: Duration = Duration::from_secs(15);
+const NAMES: [&str; 3] = ["a", "b", "s"];
+/// How many may hold the lock "s" together.
+const SLOTS: u32 = 2;
 const CLIENTS: usize = 4;
 const CALLERS: usize = 32;
 /// So long things go wrong; then they go well until everything is over.
@@ -34,25 +40,14 @@ enum Event {
     Cancel(usize),
     Release(usize),
     Tick(usize),
-    Arrive { from: usize, op: Op, tag: Tag, sent: Moment, number: u64 },
-    Answer { to: usize, tag: Tag, sent: Moment, reply: Result<Reply>, number: u64 },
+    Close(usize),
+    Break(LockName),
+    Arrive { from: usize, op: Op, request: Request, sent: Moment, number: u64 },
+    Answer { to: usize, request: Request, sent: Moment, reply: Result<Reply>, number: u64 },
     Push { to: usize, push: Wakeup },
     Cut(usize, Duration),
     Stop(usize, Duration),
     Die(usize),
-}
-
-#[derive(Default)]
-struct Process {
-    client: Client,
-    clock: SkewedClock,
-    next_tick: Option<Moment>,
-    /// What it sends until then gets lost.
-    cut_until: Option<Moment>,
-    stopped_until: Option<Moment>,
-    dead: bool,
-    /// Requests that were neither answered nor given up.
-    open: HashSet<u64>,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -72,6 +67,8 @@ pub(crate) struct Simulation {
     storage: Storage,
     fates: Vec<Fate>,
     owners: HashMap<Owner, usize>,
+    /// Owners whose grant was broken. They may not know it yet.
+    broken: HashSet<Owner>,
     events: Vec<u64>,
 }
 
@@ -87,6 +84,7 @@ impl Simulation {
             storage: Storage::default(),
             fates: vec![Fate::Waits; CALLERS],
             owners: HashMap::new(),
+            broken: HashSet::new(),
             events: Vec::new(),
         };
         for caller in 0..CALLERS {
@@ -99,7 +97,7 @@ impl Simulation {
         }
         for process in 0..CLIENTS {
             let skew = i64::try_from(simulation.dice.below(19)).expect("it is small") - 9;
-            simulation.processes.push(Process { clock: SkewedClock { skew }, ..Process::default() });
+            simulation.processes.push(Process::new(SkewedClock { skew }));
             simulation.plan_troubles(process);
         }
         simulation
@@ -116,9 +114,16 @@ impl Simulation {
             if self.dice.percent(self.weather.stops) {
                 self.plan(at, Event::Stop(process, time));
             }
+            if self.dice.percent(self.weather.breaks) {
+                let name = NAMES[self.dice.index(NAMES.len())];
+                self.plan(at, Event::Break(LockName::new(name).expect("it is a name")));
+            }
             // One stays alive.
             if process > 0 && self.dice.percent(self.weather.deaths) {
                 self.plan(at, Event::Die(process));
+            }
+            if process > 0 && self.dice.percent(self.weather.closes) {
+                self.plan(at, Event::Close(process));
             }
         }
     }
@@ -136,8 +141,9 @@ impl Simulation {
                 return Err(format!("it is never over: {:?}", self.fates));
             }
             self.events.push(self.now.as_nanos());
-            self.happen(event);
+            self.happen(event)?;
             self.check_beliefs()?;
+            self.check_max_hold()?;
             if self.weather.late == 0 {
                 self.check_ghosts()?;
             }
@@ -145,146 +151,193 @@ impl Simulation {
         self.check_the_end()
     }
 
-    fn happen(&mut self, event: Event) {
+    fn happen(&mut self, event: Event) -> Result<(), String> {
         let process = match &event {
             Event::Begin(caller) | Event::Cancel(caller) | Event::Release(caller) => caller % CLIENTS,
-            Event::Tick(process) | Event::Answer { to: process, .. } | Event::Push { to: process, .. } => {
-                *process
-            }
+            Event::Tick(process)
+            | Event::Close(process)
+            | Event::Answer { to: process, .. }
+            | Event::Push { to: process, .. } => *process,
             Event::Stop(process, time) => {
                 self.processes[*process].stopped_until = Some(self.now + *time);
-                return;
+                return Ok(());
             }
             Event::Cut(process, time) => {
                 self.processes[*process].cut_until = Some(self.now + *time);
-                return;
+                return Ok(());
             }
-            Event::Die(process) => return self.die(*process),
+            Event::Die(process) => {
+                self.die(*process);
+                return Ok(());
+            }
+            Event::Break(name) => {
+                let name = name.clone();
+                self.break_lock(&name);
+                return Ok(());
+            }
             Event::Arrive { .. } => return self.arrive(event),
         };
-        if self.processes[process].dead {
-            return;
+        if self.processes[process].is_dead {
+            return Ok(());
         }
         if let Some(until) = self.processes[process].stopped_until.filter(|until| *until > self.now) {
-            return self.plan(until, event);
+            self.plan(until, event);
+            return Ok(());
         }
         self.act(process, event);
         self.depart(process);
+        Ok(())
     }
 
-    fn act(&mut self, process: usize, event: Event) {
-        let now = self.processes[process].clock.shows(self.now);
-        let client = &mut self.processes[process].client;
+    fn act(&mut self, at: usize, event: Event) {
+        let process = &mut self.processes[at];
+        let now = process.clock.shows(self.now);
         match event {
             Event::Begin(caller) => {
                 let (attempt, queue) = (attempt(&mut self.dice), queue(&mut self.dice));
-                let patience = if self.dice.percent(30) { Some(self.dice.time(TTL * 2)) } else { None };
+                let patience = self.dice.percent(30).then(|| self.dice.time(TTL * 2));
                 let until = patience.map_or(Moment::NEVER, |patience| now + patience);
-                client.acquire(caller, attempt, queue, until, now);
+                let max_hold = self.dice.percent(20).then(|| self.dice.time(MAX_HOLD));
+                process.attempts.insert(caller, attempt.owner);
+                process.feed(Input::Acquire { attempt, queue, until, max_hold, caller }, now);
             }
             Event::Cancel(caller) if self.fates[caller] == Fate::Waits => {
                 self.fates[caller] = Fate::Gone;
-                client.abandon(caller, now);
-            }
-            Event::Release(caller) => client.release(caller, now),
-            Event::Tick(_) => client.tick(now),
-            Event::Answer { tag, sent, reply, number, .. } => {
-                if self.processes[process].open.remove(&number) {
-                    self.processes[process].client.answered(tag, sent, reply, now);
+                if let Some(owner) = process.attempts.get(&caller) {
+                    process.feed(Input::Abandon(*owner), now);
                 }
             }
-            Event::Push { push, .. } => client.woken(&push, now),
-            Event::Cancel(_) | Event::Arrive { .. } | Event::Cut(..) | Event::Stop(..) | Event::Die(_) => {}
+            Event::Release(caller) => process.release(caller, now),
+            Event::Tick(_) => process.feed(Input::Tick, now),
+            Event::Close(_) => process.feed(Input::Close, now),
+            Event::Answer { request, sent, reply, number, .. } => {
+                if process.open.remove(&number) {
+                    process.feed(Input::Answered { request, sent, reply }, now);
+                }
+            }
+            Event::Push { push, .. } => process.feed(Input::Pushed(push), now),
+            Event::Cancel(_)
+            | Event::Arrive { .. }
+            | Event::Break(_)
+            | Event::Cut(..)
+            | Event::Stop(..)
+            | Event::Die(_) => {}
         }
     }
 
-    /// What the machines want sent leaves, who was told something goes on, and the next tick is planned.
-    fn depart(&mut self, process: usize) {
-        let client = &mut self.processes[process].client;
-        let (outbox, verdicts) = (std::mem::take(&mut client.outbox), std::mem::take(&mut client.verdicts));
-        self.send_all(process, outbox);
-        for (caller, verdict) in verdicts {
+    /// What the machine wants sent leaves, callers that were told something go on, and the next tick is planned.
+    fn depart(&mut self, at: usize) {
+        let process = &mut self.processes[at];
+        let outbox = std::mem::take(&mut process.outbox);
+        let verdicts = std::mem::take(&mut process.verdicts);
+        self.send_all(at, outbox);
+        for (caller, is_granted) in verdicts {
             self.fates[caller] = Fate::Told;
-            if matches!(verdict, Verdict::Granted { .. }) {
+            if is_granted {
                 let hold = if self.dice.percent(30) { TTL * 2 } else { TTL / 5 };
                 let hold = self.dice.time(hold);
                 self.plan(self.now + hold, Event::Release(caller));
             }
         }
         let now = self.now;
-        let Process { client, clock, next_tick, .. } = &mut self.processes[process];
-        let next = client.next();
+        let process = &mut self.processes[at];
+        let next = process.next();
         if next != Moment::NEVER {
-            let at = clock.when(next).max(now);
+            let due = process.clock.when(next).max(now);
             // A tick that is planned already and comes earlier plans the next one.
-            if next_tick.is_none_or(|planned| planned <= now || planned > at) {
-                *next_tick = Some(at);
-                self.plan(at, Event::Tick(process));
+            if process.next_tick.is_none_or(|planned| planned <= now || planned > due) {
+                process.next_tick = Some(due);
+                self.plan(due, Event::Tick(at));
             }
         }
     }
 
     /// Owners are random, and so is the order of what is due at the same moment; the order of first sight is not.
-    fn send_all(&mut self, from: usize, mut outbox: Vec<(Op, Tag)>) {
-        for (_, tag) in &outbox {
+    fn send_all(&mut self, from: usize, mut outbox: Vec<(Request, Op)>) {
+        for (request, _) in &outbox {
             let unseen = self.owners.len();
-            self.owners.entry(tag.owner()).or_insert(unseen);
+            self.owners.entry(request.owner).or_insert(unseen);
         }
-        outbox.sort_by_key(|(_, tag)| self.owners[&tag.owner()]);
-        for (op, tag) in outbox {
-            self.send(from, op, tag);
+        outbox.sort_by_key(|(request, _)| self.owners[&request.owner]);
+        for (request, op) in outbox {
+            self.send(from, op, request);
         }
     }
 
-    fn send(&mut self, from: usize, op: Op, tag: Tag) {
+    fn send(&mut self, from: usize, op: Op, request: Request) {
         let number = self.next_number;
-        let sent = self.processes[from].clock.shows(self.now);
-        self.processes[from].open.insert(number);
-        if let Tag::Attempt(id, _, Asked::Ask) = tag {
-            self.processes[from].client.sent(id, sent);
+        let process = &mut self.processes[from];
+        let sent = process.clock.shows(self.now);
+        process.open.insert(number);
+        if request.asked == Asked::Acquire {
+            process.feed(Input::Sent(request), sent);
         }
-        let troubled = self.now < start() + TROUBLED;
-        let answer =
-            |kind| Event::Answer { to: from, tag, sent, reply: Err(Error::new(kind, "so it goes")), number };
-        if troubled && self.dice.percent(self.weather.unreachable) {
+        let is_cut = process.cut_until.is_some_and(|until| until > self.now);
+        let answer = |kind| {
+            let reply = Err(Error::new(kind, "so it goes"));
+            Event::Answer { to: from, request, sent, reply, number }
+        };
+        if self.happens(self.weather.unreachable) {
             let at = self.now + self.dice.time(self.weather.way);
             return self.plan(at, answer(ErrorKind::Unreachable));
         }
         // The client learns nothing, sooner (the connection broke) or later (it does not wait for ever).
-        let given_up =
-            if troubled && self.dice.percent(self.weather.late) { self.dice.time(TTL) } else { TTL };
+        let given_up = if self.happens(self.weather.late) { self.dice.time(TTL) } else { TTL };
         self.plan(self.now + given_up, answer(ErrorKind::OutcomeUnknown));
-        let cut = self.processes[from].cut_until.is_some_and(|until| until > self.now);
-        if cut || troubled && self.dice.percent(self.weather.lost) {
-            return;
+        if !is_cut && !self.happens(self.weather.lost) {
+            let way = self.way();
+            self.plan(self.now + way, Event::Arrive { from, op, request, sent, number });
         }
-        let late = troubled && self.dice.percent(self.weather.late);
-        let way = self.dice.time(if late { TTL * 3 } else { self.weather.way });
-        self.plan(self.now + way, Event::Arrive { from, op, tag, sent, number });
     }
 
-    fn arrive(&mut self, event: Event) {
-        let Event::Arrive { from, op, tag, sent, number } = event else { return };
+    fn arrive(&mut self, event: Event) -> Result<(), String> {
+        let Event::Arrive { from, op, request, sent, number } = event else { return Ok(()) };
         let (reply, pushes) = self.storage.execute(from, &op, self.now);
-        let troubled = self.now < start() + TROUBLED;
-        if !(troubled && self.dice.percent(self.weather.lost)) {
+        self.check_defeated(from, request, &reply)?;
+        if !self.happens(self.weather.lost) {
             let way = self.dice.time(self.weather.way);
-            self.plan(self.now + way, Event::Answer { to: from, tag, sent, reply, number });
+            self.plan(self.now + way, Event::Answer { to: from, request, sent, reply, number });
         }
+        self.push_all(pushes);
+        Ok(())
+    }
+
+    fn push_all(&mut self, pushes: Vec<(usize, Wakeup)>) {
         for (to, push) in pushes {
-            if troubled && self.dice.percent(self.weather.lost) {
+            if self.happens(self.weather.lost) {
                 continue;
             }
-            let late = troubled && self.dice.percent(self.weather.late);
-            for _ in 0..=u64::from(late) {
-                let way = self.dice.time(if late { TTL * 3 } else { self.weather.way });
+            let is_repeated = self.happens(self.weather.late);
+            for _ in 0..=u64::from(is_repeated) {
+                let way = self.way();
                 self.plan(self.now + way, Event::Push { to, push: push.clone() });
             }
         }
     }
 
+    /// Takes the lock from one of its holders, whichever client that belongs to.
+    fn break_lock(&mut self, name: &LockName) {
+        if let Some((owner, token)) = self.storage.holder(name) {
+            self.broken.insert(owner);
+            let (_, pushes) = self.storage.execute(0, &Op::Break { name: name.clone(), token }, self.now);
+            self.push_all(pushes);
+        }
+    }
+
+    /// Whether trouble of this frequency happens now.
+    fn happens(&mut self, percent: u64) -> bool {
+        let is_troubled = self.now < start() + TROUBLED;
+        is_troubled && self.dice.percent(percent)
+    }
+
+    /// How long something travels.
+    fn way(&mut self) -> Duration {
+        let is_late = self.happens(self.weather.late);
+        self.dice.time(if is_late { self.weather.late_by } else { self.weather.way })
+    }
+
     fn die(&mut self, process: usize) {
-        self.processes[process].dead = true;
+        self.processes[process].is_dead = true;
         if self.dice.percent(50) {
             self.storage.lose_sight_of(process);
         }
@@ -308,16 +361,22 @@ fn queue(dice: &mut Dice) -> Queue {
 }
 
 fn attempt(dice: &mut Dice) -> Arc<Attempt> {
-    let names: &[&str] = match dice.below(4) {
-        0 => &["a", "b"],
-        1 => &["b"],
-        _ => &["a"],
+    let semaphore = Mode::Slots { of: SLOTS };
+    let (names, mode, rule): (&[&str], Mode, Rule) = match dice.below(10) {
+        0 => (&["a", "b"], Mode::Exclusive, Rule::All),
+        1 => (&["a", "b"], Mode::Exclusive, Rule::Any),
+        2 => (&["a", "b"], Mode::Shared, Rule::All),
+        3 => (&["a", "b"], Mode::Shared, Rule::Any),
+        4 => (&["a"], Mode::Shared, Rule::All),
+        5 | 6 => (&["s"], semaphore, Rule::All),
+        7 => (&["b"], Mode::Exclusive, Rule::All),
+        _ => (&["a"], Mode::Exclusive, Rule::All),
     };
-    let want = |name: &&str| Want { name: LockName::new(name).expect("it is a name"), mode: Mode::Exclusive };
+    let want = |name: &&str| Want { name: LockName::new(name).expect("it is a name"), mode };
     Arc::new(Attempt {
         owner: Owner::random(),
         wants: names.iter().map(want).collect(),
-        rule: Rule::All,
+        rule,
         ttl: TTL,
         label: "simulated".into(),
         meta: [].into(),

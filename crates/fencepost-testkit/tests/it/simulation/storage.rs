@@ -6,7 +6,7 @@ use fencepost_core::backend::{Op, Reply, Wakeup};
 use fencepost_core::book::{Book, Shelf};
 use fencepost_core::clock::Moment;
 use fencepost_core::line::{ClientId, Line, Ticket};
-use fencepost_core::{LockName, Owner, Result};
+use fencepost_core::{FencingToken, LockName, Owner, Result};
 
 /// A holder or a ticket.
 #[derive(Debug)]
@@ -57,6 +57,16 @@ impl Storage {
 
     pub(super) fn lose_sight_of(&mut self, client: usize) {
         self.desk.out_of_reach.insert(ClientId(client as u64));
+    }
+
+    /// A holder of this lock, if there is one.
+    pub(super) fn holder(&self, name: &LockName) -> Option<(Owner, FencingToken)> {
+        let (_, line) = self.book.lines().find(|(there, _)| *there == name)?;
+        line.holders
+            .iter()
+            .map(|holder| (holder.token, holder.owner))
+            .min()
+            .map(|(token, owner)| (owner, token))
     }
 
     /// All holders and tickets, ended or not.

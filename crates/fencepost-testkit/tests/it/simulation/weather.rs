@@ -2,6 +2,8 @@
 
 use std::time::Duration;
 
+use super::TTL;
+
 /// How much goes wrong: how many in a hundred sends, or in a hundred leases' times of a process.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Weather {
@@ -10,9 +12,15 @@ pub(crate) struct Weather {
     pub(super) lost: u64,
     pub(super) unreachable: u64,
     pub(super) late: u64,
+    /// How late something late is at most. A storage remembers for a lease that an owner has left.
+    pub(super) late_by: Duration,
     pub(super) cuts: u64,
     pub(super) stops: u64,
     pub(super) deaths: u64,
+    /// Clients that are closed.
+    pub(super) closes: u64,
+    /// Locks that are broken.
+    pub(super) breaks: u64,
 }
 
 impl Weather {
@@ -21,13 +29,18 @@ impl Weather {
         lost: 0,
         unreachable: 0,
         late: 0,
+        late_by: TTL,
         cuts: 0,
         stops: 0,
         deaths: 0,
+        closes: 2,
+        breaks: 5,
     };
     pub(crate) const LOSSY: Self = Self { lost: 15, unreachable: 10, cuts: 10, ..Self::CALM };
     pub(crate) const LATE: Self = Self { late: 25, ..Self::LOSSY };
-    pub(crate) const DEADLY: Self = Self { stops: 10, deaths: 3, ..Self::LATE };
-    /// Holders are cut off all the time, and whoever waits enters at once: clocks matter.
+    /// Some arrive when the storage has forgotten that their owner has left.
+    pub(crate) const TOO_LATE: Self = Self { late_by: Duration::from_secs(30), ..Self::LATE };
+    pub(crate) const DEADLY: Self = Self { stops: 10, deaths: 3, ..Self::TOO_LATE };
+    /// Holders are cut off all the time, and waiters enter at once: clocks matter.
     pub(crate) const CUT_OFF: Self = Self { way: Duration::from_millis(1), cuts: 60, ..Self::CALM };
 }

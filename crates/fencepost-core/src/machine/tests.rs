@@ -1,0 +1,161 @@
+//! The machine, one situation each.
+
+mod held;
+mod releasing;
+mod wanted;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use super::{Asked, Input, Machine, Output, RenewalOutcome, Request, Verdict};
+use crate::backend::{Queue, Reply, Wakeup};
+use crate::clock::Moment;
+use crate::error::{Error, ErrorKind, Result};
+use crate::grant::{Attempt, Award, LostReason, Mode, Rule, Want};
+use crate::name::LockName;
+use crate::token::{FencingToken, Owner};
+
+const TTL: Duration = Duration::from_secs(12);
+
+fn at(seconds: u64) -> Moment {
+    Moment::START + Duration::from_secs(1000 + seconds)
+}
+
+fn award(token: u64) -> Award {
+    Award { token: FencingToken::new(token), ttl: TTL, chosen: 0, spent: Duration::ZERO }
+}
+
+fn granted(token: u64) -> Result<Reply> {
+    Ok(Reply::Granted(award(token)))
+}
+
+fn still_waiting() -> Result<Reply> {
+    Ok(Reply::Waiting { turn_in: TTL })
+}
+
+fn failure(kind: ErrorKind) -> Result<Reply> {
+    Err(Error::new(kind, "told to fail"))
+}
+
+fn attempt() -> Arc<Attempt> {
+    Arc::new(Attempt {
+        owner: Owner::random(),
+        wants: vec![Want { name: LockName::new("a").unwrap(), mode: Mode::Exclusive }],
+        rule: Rule::All,
+        ttl: TTL,
+        label: "test".into(),
+        meta: [].into(),
+    })
+}
+
+/// A machine and the attempt that a test is about. What the machine does is told in words.
+struct Stage {
+    machine: Machine<&'static str, &'static str>,
+    attempt: Arc<Attempt>,
+    /// The owner of the newest acquire.
+    owner: Owner,
+}
+
+impl Stage {
+    fn new() -> Self {
+        let attempt = attempt();
+        Self { machine: Machine::default(), owner: attempt.owner, attempt }
+    }
+
+    /// An attempt that began at second 0.
+    fn asking(queue: Queue, until: Moment) -> Self {
+        let mut stage = Self::new();
+        assert_eq!(stage.ask(queue, until, None), "acquire");
+        stage
+    }
+
+    /// One that stands in line since second 0.
+    fn in_line() -> Self {
+        let mut stage = Self::asking(Queue::Join, Moment::NEVER);
+        assert_eq!(stage.answer(Asked::Acquire, at(0), still_waiting(), at(0)), "");
+        stage
+    }
+
+    /// One that holds since second 0, with token 1.
+    fn holding(max_hold: Option<Duration>) -> Self {
+        let mut stage = Self::new();
+        stage.ask(Queue::Never, Moment::NEVER, max_hold);
+        assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(0)), "granted");
+        stage
+    }
+
+    /// One that does not know whether its first acquire, sent at second 0, has taken effect.
+    fn in_doubt(queue: Queue, since: Moment) -> Self {
+        let mut stage = Self::asking(queue, Moment::NEVER);
+        assert_eq!(stage.answer(Asked::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), since), "");
+        stage
+    }
+
+    fn on(&mut self, input: Input<&'static str, &'static str>, now: Moment) -> String {
+        let outputs = self.machine.on(input, now);
+        for output in &outputs {
+            if let Output::Send(Request { owner, asked: Asked::Acquire }, _) = output {
+                self.owner = *owner;
+            }
+        }
+        outputs.iter().map(in_words).collect::<Vec<String>>().join(", ")
+    }
+
+    fn ask(&mut self, queue: Queue, until: Moment, max_hold: Option<Duration>) -> String {
+        let attempt = self.attempt.clone();
+        self.on(Input::Acquire { attempt, queue, until, max_hold, caller: "caller" }, at(0))
+    }
+
+    fn answer(&mut self, asked: Asked, sent: Moment, reply: Result<Reply>, now: Moment) -> String {
+        let request = Request { owner: self.owner, asked };
+        self.on(Input::Answered { request, sent, reply }, now)
+    }
+
+    fn abandon(&mut self, now: Moment) -> String {
+        self.on(Input::Abandon(self.attempt.owner), now)
+    }
+
+    fn release(&mut self, lost: Option<LostReason>, now: Moment) -> String {
+        self.on(Input::Release { owner: self.owner, lost, told: Some("releaser") }, now)
+    }
+
+    fn tick(&mut self, now: Moment) -> String {
+        self.on(Input::Tick, now)
+    }
+
+    fn push_grant(&mut self, token: u64, now: Moment) -> String {
+        let attempt = self.attempt.clone();
+        self.on(Input::Pushed(Wakeup::Granted { attempt, award: award(token) }), now)
+    }
+
+    fn push_turn(&mut self, now: Moment) -> String {
+        self.on(Input::Pushed(Wakeup::Turn { owner: self.owner }), now)
+    }
+
+    fn push_gone(&mut self, why: LostReason, now: Moment) -> String {
+        self.on(Input::Pushed(Wakeup::Gone { owner: self.owner, why }), now)
+    }
+
+    fn is_over(&self) -> bool {
+        self.machine.is_idle() && self.machine.next() == Moment::NEVER
+    }
+}
+
+fn in_words(output: &Output<&'static str, &'static str>) -> String {
+    match output {
+        Output::Send(Request { asked, .. }, _) => format!("{asked:?}").to_lowercase(),
+        Output::Verdict(_, Verdict::Granted { .. }) => "granted".into(),
+        Output::Verdict(_, Verdict::Busy) => "busy".into(),
+        Output::Verdict(_, Verdict::WaitedOut) => "waited out".into(),
+        Output::Verdict(_, Verdict::Failed(error)) => format!("failed {:?}", error.kind()),
+        Output::Renewal(_, RenewalOutcome::Done(until)) => {
+            format!("renewed until {}", until.since(at(0)).as_secs_f32())
+        }
+        Output::Renewal(_, RenewalOutcome::NotHeld) => "renewal finds nothing".into(),
+        Output::Renewal(_, RenewalOutcome::Failed(_)) => "renewal failed".into(),
+        Output::Renewal(_, RenewalOutcome::Unanswered) => "renewal unanswered".into(),
+        Output::Lost(_, why) => format!("lost {why:?}"),
+        Output::Released(_, Ok(())) => "released".into(),
+        Output::Released(_, Err(error)) => format!("release failed {:?}", error.kind()),
+    }
+}

@@ -1,0 +1,161 @@
+//! Grants that are held.
+
+use super::*;
+use crate::clock::{survivable_outage, valid_until};
+
+fn renewed() -> Result<Reply> {
+    Ok(Reply::Renewed { ttl: TTL })
+}
+
+#[test]
+fn renews_at_a_third_and_again_and_again() {
+    let mut stage = Stage::holding(None);
+    assert_eq!(stage.tick(at(2)), "");
+    for round in 1..10 {
+        let now = stage.machine.next();
+        assert_eq!(now, at(4 * round));
+        assert_eq!(stage.tick(now), "renew");
+        stage.answer(Asked::Renew, now, renewed(), now);
+    }
+}
+
+#[test]
+fn a_renewal_without_an_answer_is_repeated_after_a_sixth() {
+    let mut stage = Stage::holding(None);
+    assert_eq!(stage.tick(at(4)), "renew");
+    assert_eq!(stage.tick(at(5)), "");
+    assert_eq!(stage.tick(at(6)), "renewal unanswered, renew");
+}
+
+#[test]
+fn a_failed_renewal_is_repeated_after_a_twelfth() {
+    let mut stage = Stage::holding(None);
+    stage.tick(at(4));
+    let told = stage.answer(Asked::Renew, at(4), failure(ErrorKind::Unreachable), at(4));
+    assert_eq!(told, "renewal failed");
+    assert_eq!(stage.machine.next(), at(5));
+}
+
+/// Scenarios 20 and 31: a hung renewal does not delay the verdict.
+#[test]
+fn is_lost_at_the_deadline_whatever_is_in_flight() {
+    let mut stage = Stage::holding(None);
+    stage.tick(at(4));
+    let deadline = valid_until(at(0), TTL);
+    while stage.machine.next() < deadline {
+        let now = stage.machine.next();
+        assert_eq!(stage.tick(now), "renewal unanswered, renew");
+    }
+    assert_eq!(stage.machine.next(), deadline);
+    assert_eq!(stage.tick(deadline), "lost Expired");
+    assert_eq!(stage.answer(Asked::Renew, at(4), renewed(), deadline), "");
+    assert!(stage.is_over());
+}
+
+#[test]
+fn the_deadline_is_looked_at_before_anything_is_renewed() {
+    let mut stage = Stage::holding(None);
+    assert_eq!(stage.tick(at(60)), "lost Expired");
+}
+
+#[test]
+fn a_late_answer_counts_from_its_own_sending() {
+    let mut stage = Stage::holding(None);
+    stage.tick(at(4));
+    stage.tick(at(6));
+    assert_eq!(stage.answer(Asked::Renew, at(6), renewed(), at(7)), "renewed until 17.878");
+    assert_eq!(stage.answer(Asked::Renew, at(4), renewed(), at(7)), "renewed until 17.878");
+}
+
+/// Scenario 32: work that ended is not renewed for ever.
+#[test]
+fn max_hold_ends_a_lease_that_could_be_renewed() {
+    let mut stage = Stage::holding(Some(Duration::from_secs(7)));
+    assert_eq!(stage.tick(at(4)), "renew");
+    stage.answer(Asked::Renew, at(4), renewed(), at(4));
+    assert_eq!(stage.tick(at(7)), "lost MaxHold, release");
+    assert_eq!(stage.release(Some(LostReason::MaxHold), at(8)), "release failed Closed");
+}
+
+#[test]
+fn a_storage_that_does_not_know_the_grant_ends_it() {
+    let mut stage = Stage::holding(None);
+    stage.tick(at(4));
+    let told = stage.answer(Asked::Renew, at(4), Ok(Reply::NotHeld), at(4));
+    assert_eq!(told, "renewal finds nothing, lost NotHeld");
+    assert_eq!(stage.release(Some(LostReason::NotHeld), at(5)), "release failed Lost");
+    assert!(stage.is_over());
+}
+
+#[test]
+fn a_push_that_says_gone_ends_it() {
+    let mut stage = Stage::holding(None);
+    assert_eq!(stage.push_gone(LostReason::Broken, at(1)), "lost Broken");
+    assert_eq!(stage.push_gone(LostReason::Broken, at(1)), "");
+    assert_eq!(stage.tick(at(60)), "");
+}
+
+/// A guard that has seen its deadline pass is not renewed, whatever the machine knew.
+#[test]
+fn what_the_guard_has_seen_as_ended_is_not_renewed() {
+    let mut stage = Stage::holding(None);
+    assert_eq!(stage.on(Input::Forfeit(stage.owner), at(3)), "");
+    assert_eq!(stage.machine.next(), Moment::NEVER);
+    assert_eq!(stage.release(Some(LostReason::Expired), at(4)), "release failed Lost, release");
+}
+
+#[test]
+fn a_client_that_closes_gives_back_what_it_holds() {
+    let mut stage = Stage::holding(None);
+    assert_eq!(stage.on(Input::Close, at(1)), "lost Closed, release");
+    assert!(!stage.is_over());
+    assert_eq!(stage.answer(Asked::Release, at(1), Ok(Reply::Released), at(1)), "");
+    assert!(stage.is_over());
+}
+
+#[test]
+fn what_is_due_soon_leaves_together() {
+    let mut stage = Stage::new();
+    for millis in 0..1000 {
+        let now = at(0) + Duration::from_millis(millis);
+        let attempt = attempt();
+        let request = Request { owner: attempt.owner, asked: Asked::Acquire };
+        let (queue, until, max_hold) = (Queue::Never, Moment::NEVER, None);
+        stage.on(Input::Acquire { attempt, queue, until, max_hold, caller: "caller" }, now);
+        stage.on(Input::Answered { request, sent: now, reply: granted(millis + 1) }, now);
+    }
+    assert_eq!(stage.tick(at(4)).matches("renew").count(), 1000);
+}
+
+#[test]
+fn a_storage_that_is_back_makes_everything_due() {
+    let mut stage = Stage::holding(None);
+    assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(1)), "renew");
+}
+
+/// Scenario 75: whenever an outage begins, and whether requests hang or fail in it, no more of the lease is used up than the
+/// bound allows.
+#[test]
+fn an_outage_below_the_bound_leaves_the_rest_of_the_lease() {
+    let outage = Duration::from_secs(3);
+    let left = survivable_outage(TTL).saturating_sub(outage);
+    for (begin, hangs) in (0..400).flat_map(|tick| [(tick, true), (tick, false)]) {
+        let begin = at(0) + Duration::from_millis(begin * 10);
+        let end = begin + outage;
+        let mut stage = Stage::holding(None);
+        let mut valid = valid_until(at(0), TTL);
+        while stage.machine.next() < end + TTL {
+            let sent = stage.machine.next();
+            assert!(stage.tick(sent).ends_with("renew"));
+            let is_away = sent >= begin && sent < end;
+            if is_away && !hangs {
+                stage.answer(Asked::Renew, sent, failure(ErrorKind::Unreachable), sent);
+                continue;
+            }
+            let answered = if is_away { end } else { sent };
+            assert!(valid.since(answered) >= left, "an outage from {begin:?} on, hanging: {hangs}");
+            stage.answer(Asked::Renew, sent, renewed(), answered);
+            valid = valid_until(sent, TTL);
+        }
+    }
+}
