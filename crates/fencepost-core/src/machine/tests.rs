@@ -25,12 +25,12 @@ fn award(token: u64) -> Award {
     Award { token: FencingToken::new(token), ttl: TTL, chosen: 0, spent: Duration::ZERO }
 }
 
-fn granted(token: u64) -> Result<Reply> {
-    Ok(Reply::Granted(award(token)))
+fn granted(token: u64) -> Reply {
+    Reply::Granted(award(token))
 }
 
-fn still_waiting() -> Result<Reply> {
-    Ok(Reply::Waiting { turn_in: TTL })
+fn still_waiting() -> Reply {
+    Reply::Waiting { turn_in: TTL }
 }
 
 fn failure(kind: ErrorKind) -> Result<Reply> {
@@ -46,6 +46,21 @@ fn attempt() -> Arc<Attempt> {
         label: "test".into(),
         meta: [].into(),
     })
+}
+
+/// What the storage answers.
+struct Answer(Result<Reply>);
+
+impl From<Reply> for Answer {
+    fn from(reply: Reply) -> Self {
+        Self(Ok(reply))
+    }
+}
+
+impl From<Result<Reply>> for Answer {
+    fn from(reply: Result<Reply>) -> Self {
+        Self(reply)
+    }
 }
 
 /// A machine and the attempt that a test is about. What the machine does is told in words.
@@ -106,9 +121,9 @@ impl Stage {
         self.on(Input::Acquire { attempt, queue, until, max_hold, caller: "caller" }, at(0))
     }
 
-    fn answer(&mut self, asked: Asked, sent: Moment, reply: Result<Reply>, now: Moment) -> String {
+    fn answer(&mut self, asked: Asked, sent: Moment, reply: impl Into<Answer>, now: Moment) -> String {
         let request = Request { owner: self.owner, asked };
-        self.on(Input::Answered { request, sent, reply }, now)
+        self.on(Input::Answered { request, sent, reply: reply.into().0 }, now)
     }
 
     fn abandon(&mut self, now: Moment) -> String {

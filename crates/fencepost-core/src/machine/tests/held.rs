@@ -3,8 +3,8 @@
 use super::*;
 use crate::clock::{survivable_outage, valid_until};
 
-fn renewed() -> Result<Reply> {
-    Ok(Reply::Renewed { ttl: TTL })
+fn renewed() -> Reply {
+    Reply::Renewed { ttl: TTL }
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn max_hold_ends_a_lease_that_could_be_renewed() {
 fn a_storage_that_does_not_know_the_grant_ends_it() {
     let mut stage = Stage::holding(None);
     stage.tick(at(4));
-    let told = stage.answer(Asked::Renew, at(4), Ok(Reply::NotHeld), at(4));
+    let told = stage.answer(Asked::Renew, at(4), Reply::NotHeld, at(4));
     assert_eq!(told, "renewal finds nothing, lost NotHeld");
     assert_eq!(stage.release(Some(LostReason::NotHeld), at(5)), "release failed Lost");
     assert!(stage.is_over());
@@ -109,7 +109,7 @@ fn a_client_that_closes_gives_back_what_it_holds() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.on(Input::Close, at(1)), "lost Closed, release");
     assert!(!stage.is_over());
-    assert_eq!(stage.answer(Asked::Release, at(1), Ok(Reply::Released), at(1)), "");
+    assert_eq!(stage.answer(Asked::Release, at(1), Reply::Released, at(1)), "");
     assert!(stage.is_over());
 }
 
@@ -122,7 +122,7 @@ fn what_is_due_soon_leaves_together() {
         let request = Request { owner: attempt.owner, asked: Asked::Acquire };
         let (queue, until, max_hold) = (Queue::Never, Moment::NEVER, None);
         stage.on(Input::Acquire { attempt, queue, until, max_hold, caller: "caller" }, now);
-        stage.on(Input::Answered { request, sent: now, reply: granted(millis + 1) }, now);
+        stage.on(Input::Answered { request, sent: now, reply: Ok(granted(millis + 1)) }, now);
     }
     assert_eq!(stage.tick(at(4)).matches("renew").count(), 1000);
 }

@@ -6,7 +6,7 @@ use super::*;
 fn not_held_at_first_is_lost() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.release(None, at(1)), "release");
-    assert_eq!(stage.answer(Asked::Release, at(1), Ok(Reply::NotHeld), at(1)), "release failed Lost");
+    assert_eq!(stage.answer(Asked::Release, at(1), Reply::NotHeld, at(1)), "release failed Lost");
     assert!(stage.is_over());
 }
 
@@ -16,7 +16,7 @@ fn not_held_after_a_lost_reply_is_unknown() {
     stage.release(None, at(1));
     assert_eq!(stage.answer(Asked::Release, at(1), failure(ErrorKind::OutcomeUnknown), at(1)), "");
     assert_eq!(stage.tick(at(2)), "release");
-    let told = stage.answer(Asked::Release, at(2), Ok(Reply::NotHeld), at(2));
+    let told = stage.answer(Asked::Release, at(2), Reply::NotHeld, at(2));
     assert_eq!(told, "release failed OutcomeUnknown");
 }
 
@@ -52,7 +52,7 @@ fn a_release_waits_for_the_answer_to_a_check() {
     assert_eq!(stage.push_grant(1, at(1)), "granted");
     assert_eq!(stage.release(None, at(1)), "");
     assert_eq!(stage.answer(Asked::Check, at(1), granted(1), at(2)), "release");
-    assert_eq!(stage.answer(Asked::Release, at(2), Ok(Reply::Released), at(2)), "released");
+    assert_eq!(stage.answer(Asked::Release, at(2), Reply::Released, at(2)), "released");
     assert!(stage.is_over());
 }
 
@@ -63,7 +63,7 @@ fn a_late_send_is_defeated_after_the_release() {
     stage.tick(at(1));
     assert_eq!(stage.answer(Asked::Acquire, at(1), granted(1), at(1)), "granted");
     assert_eq!(stage.release(None, at(2)), "release");
-    assert_eq!(stage.answer(Asked::Release, at(2), Ok(Reply::Released), at(2)), "released, leave");
-    assert_eq!(stage.answer(Asked::Leave, at(2), Ok(Reply::Left), at(2)), "");
+    assert_eq!(stage.answer(Asked::Release, at(2), Reply::Released, at(2)), "released, leave");
+    assert_eq!(stage.answer(Asked::Leave, at(2), Reply::Left, at(2)), "");
     assert!(stage.is_over());
 }

@@ -23,7 +23,7 @@ fn a_grant_counts_from_its_sending() {
 fn a_grant_that_is_read_too_late_is_given_back() {
     let mut stage = Stage::asking(Queue::Never, Moment::NEVER);
     assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(12)), "release, failed Lost");
-    assert_eq!(stage.answer(Asked::Release, at(12), Ok(Reply::NotHeld), at(12)), "");
+    assert_eq!(stage.answer(Asked::Release, at(12), Reply::NotHeld, at(12)), "");
     assert!(stage.is_over());
 }
 
@@ -56,8 +56,8 @@ fn an_unknown_outcome_is_undone_after_the_last_send() {
     let last = stage.answer(Asked::Acquire, at(2), failure(ErrorKind::OutcomeUnknown), at(2));
     assert_eq!(last, "leave, failed OutcomeUnknown");
     // It may have left the line; a late send is defeated only after the storage does not know its owner.
-    assert_eq!(stage.answer(Asked::Leave, at(2), Ok(Reply::Left), at(2)), "leave");
-    assert_eq!(stage.answer(Asked::Leave, at(2), Ok(Reply::Left), at(2)), "");
+    assert_eq!(stage.answer(Asked::Leave, at(2), Reply::Left, at(2)), "leave");
+    assert_eq!(stage.answer(Asked::Leave, at(2), Reply::Left, at(2)), "");
     assert!(stage.is_over());
 }
 
@@ -94,7 +94,7 @@ fn a_refusal_for_the_time_being_is_waited_out() {
 fn a_waiter_that_asks_again_outlasts_an_absence() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.tick(at(4)), "check");
-    assert_eq!(stage.answer(Asked::Check, at(4), Ok(Reply::NoTicket), at(4)), "acquire");
+    assert_eq!(stage.answer(Asked::Check, at(4), Reply::NoTicket, at(4)), "acquire");
     for second in 4..10 {
         let away = failure(ErrorKind::Unreachable);
         assert_eq!(stage.answer(Asked::Acquire, at(second), away, at(second)), "");
@@ -129,7 +129,7 @@ fn a_refusal_that_lasts_is_told() {
 fn busy_after_an_unknown_send_is_undone() {
     let mut stage = Stage::in_doubt(Queue::Never, at(0));
     stage.tick(at(1));
-    assert_eq!(stage.answer(Asked::Acquire, at(1), Ok(Reply::Busy), at(1)), "leave, busy");
+    assert_eq!(stage.answer(Asked::Acquire, at(1), Reply::Busy, at(1)), "leave, busy");
 }
 
 /// The storage has defeated the first send meanwhile; the caller wants to wait all the same.
@@ -138,7 +138,7 @@ fn a_waiter_that_meets_its_own_tombstone_asks_under_a_new_owner() {
     let mut stage = Stage::in_doubt(Queue::Join, at(0));
     let first = stage.owner;
     stage.tick(at(1));
-    assert_eq!(stage.answer(Asked::Acquire, at(1), Ok(Reply::Busy), at(1)), "leave, acquire");
+    assert_eq!(stage.answer(Asked::Acquire, at(1), Reply::Busy, at(1)), "leave, acquire");
     assert_ne!(stage.owner, first);
     assert_eq!(stage.answer(Asked::Acquire, at(1), granted(1), at(1)), "granted");
 }
@@ -248,7 +248,7 @@ fn a_waiter_whose_time_is_over_leaves_the_line() {
     stage.answer(Asked::Acquire, at(0), still_waiting(), at(0));
     assert_eq!(stage.machine.next(), at(3));
     assert_eq!(stage.tick(at(3)), "leave, waited out");
-    assert_eq!(stage.answer(Asked::Leave, at(3), Ok(Reply::Left), at(3)), "");
+    assert_eq!(stage.answer(Asked::Leave, at(3), Reply::Left, at(3)), "");
     assert!(stage.is_over());
 }
 
@@ -258,15 +258,15 @@ fn a_waiter_whose_time_is_over_before_an_answer_is_told_at_once_and_undone_after
     assert_eq!(stage.tick(at(5)), "waited out");
     assert_eq!(stage.machine.next(), Moment::NEVER);
     assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(6)), "release");
-    assert_eq!(stage.answer(Asked::Release, at(6), Ok(Reply::Released), at(6)), "");
+    assert_eq!(stage.answer(Asked::Release, at(6), Reply::Released, at(6)), "");
     assert!(stage.is_over());
 }
 
 #[test]
 fn a_caller_that_goes_while_it_asks_is_undone_by_the_answer() {
     for (reply, undone) in [
-        (granted(1), "release"),
-        (still_waiting(), "leave"),
+        (Ok(granted(1)), "release"),
+        (Ok(still_waiting()), "leave"),
         (Ok(Reply::Busy), ""),
         (failure(ErrorKind::OutcomeUnknown), "leave"),
         (failure(ErrorKind::Unreachable), ""),
@@ -282,11 +282,11 @@ fn a_caller_that_goes_while_it_asks_is_undone_by_the_answer() {
 fn a_caller_that_goes_is_found_under_its_new_owner() {
     let mut stage = Stage::in_line();
     stage.tick(at(4));
-    stage.answer(Asked::Check, at(4), Ok(Reply::NoTicket), at(4));
+    stage.answer(Asked::Check, at(4), Reply::NoTicket, at(4));
     assert_ne!(stage.owner, stage.attempt.owner);
     stage.answer(Asked::Acquire, at(4), still_waiting(), at(4));
     assert_eq!(stage.abandon(at(5)), "leave");
-    stage.answer(Asked::Leave, at(5), Ok(Reply::Left), at(5));
+    stage.answer(Asked::Leave, at(5), Reply::Left, at(5));
     assert!(stage.is_over() && stage.machine.renamed.is_empty());
 }
 
@@ -295,8 +295,8 @@ fn a_grant_that_comes_while_the_line_is_left_is_given_back() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.abandon(at(1)), "leave");
     assert_eq!(stage.push_grant(1, at(1)), "");
-    assert_eq!(stage.answer(Asked::Leave, at(1), Ok(Reply::HadBeenGranted(award(1))), at(1)), "release");
-    assert_eq!(stage.answer(Asked::Release, at(1), Ok(Reply::Released), at(1)), "");
+    assert_eq!(stage.answer(Asked::Leave, at(1), Reply::HadBeenGranted(award(1)), at(1)), "release");
+    assert_eq!(stage.answer(Asked::Release, at(1), Reply::Released, at(1)), "");
     assert!(stage.is_over());
 }
 
@@ -310,7 +310,7 @@ fn a_leave_waits_for_the_answer_to_a_check() {
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.on(Input::Close, at(4)), "leave, failed Closed", "a client that closes does not wait");
     assert_eq!(stage.answer(Asked::Check, at(4), granted(1), at(5)), "");
-    assert_eq!(stage.answer(Asked::Leave, at(4), Ok(Reply::HadBeenGranted(award(1))), at(5)), "release");
+    assert_eq!(stage.answer(Asked::Leave, at(4), Reply::HadBeenGranted(award(1)), at(5)), "release");
 }
 
 #[test]
@@ -334,7 +334,7 @@ fn a_ticket_that_is_gone_is_asked_for_again() {
     let mut stage = Stage::in_line();
     let first = stage.owner;
     stage.tick(at(4));
-    assert_eq!(stage.answer(Asked::Check, at(4), Ok(Reply::NoTicket), at(4)), "acquire");
+    assert_eq!(stage.answer(Asked::Check, at(4), Reply::NoTicket, at(4)), "acquire");
     assert_ne!(stage.owner, first);
     // If the storage grants the old ticket all the same, that is given back.
     assert_eq!(stage.push_grant(1, at(4)), "release");
@@ -376,16 +376,16 @@ fn an_unknown_ticket_that_was_granted_is_given_back() {
     assert_eq!(stage.push_grant(5, at(0)), "release");
     let mut stage = adopted();
     assert_eq!(stage.answer(Asked::Check, at(0), granted(5), at(1)), "release");
-    stage.answer(Asked::Release, at(1), Ok(Reply::Released), at(1));
+    stage.answer(Asked::Release, at(1), Reply::Released, at(1));
     assert!(stage.is_over());
 }
 
 #[test]
 fn an_unknown_ticket_leaves_the_line() {
-    for reply in [still_waiting(), failure(ErrorKind::Unreachable)] {
+    for reply in [Ok(still_waiting()), failure(ErrorKind::Unreachable)] {
         let mut stage = adopted();
         assert_eq!(stage.answer(Asked::Check, at(0), reply, at(1)), "leave");
-        assert_eq!(stage.answer(Asked::Leave, at(1), Ok(Reply::Left), at(1)), "");
+        assert_eq!(stage.answer(Asked::Leave, at(1), Reply::Left, at(1)), "");
         assert!(stage.is_over());
     }
 }
@@ -393,7 +393,7 @@ fn an_unknown_ticket_leaves_the_line() {
 #[test]
 fn an_unknown_ticket_that_the_storage_does_not_have_is_forgotten() {
     let mut stage = adopted();
-    assert_eq!(stage.answer(Asked::Check, at(0), Ok(Reply::NoTicket), at(1)), "");
+    assert_eq!(stage.answer(Asked::Check, at(0), Reply::NoTicket, at(1)), "");
     assert!(stage.is_over());
 }
 
