@@ -4,6 +4,7 @@ mod bench;
 mod ci;
 mod commands;
 mod interop;
+mod lines;
 mod manifest;
 mod proto;
 mod shell;

@@ -6,8 +6,9 @@ mod generated;
 mod layers;
 mod links;
 mod markdown;
-mod repo;
-mod scan;
+pub(crate) mod repo;
+pub(crate) mod scan;
+pub(crate) mod sizes;
 mod words;
 
 use crate::shell::{Failure, Outcome};
@@ -16,8 +17,15 @@ use repo::{Complaint, Repo};
 /// What `cargo xtask help` says about this command.
 pub(crate) const HELP: &str = "check what the compiler cannot: layers, links, code words, places of words";
 
-const CHECKS: [fn(&Repo) -> Vec<Complaint>; 6] =
-    [architecture::check, layers::check, words::check, links::check, backends::check, generated::check];
+const CHECKS: [fn(&Repo) -> Vec<Complaint>; 7] = [
+    architecture::check,
+    layers::check,
+    words::check,
+    links::check,
+    backends::check,
+    generated::check,
+    sizes::check,
+];
 
 /// Prints every complaint as `path:line: message`, and fails if there is one.
 pub(crate) fn run(args: &[String]) -> Outcome {

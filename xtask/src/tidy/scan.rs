@@ -33,6 +33,77 @@ pub(crate) fn shipped(code: &str) -> String {
     kept + rest
 }
 
+/// Returns how many lines of a Rust file are neither tests nor empty at its end.
+pub(crate) fn shipped_lines(text: &str) -> usize {
+    let code = code(text);
+    let (mut from, mut in_tests) = (0, 0);
+    while let Some(start) = code[from..].find("#[cfg(test)]") {
+        let item = &code[from + start..];
+        let end = item_len(item);
+        in_tests += 1 + item[..end].matches('\n').count();
+        from += start + end;
+    }
+    text.lines().count() - in_tests
+}
+
+/// A function and how many lines it has.
+pub(crate) struct Function<'a> {
+    pub(crate) name: &'a str,
+    /// The line on which it begins.
+    pub(crate) line: usize,
+    pub(crate) lines: usize,
+}
+
+/// Returns the functions of code (as from [`code`]) that have a body.
+pub(crate) fn functions(code: &str) -> impl Iterator<Item = Function<'_>> {
+    code.match_indices("fn ").filter(|(at, _)| !code[..*at].ends_with(is_word)).filter_map(|(at, _)| {
+        let item = &code[at..];
+        let name = &item[3..];
+        let name = &name[..word_len(name)];
+        let body = &item[..item_len(item)];
+        let line = 1 + code[..at].matches('\n').count();
+        (!name.is_empty() && body.ends_with('}')).then(|| Function {
+            name,
+            line,
+            lines: 1 + body.matches('\n').count(),
+        })
+    })
+}
+
+/// Returns, for each `impl` block of code (as from [`code`]), the type and how many functions it has.
+pub(crate) fn impls(code: &str) -> impl Iterator<Item = (&str, usize)> {
+    let blocks = code
+        .match_indices("impl")
+        .filter(|(at, _)| *at == 0 || code[..*at].ends_with('\n') && code[at + 4..].starts_with([' ', '<']));
+    blocks.filter_map(|(at, _)| {
+        let block = &code[at..];
+        let block = &block[..item_len(block)];
+        let (head, body) = block.split_once('{')?;
+        let head = after_parameters(&head["impl".len()..]);
+        let name = head.split_once(" for ").map_or(head, |(_, of)| of);
+        let name = name.split(['<', ' ']).find(|word| !word.is_empty())?;
+        let name = name.rsplit("::").next()?;
+        let methods = body.lines().filter(|line| is_method(line)).count();
+        Some((name, methods))
+    })
+}
+
+/// What follows the generic parameters that a text may begin with.
+fn after_parameters(text: &str) -> &str {
+    let mut depth = 0;
+    let end = text.find(|c| {
+        depth += i32::from(c == '<') - i32::from(c == '>');
+        depth == 0
+    });
+    if text.starts_with('<') { &text[end.map_or(text.len(), |end| end + 1)..] } else { text }
+}
+
+/// Whether a line of an `impl` block begins one of its functions.
+fn is_method(line: &str) -> bool {
+    let is_inside = line.starts_with("    ") && !line.starts_with("     ");
+    is_inside && line.split('(').next().is_some_and(|head| head.split(' ').any(|word| word == "fn"))
+}
+
 /// The numbers of the lines on which `word` stands as a whole word.
 pub(crate) fn lines_with(text: &str, word: &str) -> Vec<usize> {
     let whole = |at: usize| {
@@ -191,6 +262,20 @@ mod tests {
         assert_eq!(lines_with(text, "println!"), [1]);
         assert_eq!(lines_with(text, "print"), [3]);
         assert_eq!(lines_with(text, "#[ignore"), [4]);
+    }
+
+    #[test]
+    fn lines_of_tests_are_not_counted() {
+        assert_eq!(shipped_lines("a();\n#[cfg(test)]\nmod tests {\n    fn b() {}\n}\nd();\n"), 2);
+    }
+
+    #[test]
+    fn functions_have_a_length_and_types_have_methods() {
+        let text = "impl<T> A<T> {\n    fn a(&self) {\n        b();\n    }\n\n    pub fn c() {}\n}\nimpl X for B {\n    fn d();\n}\n";
+        let found: Vec<_> =
+            functions(text).map(|function| (function.name, function.line, function.lines)).collect();
+        assert_eq!(found, [("a", 2, 3), ("c", 6, 1)]);
+        assert_eq!(impls(text).collect::<Vec<_>>(), [("A", 2), ("B", 1)]);
     }
 
     #[test]
