@@ -181,14 +181,17 @@ impl<C, T> Machine<C, T> {
         if self.next() > now {
             return;
         }
-        let horizon = |this: &Self, owner| now + this.entries.get(owner).map_or(Duration::ZERO, Entry::slack);
-        let near = self.entries.in_order().take_while(|(at, owner)| *at <= horizon(self, *owner));
-        let near: Vec<Owner> = near.map(|(_, owner)| owner).collect();
-        for owner in near {
+        let horizon = |owner| now + self.entries.get(owner).map_or(Duration::ZERO, Entry::slack);
+        let due = self.entries.in_order().take_while(|(at, _)| *at <= now);
+        let last = due.map(|(_, owner)| horizon(owner)).max().unwrap_or(now);
+        let near = self.entries.in_order().take_while(|(at, _)| *at <= last);
+        let near = near.map(|(at, owner)| (owner, at, horizon(owner))).filter(|(_, at, by)| at <= by);
+        let near: Vec<(Owner, Moment)> = near.map(|(owner, _, by)| (owner, by)).collect();
+        for (owner, by) in near {
             match self.entries.get(owner).map(|entry| &entry.phase) {
                 Some(Phase::Wanted(wanted)) if wanted.until <= now => self.wait_is_over(owner, now),
                 Some(Phase::Held(held)) if held.ends() <= now => self.lease_is_over(owner, now),
-                Some(_) => self.send_what_is_due_by(owner, horizon(self, owner), now),
+                Some(_) => self.send_what_is_due_by(owner, by, now),
                 None => {}
             }
         }

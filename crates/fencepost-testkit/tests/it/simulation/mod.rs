@@ -3,6 +3,7 @@
 
 mod checks;
 mod process;
+mod runs;
 mod skewed_clock;
 mod storage;
 mod weather;
@@ -20,7 +21,7 @@ use fencepost_testkit::dice::Dice;
 use process::Process;
 use skewed_clock::SkewedClock;
 use storage::Storage;
-pub(crate) use weather::Weather;
+use weather::Weather;
 
 const TTL: Duration = Duration::from_secs(10);
 /// No caller may hold a lock for longer, if it has a limit at all.
@@ -57,7 +58,7 @@ enum Fate {
     Gone,
 }
 
-pub(crate) struct Simulation {
+struct Simulation {
     weather: Weather,
     dice: Dice,
     now: Moment,
@@ -73,7 +74,7 @@ pub(crate) struct Simulation {
 }
 
 impl Simulation {
-    pub(crate) fn new(seed: u64, weather: Weather) -> Self {
+    fn new(seed: u64, weather: Weather) -> Self {
         let mut simulation = Self {
             weather,
             dice: Dice::new(seed),
@@ -129,12 +130,12 @@ impl Simulation {
     }
 
     /// When everything happened.
-    pub(crate) fn events(self) -> Vec<u64> {
+    fn events(self) -> Vec<u64> {
         self.events
     }
 
     /// Runs until everything is over; what went wrong otherwise.
-    pub(crate) fn run(&mut self) -> Result<(), String> {
+    fn run(&mut self) -> Result<(), String> {
         while let Some(((at, _), event)) = self.agenda.pop_first() {
             self.now = self.now.max(at);
             if self.now > start() + GIVE_UP {

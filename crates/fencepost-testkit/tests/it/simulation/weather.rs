@@ -6,7 +6,7 @@ use super::TTL;
 
 /// How much goes wrong: how many in a hundred sends, or in a hundred leases' times of a process.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Weather {
+pub(super) struct Weather {
     /// How long a request, an answer or a push takes at most when nothing goes wrong.
     pub(super) way: Duration,
     pub(super) lost: u64,
@@ -24,7 +24,7 @@ pub(crate) struct Weather {
 }
 
 impl Weather {
-    pub(crate) const CALM: Self = Self {
+    pub(super) const CALM: Self = Self {
         way: Duration::from_millis(200),
         lost: 0,
         unreachable: 0,
@@ -36,11 +36,11 @@ impl Weather {
         closes: 2,
         breaks: 5,
     };
-    pub(crate) const LOSSY: Self = Self { lost: 15, unreachable: 10, cuts: 10, ..Self::CALM };
-    pub(crate) const LATE: Self = Self { late: 25, ..Self::LOSSY };
+    pub(super) const LOSSY: Self = Self { lost: 15, unreachable: 10, cuts: 10, ..Self::CALM };
+    pub(super) const LATE: Self = Self { late: 25, ..Self::LOSSY };
     /// Some arrive when the storage has forgotten that their owner has left.
-    pub(crate) const TOO_LATE: Self = Self { late_by: Duration::from_secs(30), ..Self::LATE };
-    pub(crate) const DEADLY: Self = Self { stops: 10, deaths: 3, ..Self::TOO_LATE };
+    pub(super) const TOO_LATE: Self = Self { late_by: Duration::from_secs(30), ..Self::LATE };
+    pub(super) const DEADLY: Self = Self { stops: 10, deaths: 3, ..Self::TOO_LATE };
     /// Holders are cut off all the time, and waiters enter at once: clocks matter.
-    pub(crate) const CUT_OFF: Self = Self { way: Duration::from_millis(1), cuts: 60, ..Self::CALM };
+    pub(super) const CUT_OFF: Self = Self { way: Duration::from_millis(1), cuts: 60, ..Self::CALM };
 }

@@ -1,0 +1,65 @@
+//! The simulation, in every weather, with many seeds. `FENCEPOST_SEEDS=20000 cargo test -p fencepost-testkit --test it
+//! simulation` runs more of them.
+
+use super::{Simulation, Weather};
+
+/// How many seeds are run in each weather, unless told otherwise.
+const SEEDS: u64 = 500;
+
+fn seeds() -> u64 {
+    std::env::var("FENCEPOST_SEEDS").ok().and_then(|seeds| seeds.parse().ok()).unwrap_or(SEEDS)
+}
+
+#[track_caller]
+fn runs_well(weather: Weather) {
+    for seed in 0..seeds() {
+        let mut simulation = Simulation::new(seed, weather);
+        if let Err(what) = simulation.run() {
+            panic!("seed {seed} in {weather:?}: {what}");
+        }
+    }
+}
+
+#[test]
+fn nothing_goes_wrong_when_only_time_is_lost() {
+    runs_well(Weather::CALM);
+}
+
+#[test]
+fn no_holders_overlap_when_requests_and_answers_get_lost() {
+    runs_well(Weather::LOSSY);
+}
+
+/// Scenario 50: requests arrive long after their sender has given them up, and are defeated.
+#[test]
+fn no_holders_overlap_when_requests_arrive_late() {
+    runs_well(Weather::LATE);
+}
+
+/// Scenario 50: requests arrive when the storage has forgotten that their owner has left.
+#[test]
+fn no_holders_overlap_when_requests_arrive_after_the_tombstone_has_gone() {
+    runs_well(Weather::TOO_LATE);
+}
+
+/// Scenarios 11 and 45: processes stand still, and die.
+#[test]
+fn no_holders_overlap_when_processes_stop_and_die() {
+    runs_well(Weather::DEADLY);
+}
+
+/// Scenario 18: the clocks of two processes do not run at the same speed.
+#[test]
+fn no_holders_overlap_when_clocks_drift() {
+    runs_well(Weather::CUT_OFF);
+}
+
+#[test]
+fn the_same_seed_is_the_same_history() {
+    let history = || {
+        let mut simulation = Simulation::new(42, Weather::DEADLY);
+        simulation.run().expect("it runs well");
+        simulation.events()
+    };
+    assert_eq!(history(), history());
+}
