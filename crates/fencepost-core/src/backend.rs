@@ -1,8 +1,11 @@
 //! What a storage system must do: [`Backend`], the [`Op`]s it executes, the [`Reply`]s it gives, the [`Wakeup`]s it
 //! pushes.
 //!
-//! A backend executes batches of operations, once. It never loops, sleeps, retries or logs: the engine does that, the
-//! same way for every storage.
+//! A backend executes each operation of a batch once. It may reconnect, follow redirections, split a batch and repeat a
+//! request that is known to have had no effect, within [`crate::request_timeout`]; and it may keep a session or a watch alive
+//! in the background. It never repeats a request whose outcome is unknown, never keeps what the engine has not renewed for a
+//! ttl, never decides that a lock is lost because time has passed, and never logs: the engine does that, the same way for
+//! every storage.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -31,6 +34,8 @@ pub trait Backend: Send + Sync + 'static {
     ///   others of its flight from succeeding. (`batching`)
     /// * Expiry is judged by the storage's time only. (`expiry`)
     /// * A dropped future may or may not have had its effect. (`cancellation`)
+    /// * The engine never has two acquires, checks, leaves or releases of one owner in flight, unless the client closes; and it
+    ///   drops the future before it sends such an operation again. Renewals may be in flight beside them.
     /// * An error of kind `Unreachable` means that nothing took effect; if that is not certain the kind is
     ///   `OutcomeUnknown`. (`failure`)
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>>;
