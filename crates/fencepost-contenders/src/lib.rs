@@ -45,24 +45,6 @@ pub fn holding(line: impl IntoIterator<Item = Mode>) -> usize {
     count
 }
 
-/// A mode as entries say it: `x`, `s`, or `n3` for a semaphore of three.
-pub fn word_of(mode: Mode) -> String {
-    match mode {
-        Mode::Exclusive => "x".into(),
-        Mode::Shared => "s".into(),
-        Mode::Slots { of } => format!("n{of}"),
-    }
-}
-
-/// The mode that this word stands for.
-pub fn mode_of(word: &str) -> Option<Mode> {
-    match word {
-        "x" => Some(Mode::Exclusive),
-        "s" => Some(Mode::Shared),
-        _ => word.strip_prefix('n')?.parse().ok().map(|of| Mode::Slots { of }),
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -101,14 +83,5 @@ mod tests {
                 assert!(holding(rest) >= left, "{line:?} without {leaves}");
             }
         }
-    }
-
-    #[test]
-    fn words_and_modes() {
-        for mode in [Mode::Exclusive, Mode::Shared, THREE] {
-            assert_eq!(mode_of(&word_of(mode)), Some(mode));
-        }
-        assert_eq!(mode_of("n"), None);
-        assert_eq!(mode_of("y"), None);
     }
 }

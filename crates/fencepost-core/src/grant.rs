@@ -37,6 +37,24 @@ impl Mode {
             _ => true,
         }
     }
+
+    /// Returns the word that storages keep for this mode: `x`, `s`, or `n3` for a semaphore of three.
+    pub fn to_word(self) -> String {
+        match self {
+            Self::Exclusive => "x".into(),
+            Self::Shared => "s".into(),
+            Self::Slots { of } => format!("n{of}"),
+        }
+    }
+
+    /// Returns the mode that this word stands for.
+    pub fn from_word(word: &str) -> Option<Self> {
+        match word {
+            "x" => Some(Self::Exclusive),
+            "s" => Some(Self::Shared),
+            _ => word.strip_prefix('n')?.parse().ok().map(|of| Self::Slots { of }),
+        }
+    }
 }
 
 impl fmt::Display for Mode {
@@ -195,5 +213,18 @@ impl fmt::Display for LostReason {
             Self::Released => "it was released",
             Self::Abandoned => "its lease was given up, because another lock on it could not be given back",
         })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn modes_are_read_back_from_their_words() {
+        for (mode, word) in [(Mode::Exclusive, "x"), (Mode::Shared, "s"), (Mode::Slots { of: 3 }, "n3")] {
+            assert_eq!((mode.to_word().as_str(), Mode::from_word(word)), (word, Some(mode)));
+        }
+        assert_eq!((Mode::from_word("n"), Mode::from_word("y")), (None, None));
     }
 }

@@ -32,9 +32,14 @@ impl Owner {
 
     /// The owner as read back from 32 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
-        let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
-        is_hex.then(|| u128::from_str_radix(text, 16).ok().map(Self)).flatten()
+        number(text).map(Self)
     }
+}
+
+/// Returns the number with these 32 hexadecimal digits.
+fn number(text: &str) -> Option<u128> {
+    let is_hex = text.len() == 32 && text.bytes().all(|byte| byte.is_ascii_hexdigit());
+    is_hex.then(|| u128::from_str_radix(text, 16).ok()).flatten()
 }
 
 impl fmt::Debug for Owner {
@@ -93,6 +98,11 @@ impl StorageId {
     /// The id as read back from a storage.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
+    }
+
+    /// Returns the id that is shown as these 32 hexadecimal digits.
+    pub fn from_hex(text: &str) -> Option<Self> {
+        number(text).map(Self)
     }
 }
 

@@ -1,6 +1,7 @@
 //! What a storage says about itself: which one it is, and in which form its locks are.
 
-use fencepost_core::{Error, ErrorKind, Result, StorageId};
+use fencepost_core::{Result, StorageId};
+use fencepost_net::storage_id;
 
 use crate::home::LOOKING;
 use crate::keys::Keys;
@@ -30,20 +31,9 @@ pub(crate) async fn introduce(link: &Link, keys: &Keys, only_existing: bool) -> 
     let text = answer.responses.first().and_then(|look| found(look).first()).map(|key| key.value.clone());
     let about: serde_json::Value =
         text.and_then(|text| serde_json::from_slice(&text).ok()).unwrap_or_default();
-    let id = about["storage_id"].as_str().and_then(|hex| u128::from_str_radix(hex, 16).ok());
-    match (about["format"].as_u64(), id) {
-        (Some(FORMAT), Some(id)) => Ok(life_of(StorageId::from_bytes(id.to_be_bytes()), cluster)),
-        (Some(other), _) if other != FORMAT => Err(Error::new(
-            ErrorKind::Storage,
-            format!("the locks in {location} have format {other}; this version knows {FORMAT}"),
-        )
-        .with_hint("use one version of Fencepost for all clients, or another namespace: ?namespace=NAME")),
-        _ => Err(Error::new(
-            ErrorKind::Storage,
-            format!("what {location} says about its locks makes no sense"),
-        )
-        .with_hint("does something else use these keys? another namespace may help: ?namespace=NAME")),
-    }
+    let said = (about["format"].as_u64(), about["storage_id"].as_str());
+    let id = storage_id(location, said, FORMAT, "another namespace: ?namespace=NAME")?;
+    Ok(life_of(id, cluster))
 }
 
 /// A cluster that was restored from a snapshot may give tokens again that were given before: tokens are ordered within the life

@@ -1,7 +1,6 @@
 //! Which key is what: every attempt has a key of its own under the name of the lock, and whatever is not a contender lives
 //! elsewhere.
 
-use fencepost_contenders::{mode_of, word_of};
 use fencepost_core::{LockName, Mode, Owner, Want};
 
 use crate::config::Layout;
@@ -94,7 +93,7 @@ impl Keys {
     pub(crate) fn seat(&self, want: &Want, called: &str) -> Vec<u8> {
         let line = self.line_of(&want.name);
         let key = match self.layout {
-            Layout::Own => format!("{line}{}/{called}", word_of(want.mode)),
+            Layout::Own => format!("{line}{}/{called}", want.mode.to_word()),
             Layout::Raw => line + called,
             Layout::Single => line,
         };
@@ -125,7 +124,7 @@ impl Keys {
             Mode::Exclusive | Mode::Shared => vec![Stretch::of(line + "n")],
             Mode::Slots { .. } => {
                 let all = Stretch::of(line.clone());
-                let same = Stretch::of(format!("{line}{}/", word_of(want.mode)));
+                let same = Stretch::of(format!("{line}{}/", want.mode.to_word()));
                 vec![Stretch { from: all.from, to: same.from }, Stretch { from: same.to, to: all.to }]
             }
         }
@@ -145,7 +144,7 @@ impl Keys {
         let rest = key.strip_prefix(&self.namespace)?.strip_prefix("/lock/")?;
         let mut parts = rest.split('/');
         let name = LockName::new(decoded(parts.next()?)?).ok()?;
-        Some(Seat { name, mode: parts.next().and_then(mode_of).unwrap_or(Mode::Exclusive) })
+        Some(Seat { name, mode: parts.next().and_then(Mode::from_word).unwrap_or(Mode::Exclusive) })
     }
 
     /// The lock whose cell this is.

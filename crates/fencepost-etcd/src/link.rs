@@ -8,14 +8,12 @@ mod stream;
 mod tests;
 mod watchers;
 
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
-use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::{Error, ErrorKind, Result};
-use fencepost_net::{Account, Address, Encryption};
-use tokio::sync::Mutex;
+use fencepost_net::{Account, Address, Coalesced, Encryption};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::error::unreachable;
@@ -25,11 +23,6 @@ use stream::Command;
 
 pub(crate) use watchers::{Change, WatchEvent, WatchId, Watched};
 
-/// Connecting to one member, with everything that belongs to it, takes no longer.
-const CONNECT: Duration = Duration::from_secs(2);
-/// The pauses between attempts to get a lost stream back.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
-
 /// Where the cluster is, and who we are there.
 pub(crate) struct Setup {
     pub(crate) members: Vec<Address>,
@@ -38,6 +31,12 @@ pub(crate) struct Setup {
     pub(crate) encryption: Option<Encryption>,
     /// The URL without secrets.
     pub(crate) location: String,
+}
+
+impl Setup {
+    fn away(&self, member: &Address) -> Error {
+        unreachable(&self.location).while_doing(format_args!("could not connect to {member}"))
+    }
 }
 
 /// What a link and its stream share.
@@ -72,18 +71,11 @@ impl Common {
 /// One client's way to the cluster. It ends when it is dropped, and keeps no lease alive by itself.
 pub(crate) struct Link {
     common: Arc<Common>,
-    state: Mutex<State>,
+    live: Coalesced<Arc<Live>>,
+    /// The member to try next.
+    next: AtomicUsize,
     commands: UnboundedSender<Command>,
     last_watch: AtomicI64,
-}
-
-#[derive(Default)]
-struct State {
-    live: Option<Arc<Live>>,
-    /// The member to try next.
-    next: usize,
-    /// When the last round of attempts to connect began, and why it failed.
-    failed: Option<(Moment, Error)>,
 }
 
 impl Link {
@@ -102,7 +94,8 @@ impl Link {
                 tokens: Tokens::default(),
                 term: AtomicU64::new(0),
             }),
-            state: Mutex::default(),
+            live: Coalesced::default(),
+            next: AtomicUsize::new(0),
             commands,
             last_watch: AtomicI64::new(0),
         });
@@ -138,56 +131,27 @@ impl Link {
     /// The connection, which is made if there is none: to the first member that answers, those that failed last being tried
     /// last.
     async fn live(&self) -> Result<Arc<Live>> {
-        let arrived = self.common.clock.now();
-        let mut state = self.state.lock().await;
-        if let Some(live) = &state.live {
-            if !live.is_over() {
-                return Ok(live.clone());
-            }
-            state.live = None;
-        }
-        if let Some((tried, error)) = &state.failed
-            && *tried > arrived
-        {
-            // Somebody has tried for all who were waiting.
-            return Err(error.duplicate());
-        }
-        let began = self.common.clock.now();
-        match self.connect(&mut state.next).await {
-            Ok(live) => {
-                let live = Arc::new(live);
-                state.live = Some(live.clone());
-                state.failed = None;
-                Ok(live)
-            }
-            Err(error) => {
-                state.failed = Some((began, error.duplicate()));
-                Err(error)
-            }
-        }
+        self.live.get(|live| !live.is_over(), || self.connect()).await
     }
 
-    async fn connect(&self, next: &mut usize) -> Result<Live> {
+    async fn connect(&self) -> Result<Arc<Live>> {
         let members = &self.common.setup.members;
         let mut worst = None;
         for _ in members {
-            let at = *next % members.len();
-            // Beforehand: if the caller has no patience for this member, the next caller is not to wait for it, too.
-            *next = (at + 1) % members.len();
-            match tokio::time::timeout(CONNECT, Live::connect(&self.common, &members[at])).await {
-                Ok(Ok(live)) => return Ok(live),
-                Ok(Err(error)) => note(&mut worst, error),
-                Err(_) => note(&mut worst, self.silent(&members[at])),
+            // Beforehand: if this caller gives up, the next one does not wait for the same member.
+            let at = self.next.fetch_add(1, Ordering::Relaxed) % members.len();
+            match self.connected(&members[at], Live::connect(&self.common, &members[at])).await {
+                Ok(live) => return Ok(Arc::new(live)),
+                Err(error) => note(&mut worst, error),
             }
         }
         Err(worst.unwrap_or_else(|| unreachable(self.location())))
     }
 
-    fn silent(&self, member: &Address) -> Error {
-        let late =
-            unreachable(self.location()).with_source(format!("no answer from {member} within {CONNECT:?}"));
-        // A server that does not expect TLS waits for more.
-        if self.common.setup.encryption.is_some() { late.with_hint("is it a TLS port?") } else { late }
+    /// Bounds how long connecting to this member may take.
+    async fn connected<T>(&self, member: &Address, connecting: impl Future<Output = Result<T>>) -> Result<T> {
+        let away = || self.common.setup.away(member);
+        fencepost_net::connected(self.common.setup.encryption.as_ref(), away, connecting).await
     }
 
     /// A member did not do what it should: another may do better, if there is one. If there is none, only a connection that is

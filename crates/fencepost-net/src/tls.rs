@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_core::{Error, ErrorKind, Finding, Result};
 use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use rustls::pki_types::pem::PemObject;
 use rustls::pki_types::{CertificateDer, PrivateKeyDer, ServerName};
@@ -12,7 +12,7 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::{Stream, bad};
+use crate::{Address, Stream, bad};
 
 /// How a connection is encrypted, as the options of a URL say it.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -45,6 +45,22 @@ impl Tls {
             }
         }
         Ok(tls)
+    }
+}
+
+/// Says for the doctor whether the way to these servers is encrypted. `advice` is how to make it so.
+pub fn encryption_finding(tls: Option<&Tls>, servers: &[Address], advice: &str) -> Finding {
+    let finding = |found| Finding::fine("encryption", found);
+    let warning = |found| Finding::warning("encryption", found);
+    match tls {
+        Some(Tls { insecure: true, .. }) => {
+            warning("TLS, but with any server that answers: tls_insecure=true")
+                .with_advice("name who signed the servers' certificates: tls_ca=FILE")
+        }
+        Some(_) => finding("TLS"),
+        None if servers.iter().all(Address::is_local) => finding("none, and none is needed on one host"),
+        None => warning("none: names, labels, cells and passwords can be read and changed on the way")
+            .with_advice(advice),
     }
 }
 

@@ -41,26 +41,15 @@ impl About {
 
     fn read(setup: &Setup, bytes: &[u8]) -> Result<Self> {
         let about: Json = serde_json::from_slice(bytes).unwrap_or_default();
-        let id = about["storage_id"].as_str().and_then(|text| u128::from_str_radix(text, 16).ok());
-        let state = match about["format"].as_u64() {
-            Some(FORMAT) if about["converting"] == true => State::Converting,
-            Some(FORMAT) => State::Ready,
-            Some(1) => State::Format1,
-            Some(format) => {
-                let message =
-                    format!("{} has format {format}, this program knows format {FORMAT}", setup.location);
-                return Err(Error::new(ErrorKind::Storage, message)
-                    .with_hint("use the same version of Fencepost everywhere, or another chroot"));
-            }
-            None => return Err(not_ours(setup)),
+        let said = (about["format"].as_u64(), about["storage_id"].as_str());
+        let (known, state) = match said.0 {
+            Some(1) => (1, State::Format1),
+            _ if about["converting"] == true => (FORMAT, State::Converting),
+            _ => (FORMAT, State::Ready),
         };
-        let id = id.ok_or_else(|| not_ours(setup))?;
-        Ok(Self { id: StorageId::from_bytes(id.to_be_bytes()), state })
+        let id = fencepost_net::storage_id(&setup.location, said, known, "another chroot")?;
+        Ok(Self { id, state })
     }
-}
-
-fn not_ours(setup: &Setup) -> Error {
-    Error::new(ErrorKind::Storage, format!("{} of {} is not ours", setup.paths.about(), setup.location))
 }
 
 /// Returns the id of this storage. Unless it must exist already, it is made if there is none, and converted if it is of an

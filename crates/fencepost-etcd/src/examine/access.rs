@@ -1,7 +1,7 @@
 //! Who can read what is said to the cluster, and who can say something there.
 
 use fencepost_core::Finding;
-use fencepost_net::Address;
+use fencepost_net::{Address, encryption_finding};
 
 use crate::config::Config;
 
@@ -11,19 +11,8 @@ fn is_local(config: &Config) -> bool {
 
 /// Whether the way to the members is encrypted.
 pub(super) fn encryption(config: &Config) -> Finding {
-    match &config.tls {
-        Some(tls) if tls.insecure => {
-            Finding::warning("encryption", "TLS, but with whoever answers: tls_insecure=true")
-                .with_advice("name who signed the servers' certificates: tls_ca=FILE")
-        }
-        Some(_) => Finding::fine("encryption", "TLS"),
-        None if is_local(config) => Finding::fine("encryption", "none, and none is needed on one host"),
-        None => Finding::warning(
-            "encryption",
-            "none: names, labels, cells and passwords can be read and changed on the way",
-        )
-        .with_advice("give the members certificates, and write etcds://"),
-    }
+    let advice = "give the members certificates, and write etcds://";
+    encryption_finding(config.tls.as_ref(), &config.members, advice)
 }
 
 /// Whether the cluster asks who we are, and who we are there.

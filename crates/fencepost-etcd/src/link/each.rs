@@ -4,8 +4,8 @@ use fencepost_core::Result;
 use fencepost_net::Address;
 use futures_util::future::join_all;
 
+use super::Link;
 use super::member::Live;
-use super::{CONNECT, Link};
 use crate::proto::StatusResponse;
 
 impl Link {
@@ -13,8 +13,7 @@ impl Link {
     pub(crate) async fn each(&self) -> Vec<(Address, Result<StatusResponse>)> {
         let asked = self.common.setup.members.iter().map(async |member| {
             let asking = async { Live::connect(&self.common, member).await?.status().await };
-            let status = tokio::time::timeout(CONNECT, asking).await;
-            (member.clone(), status.unwrap_or_else(|_| Err(self.silent(member))))
+            (member.clone(), self.connected(member, asking).await)
         });
         join_all(asked).await
     }

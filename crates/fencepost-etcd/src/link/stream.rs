@@ -7,13 +7,14 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::clock::Moment;
+use fencepost_net::Backoff;
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
 use super::member::{Live, Token};
 use super::watchers::{Change, Todo, WatchEvent, WatchId, Watched, Watchers, probe};
-use super::{Common, Link, PAUSES};
+use super::{Common, Link};
 use crate::error::{Meaning, meaning};
 use crate::proto::watch_client::WatchClient;
 use crate::proto::{WatchRequest, WatchResponse};
@@ -49,7 +50,7 @@ pub(super) async fn tend(
     events: UnboundedSender<WatchEvent>,
 ) {
     let mut watchers = Watchers::default();
-    let mut pause = PAUSES.0;
+    let mut backoff = Backoff::default();
     let mut stale = None;
     loop {
         while watchers.is_empty() {
@@ -70,12 +71,10 @@ pub(super) async fn tend(
                 Ended::StaleToken(token) => stale = Some(token),
             }
             if stream.has_spoken {
-                pause = PAUSES.0;
+                backoff = Backoff::default();
             }
         }
-        // A clock that cannot be waited on only makes the pauses shorter than they should be.
-        let _ = common.clock.sleep_until(common.clock.now() + pause).await;
-        pause = (pause * 2).min(PAUSES.1);
+        backoff.pause(&common.clock).await;
     }
 }
 

@@ -37,10 +37,8 @@ impl Opened {
 
     /// Waits until there is no connection.
     async fn is_noticed(&self) {
-        // Whoever is just connecting has the state.
-        let live = || self.link.state.try_lock().ok().and_then(|state| state.live.clone());
         wait::until("the end of the connection is noticed", async || {
-            live().is_none_or(|live| live.is_over())
+            self.link.live.current().is_none_or(|live| live.is_over())
         })
         .await;
     }

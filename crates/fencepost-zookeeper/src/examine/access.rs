@@ -1,24 +1,15 @@
 //! Who can read what is said to the servers, and who can change what is there.
 
 use fencepost_core::Finding;
-use fencepost_net::Address;
+use fencepost_net::encryption_finding;
 use zookeeper_client::{Acl, Permission};
 
 use crate::config::{Auth, Config};
 
 /// Whether the way to the servers is encrypted.
 pub(super) fn encryption(config: &Config) -> Finding {
-    if config.tls.is_some() {
-        return Finding::fine("encryption", "TLS");
-    }
-    if config.servers.iter().all(Address::is_local) {
-        return Finding::fine("encryption", "none, and none is needed on one host");
-    }
-    Finding::warning(
-        "encryption",
-        "none: names, labels, cells and passwords can be read and changed on the way",
-    )
-    .with_advice("give the servers certificates (secureClientPort), and write ?tls=true")
+    let advice = "give the servers certificates (secureClientPort), and write ?tls=true";
+    encryption_finding(config.tls.as_ref(), &config.servers, advice)
 }
 
 /// Who we are there.

@@ -1,0 +1,173 @@
+//! A connection that is made when it is needed and made again when it is lost, without a crowd of callers that each wait
+//! for a server of their own.
+
+use std::time::Duration;
+
+use fencepost_core::clock::{Clock, Moment};
+use fencepost_core::{Error, Result};
+use tokio::sync::Mutex;
+
+use crate::Encryption;
+
+/// How long connecting to one server may take, with everything that belongs to it.
+pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// The shortest and the longest pause of a [`Backoff`].
+const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+
+/// A value that callers obtain together: one attempt at a time, whose failure counts for all callers that were waiting when
+/// it began.
+pub struct Coalesced<T> {
+    clock: Clock,
+    /// When the last attempt began, and its outcome.
+    last: Mutex<Option<(Moment, Result<T>)>>,
+}
+
+impl<T> Default for Coalesced<T> {
+    fn default() -> Self {
+        Self { clock: Clock::system(), last: Mutex::default() }
+    }
+}
+
+impl<T: Clone> Coalesced<T> {
+    /// Returns the last value if it is still `good`, or else the outcome of an attempt that began after this call.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, so is its attempt, and the next caller makes one.
+    pub async fn get<F: Future<Output = Result<T>>>(
+        &self,
+        good: impl Fn(&T) -> bool,
+        attempt: impl FnOnce() -> F,
+    ) -> Result<T> {
+        let arrived = self.clock.now();
+        let mut last = self.last.lock().await;
+        match &*last {
+            Some((_, Ok(value))) if good(value) => return Ok(value.clone()),
+            Some((began, Err(error))) if *began > arrived => return Err(error.duplicate()),
+            _ => *last = None,
+        }
+        let began = self.clock.now();
+        // Every request has this in its future, and almost none of them connects.
+        let outcome = Box::pin(attempt()).await;
+        *last = Some((began, outcome.as_ref().map(T::clone).map_err(Error::duplicate)));
+        outcome
+    }
+
+    /// Returns the last value; none while an attempt is under way.
+    pub fn current(&self) -> Option<T> {
+        self.last.try_lock().ok()?.as_ref()?.1.as_ref().ok().cloned()
+    }
+
+    /// Forgets the value.
+    pub async fn clear(&self) {
+        *self.last.lock().await = None;
+    }
+}
+
+/// Bounds connecting to one server by [`CONNECT_TIMEOUT`]. `unreachable` is the error if the server is not there.
+///
+/// # Errors
+/// Those of `connecting`, and if it takes too long.
+///
+/// # Cancel safety
+/// If the future is dropped, so is `connecting`.
+pub async fn connected<T>(
+    encryption: Option<&Encryption>,
+    unreachable: impl FnOnce() -> Error,
+    connecting: impl Future<Output = Result<T>>,
+) -> Result<T> {
+    tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| {
+        let late = unreachable().with_source(format!("no answer within {CONNECT_TIMEOUT:?}"));
+        // A server that does not expect TLS waits for more.
+        Err(if encryption.is_some() { late.with_hint("is it a TLS port?") } else { late })
+    })
+}
+
+/// The pauses between attempts to get a lost connection back, each twice as long as the one before.
+#[derive(Default)]
+pub struct Backoff(Duration);
+
+impl Backoff {
+    /// Waits before the next attempt.
+    pub async fn pause(&mut self, clock: &Clock) {
+        self.0 = (self.0 * 2).clamp(PAUSES.0, PAUSES.1);
+        // A clock that cannot be waited on only makes the pauses shorter than they should be.
+        let _ = clock.sleep_until(clock.now() + self.0).await;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use fencepost_core::ErrorKind;
+    use futures_util::future::{join, pending};
+    use tokio::sync::Notify;
+
+    use super::*;
+
+    fn away() -> Error {
+        Error::new(ErrorKind::Unreachable, "could not reach the server")
+    }
+
+    #[tokio::test]
+    async fn a_value_is_made_again_only_when_it_is_not_good_any_more() {
+        let (coalesced, made) = (Coalesced::default(), AtomicUsize::new(0));
+        let get = |is_good: bool| {
+            let attempt = async { Ok(made.fetch_add(1, Ordering::Relaxed)) };
+            coalesced.get(move |_| is_good, || attempt)
+        };
+        assert_eq!(coalesced.current(), None);
+        assert_eq!(get(true).await.unwrap(), 0);
+        assert_eq!(get(true).await.unwrap(), 0);
+        assert_eq!((get(false).await.unwrap(), coalesced.current()), (1, Some(1)));
+        coalesced.clear().await;
+        assert_eq!((coalesced.current(), get(true).await.unwrap()), (None, 2));
+    }
+
+    #[tokio::test]
+    async fn a_failure_counts_for_all_who_waited_and_for_nobody_later() {
+        let (coalesced, tried, first_is_over) = (Coalesced::default(), AtomicUsize::new(0), Notify::new());
+        let fail = || {
+            coalesced.get(
+                |()| true,
+                async || {
+                    tried.fetch_add(1, Ordering::Relaxed);
+                    Err(away())
+                },
+            )
+        };
+        let first = coalesced.get(
+            |()| true,
+            async || {
+                first_is_over.notified().await;
+                Err(away())
+            },
+        );
+        let crowd = async {
+            // All of them wait when the second attempt begins, which the first of them makes.
+            let crowd = futures_util::future::join_all([fail(), fail(), fail()]);
+            let (crowd, ()) = join(crowd, async { first_is_over.notify_one() }).await;
+            assert!(crowd.iter().all(Result::is_err));
+        };
+        assert!(join(first, crowd).await.0.is_err());
+        assert_eq!(tried.load(Ordering::Relaxed), 1);
+        assert!(fail().await.is_err());
+        assert_eq!(tried.load(Ordering::Relaxed), 2);
+    }
+
+    #[tokio::test]
+    async fn an_attempt_that_is_dropped_leaves_the_next_caller_free() {
+        let coalesced = Coalesced::default();
+        let dropped = coalesced.get(|_| true, pending);
+        assert!(tokio::time::timeout(Duration::ZERO, dropped).await.is_err());
+        assert_eq!(coalesced.get(|_| true, async || Ok(7)).await.unwrap(), 7);
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn a_server_that_does_not_answer_is_unreachable() {
+        let late = connected::<()>(None, away, pending()).await.unwrap_err();
+        assert_eq!((late.kind(), late.hint()), (ErrorKind::Unreachable, None));
+        assert!(format!("{late:?}").contains("no answer within 2s"), "{late:?}");
+    }
+}
