@@ -1,75 +1,61 @@
-//! One client's connections to Redis: sends flights, hears pushes.
+//! One client of Redis: sends flights, and passes on what the servers push.
 
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
 use fencepost_core::clock::Clock;
-use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result};
+use fencepost_core::push::{self, Pushes};
+use fencepost_core::{Error, ErrorKind, Finding, LockName, Mode, Options, Result, request_timeout};
 use fencepost_net::Encryption;
-use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::stream::{self, BoxStream};
+use futures_util::stream::BoxStream;
 use redis::{Cmd, Value};
-use tokio::sync::mpsc::{self, UnboundedReceiver};
 
-use crate::config::{self, Servers};
+use crate::config;
 use crate::decode;
 use crate::dialect::{self, tracking::Tracking};
 use crate::encode;
 use crate::examine;
-use crate::link::{Link, Target};
 use crate::listing;
-use crate::route::{Answer, Call, Route, Script};
+use crate::node::{Answer, Call, LOOK_TIMEOUT};
+use crate::route::Route;
+use crate::script::Script;
 use crate::setup::Setup;
 
 /// How many operations travel in one call: few enough not to occupy the server for long.
 const BATCH: usize = 128;
 /// How many calls may be under way at once.
 const FLIGHTS: usize = 8;
-/// A call that is not answered by then is not waited for any longer.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 /// In how many further calls a flight goes on with what its call has left undone, before it is answered.
 const FURTHER: usize = 1000;
-/// For how long a call without a lease waits.
-pub(crate) const LOOKING: Duration = PATIENCE.1;
 
 pub(crate) struct RedisBackend {
     pub(crate) setup: Arc<Setup>,
     route: Route,
     /// If locks are in the form of another library.
     pub(crate) tracking: Option<Tracking>,
-    /// Until the engine listens.
-    pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
+    pushes: Pushes,
 }
 
 /// Connects as one client. Must be called inside the runtime in which it will be used.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<RedisBackend> {
     let config = config::parse(url)?;
     let encryption = config.tls.as_ref().map(Encryption::new).transpose()?;
-    let (push, pushes) = mpsc::unbounded_channel();
+    let (push, pushes) = push::channel();
     let setup = Arc::new(Setup::new(config, encryption, options.wants_existing(), push));
-    let route = match &setup.config.servers {
-        Servers::One(address) => {
-            Route::one(setup.clone(), Link::new(setup.clone(), Target::This(address.clone())))
-        }
-        Servers::Sentinel { .. } => Route::one(setup.clone(), Link::new(setup.clone(), Target::Primary)),
-        Servers::Cluster(seeds) => Route::cluster(setup.clone(), seeds),
-    };
-    route.open().await?;
-    let pushes = Mutex::new(Some(pushes));
+    let route = Route::open(&setup).await?;
     Ok(RedisBackend { setup, route, tracking: None, pushes })
 }
 
 impl RedisBackend {
     /// The prefix of all keys that an operation is about.
     fn prefix(&self, op: &Op) -> Result<String> {
-        let names = encode::names(op);
-        let prefix = |name: &LockName| self.setup.layout.prefix(name.as_str());
-        let first = prefix(names[0]);
-        if names.iter().all(|name| prefix(name) == first) { Ok(first) } else { Err(scattered(&names)) }
+        let mut prefixes = op.names().map(|name| self.setup.layout.prefix(name.as_str()));
+        let first = prefixes.next().unwrap_or_default();
+        if prefixes.all(|prefix| prefix == first) { Ok(first) } else { Err(scattered(op)) }
     }
 
     /// Sends what has the same prefix together, and everything at once.
@@ -105,13 +91,13 @@ impl RedisBackend {
 
     async fn send(&self, part: &Part, ops: &[Op]) -> Vec<Result<Reply>> {
         let ops: Vec<&Op> = part.ops.iter().map(|at| &ops[*at]).collect();
-        let shortest = ops.iter().filter_map(|op| encode::lease(op)).min().unwrap_or(LOOKING * 6);
+        let patience = ops.iter().filter_map(|op| op.ttl()).min().map_or(LOOK_TIMEOUT, request_timeout);
         let call = Call {
             script: Script::Execute,
             prefix: &part.prefix,
             keys: if self.setup.is_cluster() { keys(part, &ops) } else { Vec::new() },
             replicas: self.setup.config.replicas,
-            patience: (shortest / 6).clamp(PATIENCE.0, PATIENCE.1),
+            patience,
         };
         let answer = self.route.invoke(&call, |command| self.arguments(command, &part.prefix, &ops)).await;
         let location = &self.setup.location;
@@ -125,7 +111,7 @@ impl RedisBackend {
         if answers.len() != ops.len() {
             return nonsense();
         }
-        self.settle(&part.prefix, unsettled, shortest).await;
+        self.settle(&part.prefix, unsettled, patience).await;
         let pairs = ops.iter().zip(&answers);
         if let Some(tracking) = &self.tracking {
             pairs.clone().for_each(|(op, answer)| tracking.note(op, answer));
@@ -138,10 +124,10 @@ impl RedisBackend {
 
     /// Goes on with these locks, call by call, until nothing is left undone: no call may occupy the server for long. If it
     /// fails, the next call for these locks goes on.
-    async fn settle(&self, prefix: &str, mut names: Vec<String>, lease: Duration) {
+    async fn settle(&self, prefix: &str, mut names: Vec<String>, patience: Duration) {
         let clock = Clock::system();
         // The flight is answered afterwards, and its answers must not come too late.
-        let give_up = clock.now() + (lease / 6).max(PATIENCE.0);
+        let give_up = clock.now() + patience;
         for _ in 0..FURTHER {
             if names.is_empty() || clock.now() > give_up {
                 return;
@@ -151,7 +137,7 @@ impl RedisBackend {
                 prefix,
                 keys: if self.setup.is_cluster() { keys_of_locks(prefix, &names) } else { Vec::new() },
                 replicas: 0,
-                patience: LOOKING,
+                patience: LOOK_TIMEOUT,
             };
             let answer = self.route.invoke(&call, |command| {
                 self.head(command, prefix);
@@ -241,17 +227,18 @@ impl Company {
 /// The keys that a cluster must know to be in one place: all without which something would be taken for gone that has
 /// only not moved yet.
 fn keys(part: &Part, ops: &[&Op]) -> Vec<String> {
-    let names = ops.iter().flat_map(|op| encode::names(op));
+    let names = ops.iter().flat_map(|op| op.names());
     let Part { prefix, .. } = part;
     if part.company == Company::Nobody {
         return names.map(|name| format!("{prefix}l:{name}")).collect();
     }
     let mut keys = keys_of_locks(prefix, names);
-    let shared = ops.iter().flat_map(|op| encode::shared(op));
-    keys.extend(shared.map(|name| format!("{prefix}d:{name}")));
+    // The holders of what several may hold have an index.
+    let shared = ops.iter().flat_map(|op| op.wants()).filter(|want| want.mode != Mode::Exclusive);
+    keys.extend(shared.map(|want| format!("{prefix}d:{}", want.name)));
     keys.extend(ops.iter().filter_map(|op| match op {
         Op::ReadCell(name) | Op::WriteCell { name, .. } => Some(format!("{prefix}v:{name}")),
-        Op::Check(attempt) | Op::Leave(attempt) => Some(format!("{prefix}t:{}", encode::hex(attempt.owner))),
+        Op::Check(attempt) | Op::Leave(attempt) => Some(format!("{prefix}t:{}", attempt.owner.to_hex())),
         _ => None,
     }));
     keys.sort();
@@ -264,8 +251,8 @@ fn keys_of_locks(prefix: &str, names: impl IntoIterator<Item: std::fmt::Display>
     of_locks.chain([format!("{prefix}c")]).collect()
 }
 
-fn scattered(names: &[&LockName]) -> Error {
-    let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
+fn scattered(op: &Op) -> Error {
+    let names: Vec<String> = op.names().map(|name| format!("{name:?}")).collect();
     let message = format!("locks {} are not in one slot of the Redis cluster", names.join(", "));
     Error::new(ErrorKind::Unsupported, message)
         .with_hint("give names that are taken together a common hash tag: {order42}/pay, {order42}/ship")
@@ -278,7 +265,7 @@ impl Backend for RedisBackend {
             scheme: "redis",
             location: self.setup.location.clone(),
             scope: Scope::Fleet,
-            storage_id: *self.setup.storage_id.get().unwrap_or(&self.setup.new_id),
+            storage_id: self.route.identity().id(),
             min_ttl: Duration::from_millis(100),
             max_ttl: Duration::from_secs(24 * 3600),
             flights: FLIGHTS,
@@ -296,12 +283,7 @@ impl Backend for RedisBackend {
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
-        match self.pushes.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(pushes) => {
-                stream::unfold(pushes, async |mut pushes| Some((pushes.recv().await?, pushes))).boxed()
-            }
-            None => stream::empty().boxed(),
-        }
+        self.pushes.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
@@ -315,10 +297,6 @@ impl Backend for RedisBackend {
 
     async fn examine(&self) -> Vec<Finding> {
         examine::examine(&self.setup, &self.route).await
-    }
-
-    async fn warnings(&self) -> Vec<Finding> {
-        Finding::worth_a_word(self.examine().await)
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use fencepost_core::backend::{Cell, Op, Reply, Wakeup};
 use fencepost_core::{Attempt, Award, LostReason, Mode, Rule, Want};
-use fencepost_core::{Error, ErrorKind, FencingToken, LockName, Owner, Result, StorageId};
+use fencepost_core::{Error, ErrorKind, FencingToken, LockName, Owner, Result};
 use redis::Value;
 use serde_json::Value as Json;
 
-use crate::encode::lease;
 use crate::error::caught;
 use crate::layout::Layout;
 
@@ -19,7 +18,7 @@ pub(crate) use state::lock_state;
 
 /// What the script answered to an operation.
 pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
-    let ttl = lease(op).unwrap_or_default();
+    let ttl = op.ttl().unwrap_or_default();
     let award = |token: i64, chosen: i64| Award {
         token: FencingToken::new(token.unsigned_abs()),
         ttl,
@@ -72,7 +71,7 @@ pub(crate) fn unsettled(answers: &mut Vec<Value>, ops: usize) -> Vec<String> {
 
 fn conflict(name: &Value, there: &Value, wanted: &Value) -> Error {
     let name = text(Some(name)).unwrap_or_default();
-    let words = |value| match text(Some(value)).and_then(mode) {
+    let words = |value| match text(Some(value)).and_then(Mode::from_word) {
         Some(mode) => mode.to_string(),
         None => "something else".into(),
     };
@@ -92,7 +91,7 @@ pub(crate) fn push(layout: &Layout, data: &[Value]) -> Option<Wakeup> {
 fn push_of(layout: &Layout, message: &str) -> Option<Wakeup> {
     let (kind, rest) = message.split_once(' ')?;
     let mut words = rest.splitn(if kind == "G" { 5 } else { 3 }, ' ');
-    let owner = owner(words.next()?)?;
+    let owner = Owner::from_hex(words.next()?)?;
     let mut number = || words.next()?.parse::<u64>().ok();
     match kind {
         "G" => {
@@ -127,31 +126,11 @@ fn ticket(layout: &Layout, owner: Owner, ttl: Duration, wants: &str) -> Option<A
 fn several(ticket: &Json) -> Option<(Vec<Want>, Rule)> {
     let want = |want: &Json| {
         let name = LockName::new(want.get(0)?.as_str()?).ok()?;
-        Some(Want { name, mode: mode(want.get(1)?.as_str()?)? })
+        Some(Want { name, mode: Mode::from_word(want.get(1)?.as_str()?)? })
     };
     let wants: Vec<Want> = ticket["wants"].as_array()?.iter().map(want).collect::<Option<_>>()?;
     let rule = if ticket["rule"] == "any" { Rule::Any } else { Rule::All };
     (!wants.is_empty()).then_some((wants, rule))
-}
-
-fn owner(hex: &str) -> Option<Owner> {
-    let number = u128::from_str_radix(hex, 16).ok()?;
-    Some(Owner::from_bytes(number.to_be_bytes()))
-}
-
-/// The id of a storage as it is kept.
-pub(crate) fn storage_id(hex: &str) -> Option<StorageId> {
-    let number = u128::from_str_radix(hex, 16).ok()?;
-    Some(StorageId::from_bytes(number.to_be_bytes()))
-}
-
-/// A mode as it is stored.
-pub(crate) fn mode(text: &str) -> Option<Mode> {
-    match text {
-        "x" => Some(Mode::Exclusive),
-        "s" => Some(Mode::Shared),
-        _ => Some(Mode::Slots { of: text.strip_prefix('n')?.parse().ok()? }),
-    }
 }
 
 /// A value that is text.

@@ -9,36 +9,6 @@ use fencepost_core::{FencingToken, LockName, Owner};
 use redis::Cmd;
 use serde_json::{Value as Json, json};
 
-/// The names that an operation is about.
-pub(crate) fn names(op: &Op) -> Vec<&LockName> {
-    match op {
-        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => {
-            attempt.wants.iter().map(|want| &want.name).collect()
-        }
-        Op::Renew(grant) | Op::Release(grant) => grant.held().iter().map(|want| &want.name).collect(),
-        Op::ReadCell(name) | Op::WriteCell { name, .. } | Op::Break { name, .. } => vec![name],
-    }
-}
-
-/// The names that an operation takes, keeps or gives back together with others. Their holders have an index.
-pub(crate) fn shared(op: &Op) -> Vec<&LockName> {
-    let wants = match op {
-        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => &attempt.wants[..],
-        Op::Renew(grant) | Op::Release(grant) => grant.held(),
-        Op::ReadCell(_) | Op::WriteCell { .. } | Op::Break { .. } => &[],
-    };
-    wants.iter().filter(|want| want.mode != Mode::Exclusive).map(|want| &want.name).collect()
-}
-
-/// The lease that an operation is about.
-pub(crate) fn lease(op: &Op) -> Option<Duration> {
-    match op {
-        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => Some(attempt.ttl),
-        Op::Renew(grant) | Op::Release(grant) => Some(grant.award.ttl),
-        Op::ReadCell(_) | Op::WriteCell { .. } | Op::Break { .. } => None,
-    }
-}
-
 /// Adds the words of an operation.
 pub(crate) fn words(command: &mut Cmd, op: &Op, client: &str) {
     match op {
@@ -49,7 +19,7 @@ pub(crate) fn words(command: &mut Cmd, op: &Op, client: &str) {
             };
             match plain(&attempt.wants) {
                 Some(name) => {
-                    command.arg(kind).arg(name.as_str()).arg(hex(attempt.owner)).arg(millis(attempt.ttl));
+                    command.arg(kind).arg(name.as_str()).arg(attempt.owner.to_hex()).arg(millis(attempt.ttl));
                     command.arg(tail(attempt, client));
                 }
                 None => general(command, attempt, kind, json!({ "tail": tail(attempt, client) })),
@@ -71,7 +41,7 @@ pub(crate) fn words(command: &mut Cmd, op: &Op, client: &str) {
             };
             let token = grant.award.token.to_string();
             let detail = json!({ "op": "W", "wants": [[name.as_str(), "x"]], "token": token, "keep": keep });
-            five(command, name, &hex(grant.attempt.owner), &bytes[..], &detail);
+            five(command, name, &grant.attempt.owner.to_hex(), &bytes[..], &detail);
         }
         Op::Break { name, token } => {
             let detail = json!({ "op": "B", "wants": [[name.as_str(), "x"]], "token": token.to_string() });
@@ -117,7 +87,7 @@ fn general(command: &mut Cmd, attempt: &Attempt, kind: &str, mut detail: Json) {
     if detail.get("wants").is_none() {
         detail["wants"] = wanted(&attempt.wants);
     }
-    five(command, &attempt.wants[0].name, &hex(attempt.owner), millis(attempt.ttl).to_string(), &detail);
+    five(command, &attempt.wants[0].name, &attempt.owner.to_hex(), millis(attempt.ttl).to_string(), &detail);
 }
 
 fn five(command: &mut Cmd, name: &LockName, owner: &str, ttl: impl AsRef<[u8]>, detail: &Json) {
@@ -125,16 +95,7 @@ fn five(command: &mut Cmd, name: &LockName, owner: &str, ttl: impl AsRef<[u8]>, 
 }
 
 fn wanted(wants: &[Want]) -> Json {
-    wants.iter().map(|want| json!([want.name.as_str(), mode(want.mode)])).collect()
-}
-
-/// A mode as it is stored.
-fn mode(mode: Mode) -> String {
-    match mode {
-        Mode::Exclusive => "x".into(),
-        Mode::Shared => "s".into(),
-        Mode::Slots { of } => format!("n{of}"),
-    }
+    wants.iter().map(|want| json!([want.name.as_str(), want.mode.to_word()])).collect()
 }
 
 /// What a lock's value ends with: ttl, client, and who it is, for people.
@@ -153,14 +114,7 @@ pub(crate) fn tail(attempt: &Attempt, client: &str) -> String {
 
 /// What the value of a lock begins with that this owner holds with this token.
 fn proof(owner: Owner, token: FencingToken) -> String {
-    format!("{} {token} ", hex(owner))
-}
-
-/// An owner as it is stored.
-pub(crate) fn hex(owner: Owner) -> String {
-    const DIGITS: [u8; 16] = *b"0123456789abcdef";
-    let digits = owner.to_bytes().into_iter().flat_map(|byte| [byte >> 4, byte & 15]);
-    digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
+    format!("{} {token} ", owner.to_hex())
 }
 
 /// Whole milliseconds, rounded up: a lease is never shorter than was asked for.

@@ -8,11 +8,11 @@ use std::time::Duration;
 
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Finding, Result};
-use redis::{Cmd, Value};
+use redis::Value;
 
-use crate::backend::LOOKING;
 use crate::decode::{nonsense, text};
-use crate::link::Link;
+use crate::identity::Identity;
+use crate::node::Node;
 use crate::route::Route;
 use crate::setup::Setup;
 
@@ -23,30 +23,32 @@ const SKEW: Duration = Duration::from_secs(2);
 
 /// Examines every server that has keys.
 pub(crate) async fn examine(setup: &Setup, route: &Route) -> Vec<Finding> {
-    let mut findings = vec![namespace(setup)];
-    let links = match route.links().await {
-        Ok(links) => links,
+    let mut findings = vec![namespace(setup, route.identity())];
+    let nodes = match route.nodes().await {
+        Ok(nodes) => nodes,
         Err(error) => return vec![Finding::failed("servers", &error)],
     };
-    for link in &links {
-        let more = examine_one(setup, link).await;
+    for node in &nodes {
+        let more = examine_one(setup, node).await;
         // Of several servers that are alike, one line is enough.
         findings.extend(more.into_iter().filter(|new| !findings.contains(new)).collect::<Vec<_>>());
     }
     findings
 }
 
-fn namespace(setup: &Setup) -> Finding {
+fn namespace(setup: &Setup, identity: &Identity) -> Finding {
     let name = &setup.config.namespace;
-    match setup.storage_id.get() {
-        Some(id) => Finding::fine("namespace", format!("{name}, format {}, storage id {id}", Setup::FORMAT)),
+    match identity.known() {
+        Some(id) => {
+            Finding::fine("namespace", format!("{name}, format {}, storage id {id}", Identity::FORMAT))
+        }
         None => Finding::fine("namespace", format!("{name}, where no lock has been taken yet")),
     }
 }
 
-async fn examine_one(setup: &Setup, link: &Link) -> Vec<Finding> {
-    let mut findings = vec![Finding::or_why_not("server's clock", clock(setup, link).await)];
-    match info(setup, link).await {
+async fn examine_one(setup: &Setup, node: &Node) -> Vec<Finding> {
+    let mut findings = vec![Finding::or_why_not("server's clock", clock(setup, node).await)];
+    match info(setup, node).await {
         Ok(info) => findings.extend(judge(&info, setup.config.replicas)),
         Err(error) => {
             let checks = ["server", "role", "eviction policy", "memory", "persistence", "replicas"];
@@ -56,16 +58,9 @@ async fn examine_one(setup: &Setup, link: &Link) -> Vec<Finding> {
     findings
 }
 
-/// Calls one command.
-pub(super) async fn call(setup: &Setup, link: &Link, command: &Cmd) -> Result<Value> {
-    let live = link.live().await?;
-    let answer = link.call(&live, command, LOOKING).await;
-    answer.map_err(|failure| failure.into_error(&setup.location))
-}
-
-async fn clock(setup: &Setup, link: &Link) -> Result<Finding> {
+async fn clock(setup: &Setup, node: &Node) -> Result<Finding> {
     let before = wall_time();
-    let answer = call(setup, link, &redis::cmd("TIME")).await?;
+    let answer = node.ask(&redis::cmd("TIME")).await?;
     let here = before + wall_time().saturating_sub(before) / 2;
     let Value::Array(parts) = &answer else {
         return Err(nonsense(&setup.location));
@@ -89,8 +84,8 @@ async fn clock(setup: &Setup, link: &Link) -> Result<Finding> {
 
 type Info = HashMap<String, String>;
 
-async fn info(setup: &Setup, link: &Link) -> Result<Info> {
-    let answer = call(setup, link, &redis::cmd("INFO")).await?;
+async fn info(setup: &Setup, node: &Node) -> Result<Info> {
+    let answer = node.ask(&redis::cmd("INFO")).await?;
     let text = match &answer {
         Value::VerbatimString { text, .. } => text.as_str(),
         other => text(Some(other)).ok_or_else(|| nonsense(&setup.location))?,

@@ -11,11 +11,13 @@ mod dialect;
 mod encode;
 mod error;
 mod examine;
+mod identity;
 mod layout;
-mod link;
 mod listing;
+mod node;
 mod rights;
 mod route;
+mod script;
 mod sentinel;
 mod setup;
 

@@ -6,10 +6,10 @@ use fencepost_core::backend::{ListPage, LockState, Page};
 use fencepost_core::{LockName, Result};
 use redis::Value;
 
-use crate::backend::LOOKING;
 use crate::decode::{lock_state, nonsense, text};
-use crate::link::Link;
-use crate::route::{Call, Route, Script};
+use crate::node::{Call, LOOK_TIMEOUT, Node};
+use crate::route::Route;
+use crate::script::Script;
 use crate::setup::Setup;
 
 /// How many keys a server looks at in one go.
@@ -39,7 +39,7 @@ async fn inspect_alike(
 ) -> Result<Vec<LockState>> {
     let in_one_place = names.iter().map(|name| format!("{prefix}l:{name}")).chain([format!("{prefix}c")]);
     let keys = if setup.is_cluster() { in_one_place.collect() } else { Vec::new() };
-    let call = Call { script: Script::Inspect, prefix, keys, replicas: 0, patience: LOOKING };
+    let call = Call { script: Script::Inspect, prefix, keys, replicas: 0, patience: LOOK_TIMEOUT };
     let answer = route.invoke(&call, |command| {
         command.arg(prefix).arg(LockState::MAX_LINE);
         for name in names {
@@ -59,8 +59,8 @@ async fn inspect_alike(
 /// more than it shows.
 pub(crate) async fn list(setup: &Setup, route: &Route, prefix: &str, page: &Page) -> Result<ListPage> {
     let mut names = BTreeSet::new();
-    for link in route.links().await? {
-        scan(setup, &link, prefix, page, &mut names).await?;
+    for node in route.nodes().await? {
+        scan(setup, &node, prefix, page, &mut names).await?;
     }
     let is_more = names.len() > page.limit;
     let shown: Vec<LockName> = names.into_iter().take(page.limit).collect();
@@ -72,19 +72,18 @@ pub(crate) async fn list(setup: &Setup, route: &Route, prefix: &str, page: &Page
 
 async fn scan(
     setup: &Setup,
-    link: &Link,
+    node: &Node,
     prefix: &str,
     page: &Page,
     names: &mut BTreeSet<LockName>,
 ) -> Result<()> {
-    let live = link.live().await?;
+    let live = node.live().await?;
     let pattern = setup.layout.pattern(prefix);
     let mut cursor = "0".to_owned();
     loop {
         let mut command = redis::cmd("SCAN");
         command.arg(&cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(SCANNED);
-        let answer = link.call(&live, &command, LOOKING).await;
-        let answer = answer.map_err(|failure| failure.into_error(&setup.location))?;
+        let answer = live.ask(&command).await?;
         let (next, keys) = match &answer {
             Value::Array(parts) => match parts.as_slice() {
                 [next, Value::Array(keys)] => (text(Some(next)), keys),

@@ -9,11 +9,11 @@ use redis::{AsyncConnectionConfig, Value};
 
 use crate::config::Servers;
 use crate::error::{Sent, call_failed};
-use crate::link::log_in;
+use crate::node::log_in;
 use crate::setup::Setup;
 
 /// One of several sentinels may be down; the next is asked soon.
-const PATIENCE: Duration = Duration::from_millis(500);
+const SENTINEL_TIMEOUT: Duration = Duration::from_millis(500);
 
 /// Asks one sentinel after the other.
 pub(crate) async fn primary(setup: &Setup) -> Result<Address> {
@@ -38,7 +38,7 @@ pub(crate) async fn primary(setup: &Setup) -> Result<Address> {
                 error => error,
             })
         };
-        let asked = tokio::time::timeout(PATIENCE, asked).await;
+        let asked = tokio::time::timeout(SENTINEL_TIMEOUT, asked).await;
         match asked.unwrap_or_else(|_| Err(crate::error::unreachable(&setup.location))) {
             Ok(Some((host, port))) => return Ok(Address { host, port }),
             Ok(None) => {

@@ -1,18 +1,18 @@
-//! What all connections of one client share.
+//! What belongs to a client and is the same for all of its servers.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
+use std::sync::{Mutex, PoisonError};
 
 use fencepost_core::backend::Wakeup;
-use fencepost_core::{FencingToken, Owner, StorageId};
+use fencepost_core::push::Pusher;
+use fencepost_core::{FencingToken, Owner};
 use fencepost_net::Encryption;
-use tokio::sync::mpsc::UnboundedSender;
 
 use crate::config::{Config, Servers};
 use crate::layout::Layout;
 
-/// What all connections of one client share.
+/// What belongs to a client and is the same for all of its servers.
 pub(crate) struct Setup {
     pub(crate) config: Config,
     pub(crate) encryption: Option<Encryption>,
@@ -21,15 +21,11 @@ pub(crate) struct Setup {
     pub(crate) location: String,
     /// The client as the storage knows it: its channel, and where pushes to its tickets go.
     pub(crate) client: String,
-    /// Known once connected.
-    pub(crate) storage_id: OnceLock<StorageId>,
-    /// The id of this storage if it has none yet.
-    pub(crate) new_id: StorageId,
     /// The largest token seen: a server that has lost its memory is told.
     pub(crate) largest: AtomicU64,
     /// Whether to make nothing.
     pub(crate) only_existing: bool,
-    pushes: UnboundedSender<Wakeup>,
+    pushes: Pusher,
     /// The newest grants that were pushed: every node of a cluster passes each of them on.
     pushed: Mutex<VecDeque<(Owner, FencingToken)>>,
 }
@@ -38,14 +34,11 @@ pub(crate) struct Setup {
 const REMEMBERED_PUSHES: usize = 256;
 
 impl Setup {
-    /// The format in which locks are kept.
-    pub(crate) const FORMAT: &str = "1";
-
     pub(crate) fn new(
         config: Config,
         encryption: Option<Encryption>,
         only_existing: bool,
-        pushes: UnboundedSender<Wakeup>,
+        pushes: Pusher,
     ) -> Self {
         let is_cluster = matches!(config.servers, Servers::Cluster(_));
         Self {
@@ -53,8 +46,6 @@ impl Setup {
             layout: Layout::new(&config.namespace, is_cluster, config.dialect.clone()),
             location: config.location(),
             client: format!("{:016x}", rand::random::<u64>()),
-            storage_id: OnceLock::new(),
-            new_id: StorageId::random(),
             largest: AtomicU64::new(0),
             only_existing,
             pushes,
@@ -72,11 +63,6 @@ impl Setup {
         self.layout.channels() + &self.client
     }
 
-    /// What the namespace says about itself. A storage that has forgotten everything is told its old id again.
-    pub(crate) fn about(&self) -> String {
-        format!("{} {}", Self::FORMAT, self.storage_id.get().unwrap_or(&self.new_id))
-    }
-
     /// No later grant has a smaller token, whatever a server forgets.
     pub(crate) fn has_seen(&self, token: FencingToken) {
         self.largest.fetch_max(token.get(), Ordering::Relaxed);
@@ -90,8 +76,7 @@ impl Setup {
                 return;
             }
         }
-        // If nobody listens any more, the client is going away.
-        let _ = self.pushes.send(wakeup);
+        self.pushes.push(wakeup);
     }
 
     fn is_repeated(&self, grant: (Owner, FencingToken)) -> bool {

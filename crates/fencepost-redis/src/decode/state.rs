@@ -9,7 +9,7 @@ use fencepost_core::{FencingToken, LockName};
 use redis::Value;
 use serde_json::Value as Json;
 
-use super::{mode, text};
+use super::text;
 
 /// One lock: what holds it, the time left, the cell, how many wait, the first of them.
 pub(crate) fn lock_state(name: LockName, now: u64, found: &Value) -> Option<LockState> {
@@ -88,7 +88,7 @@ fn stranger(expires_in: Duration) -> HolderState {
 /// One field of a lock that several may hold, unless its lease has ended.
 fn several(value: &[u8], now: u64) -> Option<HolderState> {
     let mut words = Words(value);
-    let mode = mode(words.next()?)?;
+    let mode = Mode::from_word(words.next()?)?;
     let token = FencingToken::new(words.number()?);
     let until = words.number()?;
     let (holder, _) = rest(words, token, mode, now)?;
@@ -121,7 +121,7 @@ fn waiter(place: &[u8], name: &LockName, now: u64) -> Option<WaiterState> {
     let wanted = || {
         let wants: Json = serde_json::from_slice(wants).ok()?;
         let want = wants["wants"].as_array()?.iter().find(|want| want[0] == name.as_str())?.clone();
-        mode(want[1].as_str()?)
+        Mode::from_word(want[1].as_str()?)
     };
     let waiting_for = Duration::from_millis(now.saturating_sub(since));
     Some(WaiterState { mode: wanted().unwrap_or(Mode::Exclusive), label: person.label, waiting_for })

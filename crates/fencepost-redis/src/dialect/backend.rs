@@ -12,7 +12,7 @@ use futures_util::stream::BoxStream;
 use super::ear::Ear;
 use super::tracking::Tracking;
 use crate::backend::{self, RedisBackend};
-use crate::encode::{names, plain};
+use crate::encode::plain;
 
 /// Connects as the backend of one client, in whatever form its URL says that locks have.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
@@ -42,19 +42,17 @@ impl DialectBackend {
                 "leave that option out of the URL, and Fencepost keeps locks in its own form, which can";
             Some(Error::new(ErrorKind::Unsupported, message).with_hint(hint))
         };
-        let wants = match op {
-            Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => &*attempt.wants,
-            Op::Renew(grant) | Op::Release(grant) => grant.held(),
-            Op::ReadCell(_) | Op::WriteCell { .. } => return unsupported("have no cell"),
-            Op::Break { .. } => &[],
-        };
+        if matches!(op, Op::ReadCell(_) | Op::WriteCell { .. }) {
+            return unsupported("have no cell");
+        }
+        let wants = op.wants();
         if wants.len() > 1 {
             return unsupported("are taken one by one");
         }
         if !wants.is_empty() && plain(wants).is_none() {
             return unsupported("are exclusive");
         }
-        names(op).into_iter().find(|name| layout.is_ours(&layout.stem(name.as_str()))).map(|name| {
+        op.names().find(|name| layout.is_ours(&layout.stem(name.as_str()))).map(|name| {
             let message = format!("a lock {name:?} with {form} would be among Fencepost's own keys");
             Error::new(ErrorKind::BadName, message)
                 .with_hint("?namespace= says where Fencepost's own keys are")
@@ -100,10 +98,6 @@ impl Backend for DialectBackend {
 
     async fn examine(&self) -> Vec<Finding> {
         self.redis.examine().await
-    }
-
-    async fn warnings(&self) -> Vec<Finding> {
-        self.redis.warnings().await
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {

@@ -14,7 +14,6 @@ use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
 use super::line::Line;
-use crate::encode::names;
 use crate::setup::Setup;
 
 /// For how long to block: then whoever has come meanwhile is listened for too.
@@ -61,7 +60,7 @@ impl Ear {
             return;
         };
         let dialect = self.heard.setup.layout.dialect.as_ref();
-        let signal = || dialect?.signal(names(op).first()?.as_str());
+        let signal = || dialect?.signal(op.names().next()?.as_str());
         match reply {
             Ok(Reply::Waiting { .. }) => {
                 if let Some(signal) = signal() {

@@ -9,7 +9,7 @@ use redis::Cmd;
 
 use super::Dialect;
 use super::value::value;
-use crate::encode::{hex, lease, millis, names, tail};
+use crate::encode::{millis, tail};
 use crate::setup::Setup;
 
 /// Everything that a flight says.
@@ -28,7 +28,7 @@ pub(crate) fn arguments(command: &mut Cmd, dialect: &Dialect, setup: &Setup, ops
 }
 
 fn words(command: &mut Cmd, dialect: &Dialect, client: &str, op: &Op) {
-    let name = names(op).first().map_or("", |name: &&LockName| name.as_str());
+    let name = op.names().next().map_or("", LockName::as_str);
     let token = |token: &FencingToken| token.to_string();
     let (kind, attempt, token) = match op {
         Op::Acquire { attempt, queue: Queue::Join } => ("A", Some(attempt), String::new()),
@@ -42,8 +42,8 @@ fn words(command: &mut Cmd, dialect: &Dialect, client: &str, op: &Op) {
         Op::ReadCell(_) | Op::WriteCell { .. } => ("", None, String::new()),
     };
     command.arg(kind).arg(dialect.key(name)).arg(dialect.signal(name).unwrap_or_default());
-    let owner = attempt.map(|attempt| hex(attempt.owner)).unwrap_or_default();
-    command.arg(owner).arg(millis(lease(op).unwrap_or_default())).arg(token);
+    let owner = attempt.map(|attempt| attempt.owner.to_hex()).unwrap_or_default();
+    command.arg(owner).arg(millis(op.ttl().unwrap_or_default())).arg(token);
     match attempt.filter(|_| matches!(op, Op::Acquire { .. } | Op::Check(_))) {
         Some(attempt) => {
             let Attempt { owner, label, .. } = &**attempt;

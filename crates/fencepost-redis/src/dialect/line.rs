@@ -5,7 +5,7 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 use crate::config::Servers;
-use crate::link::{Driver, log_in};
+use crate::node::{Driver, log_in};
 use crate::sentinel;
 use crate::setup::Setup;
 

@@ -18,7 +18,6 @@ use tokio::task::AbortHandle;
 
 use super::line::Line;
 use crate::decode::text;
-use crate::encode::names;
 use crate::setup::Setup;
 
 /// A server that does not answer for so long is not there.
@@ -65,7 +64,7 @@ impl Tracking {
             return;
         };
         let layout = &self.tracked.setup.layout;
-        let Some(key) = names(op).first().map(|name| layout.stem(name.as_str()).into_owned()) else {
+        let Some(key) = op.names().next().map(|name| layout.stem(name.as_str()).into_owned()) else {
             return;
         };
         let mut heads = self.tracked.heads();

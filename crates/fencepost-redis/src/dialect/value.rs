@@ -5,19 +5,18 @@ use std::time::Duration;
 use fencepost_core::Owner;
 
 use super::Dialect;
-use crate::encode::hex;
 
 /// What the lock's key holds while this owner has it.
 pub(crate) fn value(dialect: &Dialect, owner: Owner, label: &str, wall: Duration) -> Vec<u8> {
     let bytes = owner.to_bytes();
     match dialect {
-        Dialect::Raw | Dialect::RedisPy | Dialect::NodeRedlock => hex(owner).into_bytes(),
+        Dialect::Raw | Dialect::RedisPy | Dialect::NodeRedlock => owner.to_hex().into_bytes(),
         Dialect::Redsync => base64(&bytes).into_bytes(),
         Dialect::PythonRedisLock => base64(&[&bytes[..], &bytes[..2]].concat()).into_bytes(),
         Dialect::Rslock => [&bytes[..], &bytes[..4]].concat(),
         Dialect::Shedlock { .. } => {
             let host = label.split(':').next().unwrap_or_default();
-            format!("ADDED:{}@{host}:{}", instant(wall), uuid(&hex(owner))).into_bytes()
+            format!("ADDED:{}@{host}:{}", instant(wall), uuid(&owner.to_hex())).into_bytes()
         }
     }
 }

@@ -3,11 +3,10 @@
 use fencepost_core::{Finding, LockName, Result};
 use redis::Value;
 
-use super::call;
 use super::foreign::{Content, recognise};
 use crate::decode::text;
 use crate::layout::slot;
-use crate::link::Link;
+use crate::node::Node;
 use crate::route::Route;
 use crate::setup::Setup;
 
@@ -28,8 +27,7 @@ pub(crate) async fn whereabouts(setup: &Setup, route: &Route, name: &LockName) -
     let lock = keys[0].1.clone();
     for (check, key) in keys {
         let found = async {
-            let link = route.link_of(&key).await?;
-            let kind = type_of(setup, &link, &key).await?;
+            let kind = type_of(&*route.node_of(&key).await?, &key).await?;
             let slot = if setup.is_cluster() { format!(", slot {}", slot(&key)) } else { String::new() };
             let what = if kind == "none" { "nothing there now".to_owned() } else { format!("a {kind}") };
             Ok(Finding::fine(check, format!("{key} ({what}{slot})")))
@@ -39,7 +37,7 @@ pub(crate) async fn whereabouts(setup: &Setup, route: &Route, name: &LockName) -
     // Where other libraries keep a lock of this name.
     let elsewhere = [name.to_string(), format!("lock:{name}"), format!("job-lock:default:{name}")];
     for key in elsewhere.into_iter().filter(|key| *key != lock) {
-        match stranger(setup, route, &key).await {
+        match stranger(route, &key).await {
             Ok(None) => {}
             Ok(Some(whose)) => {
                 let advice =
@@ -54,22 +52,22 @@ pub(crate) async fn whereabouts(setup: &Setup, route: &Route, name: &LockName) -
     findings
 }
 
-async fn type_of(setup: &Setup, link: &Link, key: &str) -> Result<String> {
+async fn type_of(node: &Node, key: &str) -> Result<String> {
     let mut question = redis::cmd("TYPE");
     question.arg(key);
-    let answer = call(setup, link, &question).await?;
+    let answer = node.ask(&question).await?;
     Ok(text(Some(&answer)).unwrap_or("value").to_owned())
 }
 
 /// Whose key it is, if there is one.
-async fn stranger(setup: &Setup, route: &Route, key: &str) -> Result<Option<&'static str>> {
-    let link = route.link_of(key).await?;
+async fn stranger(route: &Route, key: &str) -> Result<Option<&'static str>> {
+    let node = route.node_of(key).await?;
     let read = async |words: &[&str]| {
         let mut question = redis::cmd(words[0]);
         question.arg(key).arg(&words[1..]);
-        call(setup, &link, &question).await
+        node.ask(&question).await
     };
-    Ok(match type_of(setup, &link, key).await?.as_str() {
+    Ok(match type_of(&node, key).await?.as_str() {
         "none" => None,
         "string" => match read(&["GET"]).await? {
             Value::BulkString(bytes) => Some(recognise(&Content::String(&bytes))),

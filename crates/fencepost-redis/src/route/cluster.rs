@@ -1,4 +1,4 @@
-//! A cluster: which node has which slot, a link to each of them, and what to do when slots move.
+//! A cluster: which node has which slot, and what to do when slots move.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -6,14 +6,15 @@ use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::{Error, ErrorKind, Result};
-use fencepost_net::Address;
+use fencepost_net::{Address, Coalesced};
 use redis::{Cmd, RedisError, Value};
 
-use super::{Answer, Asking, Call, Failure, invoke, out_of_time};
-use crate::backend::LOOKING;
 use crate::decode::text;
+use crate::error::unreachable;
+use crate::identity::Identity;
 use crate::layout::slot;
-use crate::link::{Link, Target};
+use crate::node::{Answer, Asking, Call, Failure, Node, Target};
+use crate::script::Script;
 use crate::setup::Setup;
 
 /// Between attempts while a slot moves or a node is down.
@@ -28,37 +29,45 @@ pub(crate) struct Cluster {
     setup: Arc<Setup>,
     clock: Clock,
     seeds: Vec<Address>,
+    identity: Arc<Identity>,
     map: Mutex<Map>,
-    /// Only one asks for the map at a time: when the last began, and how it went.
-    asking: tokio::sync::Mutex<Option<(Moment, Result<()>)>>,
+    /// When the nodes began to be asked for the map that is known.
+    asked: Coalesced<Moment>,
 }
 
 #[derive(Default)]
 struct Map {
     /// First and last slot, and who has them.
     ranges: Vec<(u16, u16, Address)>,
-    /// A link to each node that has slots.
-    links: HashMap<Address, Arc<Link>>,
+    /// The nodes that have slots.
+    nodes: HashMap<Address, Arc<Node>>,
 }
 
 impl Cluster {
-    pub(crate) fn new(setup: Arc<Setup>, seeds: &[Address]) -> Arc<Self> {
-        let (map, asking) = (Mutex::default(), tokio::sync::Mutex::default());
-        Arc::new(Self { setup, clock: Clock::system(), seeds: seeds.to_vec(), map, asking })
-    }
-
     /// Learns who is who and connects to all of them, so that pushes arrive from each.
-    pub(crate) async fn open(self: &Arc<Self>) -> Result<()> {
-        self.refresh().await?;
-        self.check_namespace().await?;
-        tokio::spawn(keep_in_touch(Arc::downgrade(self)));
-        Ok(())
+    pub(crate) async fn open(setup: Arc<Setup>, seeds: &[Address]) -> Result<Arc<Self>> {
+        let cluster = Arc::new(Self {
+            setup,
+            clock: Clock::system(),
+            seeds: seeds.to_vec(),
+            identity: Arc::default(),
+            map: Mutex::default(),
+            asked: Coalesced::default(),
+        });
+        cluster.refresh().await?;
+        cluster.check_namespace().await?;
+        tokio::spawn(keep_in_touch(Arc::downgrade(&cluster)));
+        Ok(cluster)
     }
 
-    /// The namespace's mark is in one slot; whoever has it is asked.
+    pub(crate) fn identity(&self) -> &Identity {
+        &self.identity
+    }
+
+    /// The namespace's mark is in one slot, so the node that has it is asked.
     async fn check_namespace(&self) -> Result<()> {
-        let link = self.link_of(slot(&self.setup.layout.about())).ok_or_else(|| self.nobody())?;
-        self.setup.check_namespace(&mut link.live().await?.connection()).await
+        let node = self.node_of_key(&self.setup.layout.about()).await?;
+        self.identity.check(&self.setup, &mut node.live().await?.connection()).await
     }
 
     /// Calls a script where its keys are, and follows them if they move.
@@ -66,26 +75,26 @@ impl Cluster {
         let slot = slot(call.prefix);
         let until = self.clock.now() + call.patience;
         let mut last = None;
-        let mut sent_to: Option<(Arc<Link>, Asking)> = None;
+        let mut sent_to: Option<(Arc<Node>, Asking)> = None;
         while self.clock.now() < until {
-            let known = || Some((self.link_of(slot)?, Asking::No));
-            let Some((link, asking)) = sent_to.take().or_else(known) else {
+            let known = || Some((self.node_of(slot)?, Asking::No));
+            let Some((node, asking)) = sent_to.take().or_else(known) else {
                 self.refresh_until(until).await?;
                 self.pause().await;
                 continue;
             };
-            let failure = match invoke(&link, call, arguments, asking).await {
+            let failure = match node.invoke(call, arguments, asking).await {
                 Ok(answer) => return Ok(answer),
                 Err(failure) => failure,
             };
             match (failure.code(), &failure) {
                 (Some("ASK"), Failure::Refused(error)) => {
-                    sent_to = redirected(error).map(|address| (self.link_to(&address), Asking::Yes));
+                    sent_to = redirected(error).map(|address| (self.node_at(&address), Asking::Yes));
                 }
                 (Some("MOVED"), Failure::Refused(error)) => {
                     self.refresh_until(until).await?;
-                    // Whoever tells where it is may know better than whoever we ask.
-                    sent_to = redirected(error).map(|address| (self.link_to(&address), Asking::No));
+                    // The node that redirects may know better than the one that was asked for the map.
+                    sent_to = redirected(error).map(|address| (self.node_at(&address), Asking::No));
                 }
                 (Some("TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY"), _) => {
                     self.pause().await;
@@ -100,119 +109,115 @@ impl Cluster {
             }
             last = Some(failure);
         }
-        Err(out_of_time(&self.setup, last))
+        let location = &self.setup.location;
+        Err(last.map_or_else(|| unreachable(location), |failure| failure.into_error(location)))
     }
 
-    /// A link to each node that has slots.
-    pub(crate) async fn links(&self) -> Result<Vec<Arc<Link>>> {
-        if self.map().links.is_empty() {
+    /// Returns each node that has slots.
+    pub(crate) async fn nodes(&self) -> Result<Vec<Arc<Node>>> {
+        if self.map().nodes.is_empty() {
             self.refresh().await?;
         }
-        Ok(self.map().links.values().cloned().collect())
+        Ok(self.map().nodes.values().cloned().collect())
     }
 
-    /// A link to the node that has this key.
-    pub(crate) async fn link_of_key(&self, key: &str) -> Result<Arc<Link>> {
-        if self.map().links.is_empty() {
+    /// Returns the node that has this key.
+    pub(crate) async fn node_of_key(&self, key: &str) -> Result<Arc<Node>> {
+        if self.map().nodes.is_empty() {
             self.refresh().await?;
         }
-        self.link_of(slot(key)).ok_or_else(|| self.nobody())
+        self.node_of(slot(key)).ok_or_else(|| self.without_slots())
     }
 
-    fn link_of(&self, slot: u16) -> Option<Arc<Link>> {
+    fn node_of(&self, slot: u16) -> Option<Arc<Node>> {
         let map = self.map();
         let (.., address) = map.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
-        map.links.get(address).cloned()
+        map.nodes.get(address).cloned()
     }
 
-    /// A link to a node that may not have slots yet.
-    fn link_to(&self, address: &Address) -> Arc<Link> {
-        let new = || Link::known(self.setup.clone(), Target::This(address.clone()));
-        self.map().links.entry(address.clone()).or_insert_with(new).clone()
+    /// Returns the node at this address, which may not have slots yet.
+    fn node_at(&self, address: &Address) -> Arc<Node> {
+        let new = || self.new_node(address).known().tended();
+        self.map().nodes.entry(address.clone()).or_insert_with(new).clone()
+    }
+
+    fn new_node(&self, address: &Address) -> Node {
+        let target = Target::This(address.clone());
+        Node::new(self.setup.clone(), target, &Script::ALL, self.identity.clone())
     }
 
     /// Asks the nodes who has what, but no longer than this: others in the same flight wait for the answer too.
     async fn refresh_until(&self, until: Moment) -> Result<()> {
         let left = until.since(self.clock.now());
-        // If it takes longer, whoever asks sees for himself that the time is over.
+        // If it takes longer, the caller sees that its time is over.
         tokio::time::timeout(left, self.refresh()).await.unwrap_or(Ok(()))
     }
 
-    /// Asks the nodes who has what, unless somebody has done so for all who were waiting.
+    /// Asks the nodes who has what, once for all callers that are waiting.
     async fn refresh(&self) -> Result<()> {
         let arrived = self.clock.now();
-        let mut asking = self.asking.lock().await;
-        if let Some((began, outcome)) = &*asking
-            && *began > arrived
-        {
-            return outcome.as_ref().copied().map_err(Error::duplicate);
-        }
-        let began = self.clock.now();
-        let outcome = self.ask_anybody().await;
-        *asking = Some((began, outcome.as_ref().copied().map_err(Error::duplicate)));
-        outcome
+        let ask = async || {
+            let began = self.clock.now();
+            self.ask_any().await.map(|()| began)
+        };
+        self.asked.get(|began| *began > arrived, ask).await.map(drop)
     }
 
     /// Asks one node after the other who has what, until one of them answers.
-    async fn ask_anybody(&self) -> Result<()> {
-        let links = self.map().links.clone();
-        let seeds = self.seeds.iter().filter(|seed| !links.contains_key(seed));
-        let seeds = seeds.map(|seed| (seed, Link::new(self.setup.clone(), Target::This(seed.clone()))));
-        // Whoever does not answer costs time: those who are there come first.
-        let (there, away): (Vec<_>, Vec<_>) = links.iter().partition(|(_, link)| link.stands());
-        let known = there.into_iter().chain(away).map(|(address, link)| (address, link.clone()));
+    async fn ask_any(&self) -> Result<()> {
+        let nodes = self.map().nodes.clone();
+        let seeds = self.seeds.iter().filter(|seed| !nodes.contains_key(seed));
+        let seeds = seeds.map(|seed| (seed, self.new_node(seed).tended()));
+        // A node that does not answer costs time: those that are there come first.
+        let (there, away): (Vec<_>, Vec<_>) = nodes.iter().partition(|(_, node)| node.is_connected());
+        let known = there.into_iter().chain(away).map(|(address, node)| (address, node.clone()));
         let mut last = None;
-        for (address, link) in known.chain(seeds) {
-            match self.ask(&link, address).await {
+        for (address, node) in known.chain(seeds) {
+            match self.ask(&node, address).await {
                 Ok(ranges) => {
-                    self.adopt(ranges, address, &link);
+                    self.adopt(ranges, address, &node);
                     return self.connect_all().await;
                 }
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.unwrap_or_else(|| self.nobody()))
+        Err(last.unwrap_or_else(|| self.without_slots()))
     }
 
-    async fn ask(&self, link: &Link, address: &Address) -> Result<Vec<(u16, u16, Address)>> {
-        let live = link.live().await?;
+    async fn ask(&self, node: &Node, address: &Address) -> Result<Vec<(u16, u16, Address)>> {
         let mut question = redis::cmd("CLUSTER");
         question.arg("SLOTS");
-        let answer = link.call(&live, &question, LOOKING).await;
-        let answer = answer.map_err(|failure| match failure.into_error(&self.setup.location) {
-            error if error.kind() == ErrorKind::Storage => {
-                error.with_hint("is it a cluster? redis:// is for a single server")
-            }
-            error => error,
+        let answer = node.live().await?.ask(&question).await.map_err(|error| match error.kind() {
+            ErrorKind::Storage => error.with_hint("is it a cluster? redis:// is for a single server"),
+            _ => error,
         })?;
         let Value::Array(rows) = answer else {
             return Err(crate::decode::nonsense(&self.setup.location));
         };
         let ranges: Vec<_> = rows.iter().filter_map(|row| range(row, address)).collect();
-        if ranges.is_empty() { Err(self.nobody()) } else { Ok(ranges) }
+        if ranges.is_empty() { Err(self.without_slots()) } else { Ok(ranges) }
     }
 
-    /// Keeps the links that are still good, and makes those that are missing.
-    fn adopt(&self, ranges: Vec<(u16, u16, Address)>, asked: &Address, link: &Arc<Link>) {
+    /// Keeps the nodes that are still good, and makes those that are missing.
+    fn adopt(&self, ranges: Vec<(u16, u16, Address)>, asked: &Address, node: &Arc<Node>) {
         let mut map = self.map();
-        let was_empty = map.links.is_empty();
-        let mut links = HashMap::new();
+        let was_empty = map.nodes.is_empty();
+        let mut nodes = HashMap::new();
         for (.., address) in &ranges {
-            let old = map.links.remove(address).or_else(|| (address == asked).then(|| link.clone()));
+            let old = map.nodes.remove(address).or_else(|| (address == asked).then(|| node.clone()));
             let new = || {
-                let target = Target::This(address.clone());
-                let setup = self.setup.clone();
-                if was_empty { Link::new(setup, target) } else { Link::known(setup, target) }
+                let new = self.new_node(address);
+                if was_empty { new.tended() } else { new.known().tended() }
             };
-            links.entry(address.clone()).or_insert_with(|| old.unwrap_or_else(new));
+            nodes.entry(address.clone()).or_insert_with(|| old.unwrap_or_else(new));
         }
-        *map = Map { ranges, links };
+        *map = Map { ranges, nodes };
     }
 
     /// One node that is down does not keep us from the others.
     async fn connect_all(&self) -> Result<()> {
-        let links: Vec<Arc<Link>> = self.map().links.values().cloned().collect();
-        let connected = futures_util::future::join_all(links.iter().map(|link| link.live())).await;
+        let nodes: Vec<Arc<Node>> = self.map().nodes.values().cloned().collect();
+        let connected = futures_util::future::join_all(nodes.iter().map(|node| node.live())).await;
         let (fine, failed): (Vec<_>, Vec<_>) = connected.into_iter().partition(Result::is_ok);
         match failed.into_iter().find_map(Result::err) {
             Some(error) if fine.is_empty() => Err(error),
@@ -222,14 +227,14 @@ impl Cluster {
 
     /// Whether there is a node that we are not connected to.
     fn is_incomplete(&self) -> bool {
-        self.map().links.values().any(|link| !link.stands())
+        self.map().nodes.values().any(|node| !node.is_connected())
     }
 
     async fn pause(&self) {
         let _ = self.clock.sleep_until(self.clock.now() + PAUSE).await;
     }
 
-    fn nobody(&self) -> Error {
+    fn without_slots(&self) -> Error {
         let message = format!("no node of {} has any slots", self.setup.location);
         Error::new(ErrorKind::Unreachable, message).with_hint("has the cluster been created?")
     }
@@ -262,7 +267,7 @@ fn range(row: &Value, asked: &Address) -> Option<(u16, u16, Address)> {
     Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, address))
 }
 
-/// After a failover nobody tells us: the new primary must be found, because its pushes go to those who listen there.
+/// Nothing announces a failover: the new primary must be found, because its pushes go only to clients that subscribe there.
 async fn keep_in_touch(cluster: Weak<Cluster>) {
     let clock = Clock::system();
     for look in 1u32.. {

@@ -1,8 +1,8 @@
 //! What happens before a connection can be used: encryption, log-in, scripts, the channel, and whose namespace it is.
 
 use std::collections::HashMap;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, LazyLock};
 
 use fencepost_core::{Error, ErrorKind, Result};
 use fencepost_net::{Account, Address, Stream, not_agreed};
@@ -14,26 +14,12 @@ use redis::{
 use tokio::sync::Notify;
 use tokio::task::AbortHandle;
 
-use super::{Live, Target};
+use super::{Live, Node, Target};
 use crate::decode;
 use crate::error::{Sent, call_failed, unreachable};
+use crate::script::Script;
 use crate::sentinel;
 use crate::setup::Setup;
-
-/// With the numbers from 000 to 999 where it cuts them out.
-static EXECUTE: LazyLock<String> = LazyLock::new(|| {
-    let numbers = (0..1000).map(|number| format!("{number:03}")).collect::<Vec<_>>().concat();
-    include_str!("../scripts/execute.lua").replace("@NUMBERS@", &numbers)
-});
-const INSPECT: &str = include_str!("../scripts/inspect.lua");
-const DIALECT: &str = include_str!("../scripts/dialect.lua");
-const PEEK: &str = include_str!("../scripts/peek.lua");
-
-/// The scripts as the server calls them.
-pub(crate) struct Scripts {
-    pub(crate) execute: String,
-    pub(crate) inspect: String,
-}
 
 /// The task that carries a connection. It ends with this, also if nobody came to use the connection: by itself it would wait
 /// for answers that may never come.
@@ -53,31 +39,16 @@ impl Drop for Driver {
 }
 
 /// Makes a connection ready for use.
-pub(super) async fn connect(setup: &Arc<Setup>, target: &Target, lost: &Arc<Notify>) -> Result<Live> {
+pub(super) async fn connect(node: &Node) -> Result<Live> {
+    let Node { setup, target, scripts, lost, .. } = node;
     let address = match target {
         Target::This(address) => address.clone(),
         Target::Primary => sentinel::primary(setup).await?,
     };
     let is_over = Arc::new(AtomicBool::new(false));
-    let hear = {
-        let (setup, lost, is_over) = (setup.clone(), lost.clone(), is_over.clone());
-        move |push: PushInfo| {
-            match push.kind {
-                PushKind::Message => {
-                    if let Some(heard) = decode::push(&setup.layout, &push.data) {
-                        setup.push(heard);
-                    }
-                }
-                PushKind::Disconnection => {
-                    is_over.store(true, Ordering::Release);
-                    lost.notify_one();
-                }
-                _ => {}
-            }
-            Ok::<(), ()>(())
-        }
-    };
-    let config = AsyncConnectionConfig::new().set_push_sender(hear).set_response_timeout(None);
+    let config = AsyncConnectionConfig::new()
+        .set_push_sender(hearing(setup.clone(), lost.clone(), is_over.clone()))
+        .set_response_timeout(None);
     let (mut connection, driver) =
         log_in(setup, &address, &setup.config.account, setup.config.db, config).await?;
     let failed = |error: RedisError| call_failed(&setup.location, &error, Sent::No);
@@ -88,13 +59,37 @@ pub(super) async fn connect(setup: &Arc<Setup>, target: &Target, lost: &Arc<Noti
     if setup.config.replicas > 0 {
         check_waiting(&mut connection).await.map_err(failed)?;
     }
-    let (execute, inspect) = loading(setup).query_async(&mut connection).await.map_err(failed)?;
-    let scripts = Scripts { execute, inspect };
+    let names: Vec<String> = loading(setup, scripts).query_async(&mut connection).await.map_err(failed)?;
+    let scripts = scripts.iter().copied().zip(names).collect();
     if !setup.is_cluster() {
-        setup.check_namespace(&mut connection).await?;
+        node.identity().check(setup, &mut connection).await?;
     }
     connection.subscribe(setup.channel()).await.map_err(failed)?;
-    Ok(Live { connection, scripts, is_over, heard: AtomicU64::new(0), driver })
+    let (setup, lost, heard) = (setup.clone(), lost.clone(), AtomicU64::new(0));
+    Ok(Live { setup, connection, scripts, is_over, heard, driver, lost })
+}
+
+/// Passes on what a connection pushes, and that it has ended.
+fn hearing(
+    setup: Arc<Setup>,
+    lost: Arc<Notify>,
+    is_over: Arc<AtomicBool>,
+) -> impl Fn(PushInfo) -> Result<(), ()> {
+    move |push| {
+        match push.kind {
+            PushKind::Message => {
+                if let Some(heard) = decode::push(&setup.layout, &push.data) {
+                    setup.push(heard);
+                }
+            }
+            PushKind::Disconnection => {
+                is_over.store(true, Ordering::Release);
+                lost.notify_one();
+            }
+            _ => {}
+        }
+        Ok(())
+    }
 }
 
 /// Connects and logs in.
@@ -161,63 +156,11 @@ async fn check_waiting(connection: &mut MultiplexedConnection) -> Result<(), Red
     }
 }
 
-/// Loads the scripts; the answers are what the server calls them.
-pub(super) fn loading(setup: &Setup) -> Pipeline {
+/// Loads these scripts; the answers are what the server calls them.
+pub(super) fn loading(setup: &Setup, scripts: &[Script]) -> Pipeline {
     let mut loading = redis::pipe();
-    let scripts = if setup.layout.dialect.is_some() { [DIALECT, PEEK] } else { [EXECUTE.as_str(), INSPECT] };
     for script in scripts {
-        loading.cmd("SCRIPT").arg("LOAD").arg(script);
+        loading.cmd("SCRIPT").arg("LOAD").arg(script.text(&setup.layout));
     }
     loading
-}
-
-impl Setup {
-    /// Makes sure that the namespace is of our format and of the storage that it was before.
-    pub(crate) async fn check_namespace(&self, connection: &mut MultiplexedConnection) -> Result<()> {
-        let failed = |error: RedisError| call_failed(&self.location, &error, Sent::No);
-        let key = self.layout.about();
-        let found: Option<String> =
-            redis::cmd("GET").arg(&key).query_async(connection).await.map_err(failed)?;
-        if let Some(about) = found {
-            return self.recognise(&about);
-        }
-        if self.only_existing {
-            return Ok(());
-        }
-        let made: Value = redis::cmd("SET")
-            .arg(&key)
-            .arg(self.about())
-            .arg("NX")
-            .query_async(connection)
-            .await
-            .map_err(failed)?;
-        if made == Value::Okay {
-            return self.recognise(&self.about());
-        }
-        let theirs: Option<String> =
-            redis::cmd("GET").arg(&key).query_async(connection).await.map_err(failed)?;
-        self.recognise(&theirs.unwrap_or_else(|| self.about()))
-    }
-
-    fn recognise(&self, about: &str) -> Result<()> {
-        let wrong = |message: String| Err(Error::new(ErrorKind::Storage, message));
-        let Some((format, id)) = about.split_once(' ') else {
-            return wrong(format!("{} says nothing about itself that we understand", self.location));
-        };
-        if format != Setup::FORMAT {
-            return wrong(format!(
-                "the locks in {} are kept in format {format}, and this program knows format {}",
-                self.location,
-                Setup::FORMAT
-            ));
-        }
-        let known = self.storage_id.get_or_init(|| decode::storage_id(id).unwrap_or(self.new_id));
-        if decode::storage_id(id) == Some(*known) {
-            return Ok(());
-        }
-        let error = format!("{} is not the storage that it was: its identity has changed", self.location);
-        Err(Error::new(ErrorKind::Storage, error).with_hint(
-            "tokens of different storages have no order; connect again once you are sure it is right",
-        ))
-    }
 }
