@@ -13,7 +13,7 @@ use std::sync::{Arc, OnceLock};
 
 use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::{Error, ErrorKind, Result};
-use fencepost_net::{Account, Address, Coalesced, Encryption};
+use fencepost_net::{Account, Address, CONNECT_TIMEOUT, Coalesced, Encryption};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::error::unreachable;
@@ -31,12 +31,6 @@ pub(crate) struct Setup {
     pub(crate) encryption: Option<Encryption>,
     /// The URL without secrets.
     pub(crate) location: String,
-}
-
-impl Setup {
-    fn away(&self, member: &Address) -> Error {
-        unreachable(&self.location).while_doing(format_args!("could not connect to {member}"))
-    }
 }
 
 /// What a link and its stream share.
@@ -140,18 +134,20 @@ impl Link {
         for _ in members {
             // Beforehand: if this caller gives up, the next one does not wait for the same member.
             let at = self.next.fetch_add(1, Ordering::Relaxed) % members.len();
-            match self.connected(&members[at], Live::connect(&self.common, &members[at])).await {
-                Ok(live) => return Ok(Arc::new(live)),
-                Err(error) => note(&mut worst, error),
+            match tokio::time::timeout(CONNECT_TIMEOUT, Live::connect(&self.common, &members[at])).await {
+                Ok(Ok(live)) => return Ok(Arc::new(live)),
+                Ok(Err(error)) => note(&mut worst, error),
+                Err(_) => note(&mut worst, self.silent(&members[at])),
             }
         }
         Err(worst.unwrap_or_else(|| unreachable(self.location())))
     }
 
-    /// Bounds how long connecting to this member may take.
-    async fn connected<T>(&self, member: &Address, connecting: impl Future<Output = Result<T>>) -> Result<T> {
-        let away = || self.common.setup.away(member);
-        fencepost_net::connected(self.common.setup.encryption.as_ref(), away, connecting).await
+    fn silent(&self, member: &Address) -> Error {
+        let why = format!("no answer from {member} within {CONNECT_TIMEOUT:?}");
+        let late = unreachable(self.location()).with_source(why);
+        // A server that does not expect TLS waits for more.
+        if self.common.setup.encryption.is_some() { late.with_hint("is it a TLS port?") } else { late }
     }
 
     /// A member did not do what it should: another may do better, if there is one. If there is none, only a connection that is

@@ -1,13 +1,10 @@
-//! A connection that is made when it is needed and made again when it is lost, without a crowd of callers that each wait
-//! for a server of their own.
+//! A connection that is made when it is needed and made again when it is lost, by one caller for all that wait.
 
 use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::{Error, Result};
 use tokio::sync::Mutex;
-
-use crate::Encryption;
 
 /// How long connecting to one server may take, with everything that belongs to it.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
@@ -64,25 +61,6 @@ impl<T: Clone> Coalesced<T> {
     }
 }
 
-/// Bounds connecting to one server by [`CONNECT_TIMEOUT`]. `unreachable` is the error if the server is not there.
-///
-/// # Errors
-/// Those of `connecting`, and if it takes too long.
-///
-/// # Cancel safety
-/// If the future is dropped, so is `connecting`.
-pub async fn connected<T>(
-    encryption: Option<&Encryption>,
-    unreachable: impl FnOnce() -> Error,
-    connecting: impl Future<Output = Result<T>>,
-) -> Result<T> {
-    tokio::time::timeout(CONNECT_TIMEOUT, connecting).await.unwrap_or_else(|_| {
-        let late = unreachable().with_source(format!("no answer within {CONNECT_TIMEOUT:?}"));
-        // A server that does not expect TLS waits for more.
-        Err(if encryption.is_some() { late.with_hint("is it a TLS port?") } else { late })
-    })
-}
-
 /// The pauses between attempts to get a lost connection back, each twice as long as the one before.
 #[derive(Default)]
 pub struct Backoff(Duration);
@@ -101,7 +79,7 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use fencepost_core::ErrorKind;
-    use futures_util::future::{join, pending};
+    use futures_util::future::{join, join_all, pending};
     use tokio::sync::Notify;
 
     use super::*;
@@ -126,7 +104,7 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_counts_for_all_who_waited_and_for_nobody_later() {
+    async fn a_failure_counts_for_all_that_waited_and_for_none_that_comes_later() {
         let (coalesced, tried, first_is_over) = (Coalesced::default(), AtomicUsize::new(0), Notify::new());
         let fail = || {
             coalesced.get(
@@ -146,7 +124,7 @@ mod tests {
         );
         let crowd = async {
             // All of them wait when the second attempt begins, which the first of them makes.
-            let crowd = futures_util::future::join_all([fail(), fail(), fail()]);
+            let crowd = join_all([fail(), fail(), fail()]);
             let (crowd, ()) = join(crowd, async { first_is_over.notify_one() }).await;
             assert!(crowd.iter().all(Result::is_err));
         };
@@ -162,12 +140,5 @@ mod tests {
         let dropped = coalesced.get(|_| true, pending);
         assert!(tokio::time::timeout(Duration::ZERO, dropped).await.is_err());
         assert_eq!(coalesced.get(|_| true, async || Ok(7)).await.unwrap(), 7);
-    }
-
-    #[tokio::test(start_paused = true)]
-    async fn a_server_that_does_not_answer_is_unreachable() {
-        let late = connected::<()>(None, away, pending()).await.unwrap_err();
-        assert_eq!((late.kind(), late.hint()), (ErrorKind::Unreachable, None));
-        assert!(format!("{late:?}").contains("no answer within 2s"), "{late:?}");
     }
 }

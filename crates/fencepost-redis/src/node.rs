@@ -3,6 +3,8 @@
 
 mod handshake;
 mod live;
+#[cfg(test)]
+mod tests;
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Weak};
@@ -10,7 +12,7 @@ use std::time::Duration;
 
 use fencepost_core::Result;
 use fencepost_core::clock::Clock;
-use fencepost_net::{Address, Backoff, Coalesced, connected};
+use fencepost_net::{Address, Backoff, CONNECT_TIMEOUT, Coalesced};
 use redis::{Cmd, Value};
 use tokio::sync::Notify;
 
@@ -107,8 +109,12 @@ impl Node {
 
     async fn connect(&self) -> Result<Arc<Live>> {
         let Setup { location, encryption, .. } = &*self.setup;
-        let away = || unreachable(location);
-        let connected = connected(encryption.as_ref(), away, handshake::connect(self)).await;
+        let connecting = tokio::time::timeout(CONNECT_TIMEOUT, handshake::connect(self));
+        let connected = connecting.await.unwrap_or_else(|_| {
+            let late = unreachable(location).with_source(format!("no answer within {CONNECT_TIMEOUT:?}"));
+            // A server that does not expect TLS waits for more.
+            Err(if encryption.is_some() { late.with_hint("is it a TLS port?") } else { late })
+        });
         match &connected {
             Ok(_) if self.is_known.swap(true, Ordering::Relaxed) => self.setup.recheck(),
             Ok(_) => {}

@@ -1,7 +1,7 @@
 //! Asking every member that the URL names, for those who want to know how the whole cluster is.
 
 use fencepost_core::Result;
-use fencepost_net::Address;
+use fencepost_net::{Address, CONNECT_TIMEOUT};
 use futures_util::future::join_all;
 
 use super::Link;
@@ -13,7 +13,8 @@ impl Link {
     pub(crate) async fn each(&self) -> Vec<(Address, Result<StatusResponse>)> {
         let asked = self.common.setup.members.iter().map(async |member| {
             let asking = async { Live::connect(&self.common, member).await?.status().await };
-            (member.clone(), self.connected(member, asking).await)
+            let status = tokio::time::timeout(CONNECT_TIMEOUT, asking).await;
+            (member.clone(), status.unwrap_or_else(|_| Err(self.silent(member))))
         });
         join_all(asked).await
     }

@@ -60,7 +60,7 @@ impl Live {
     /// Connects, and makes sure that a member is there which is in touch with a leader.
     pub(super) async fn connect(common: &Arc<Common>, member: &Address) -> Result<Self> {
         let setup = &common.setup;
-        let away = || setup.away(member);
+        let away = || unreachable(&setup.location).while_doing(format_args!("could not connect to {member}"));
         let stream = Stream::open(member, setup.encryption.as_ref(), away).await?;
         let uri: Uri = format!("http://{member}").parse().map_err(|error| {
             Error::new(ErrorKind::BadConfig, format!("{member} cannot be a server")).with_source(error)

@@ -6,6 +6,7 @@ use std::path::Path;
 
 use fencepost_core::{Error, ErrorKind};
 use fencepost_testkit::servers::redis::{RedisServer, Setup, TlsClients, shared};
+use fencepost_testkit::wait;
 
 use crate::setups::{certificates, encrypted, guarded, sentinel_url, spread, watched};
 
@@ -170,6 +171,38 @@ async fn one_server_is_no_cluster_and_a_cluster_is_not_one_server() {
     for port in spread().ports() {
         refused(&format!("redis://127.0.0.1:{port}"), ErrorKind::BadConfig, "redis+cluster://").await;
     }
+}
+
+/// What something else has written where the locks say what they are is not overwritten.
+#[tokio::test]
+async fn a_namespace_of_another_program_or_format_is_left_alone() {
+    let server = RedisServer::start(&Setup::plain());
+    let id = "00112233445566778899aabbccddeeff";
+    for (about, words) in [("theirs", "no sense"), ("1 theirs", "no sense"), (&format!("2 {id}"), "format 2")]
+    {
+        server.cli(&["SET", "fencepost:about", about]);
+        refused(&server.url(), ErrorKind::Storage, words).await;
+        refused(&server.url(), ErrorKind::Storage, "?namespace=NAME").await;
+        assert_eq!(server.cli(&["GET", "fencepost:about"]).trim(), about);
+    }
+    server.cli(&["SET", "fencepost:about", &format!("1 {id}")]);
+    let client = fencepost_redis::connect(&server.url()).await.unwrap();
+    let guard = client.lock("a").try_acquire().await.unwrap().unwrap();
+    assert_eq!(guard.storage_id().to_string(), id);
+}
+
+/// Tokens of different storages have no order, so a client does not go on with another one.
+#[tokio::test]
+async fn a_storage_whose_identity_changes_is_refused() {
+    let server = RedisServer::start(&Setup::plain());
+    let client = fencepost_redis::connect(&server.url()).await.unwrap();
+    server.cli(&["SET", "fencepost:about", "1 00112233445566778899aabbccddeeff"]);
+    server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
+    wait::until("the other storage is noticed", async || {
+        let refused = client.lock("a").try_acquire().await.err();
+        refused.is_some_and(|error| error.to_string().contains("its identity has changed"))
+    })
+    .await;
 }
 
 #[tokio::test]

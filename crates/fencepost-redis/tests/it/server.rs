@@ -231,7 +231,8 @@ async fn a_release_that_is_not_permitted_changes_nothing() {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     for right in ["mget", "del", "exists", "time"] {
         let guard = hold(&ours.lock(right).ttl(SHORT)).await;
-        let waiter = joined(&ours, theirs.lock(right).ttl(SHORT), right, 1).await;
+        // It must not ask while the right is away.
+        let waiter = joined(&ours, theirs.lock(right).ttl(LONG), right, 1).await;
         server.cli(&["ACL", "SETUSER", "app", &format!("-{right}")]);
         let error = wait::within_patience("the release is over", guard.release()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
