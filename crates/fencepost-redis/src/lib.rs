@@ -20,6 +20,7 @@ mod route;
 mod script;
 mod sentinel;
 mod setup;
+mod task;
 
 use std::sync::Arc;
 

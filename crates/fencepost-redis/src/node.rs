@@ -11,6 +11,7 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use fencepost_core::Result;
+use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::Clock;
 use fencepost_net::{Address, Backoff, CONNECT_TIMEOUT, Coalesced};
 use redis::{Cmd, Value};
@@ -21,7 +22,7 @@ use crate::identity::Identity;
 use crate::script::Script;
 use crate::setup::Setup;
 
-pub(crate) use handshake::{Driver, log_in};
+pub(crate) use handshake::log_in;
 pub(crate) use live::{Failure, LOOK_TIMEOUT, Live};
 
 /// Where a server is.
@@ -116,7 +117,9 @@ impl Node {
             Err(if encryption.is_some() { late.with_hint("is it a TLS port?") } else { late })
         });
         match &connected {
-            Ok(_) if self.is_known.swap(true, Ordering::Relaxed) => self.setup.recheck(),
+            Ok(_) if self.is_known.swap(true, Ordering::Relaxed) => {
+                self.setup.push(Wakeup::Recheck);
+            }
             Ok(_) => {}
             // Until it is there again.
             Err(_) => self.lost.notify_one(),

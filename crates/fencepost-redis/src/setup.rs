@@ -88,9 +88,4 @@ impl Setup {
         }
         is_repeated
     }
-
-    /// Pushes may have been lost.
-    pub(crate) fn recheck(&self) {
-        self.push(Wakeup::Recheck);
-    }
 }

@@ -11,10 +11,10 @@ use fencepost_core::clock::Clock;
 use fencepost_core::{Attempt, Owner, Result};
 use redis::{AsyncConnectionConfig, RedisError};
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 use super::line::Line;
 use crate::setup::Setup;
+use crate::task::Task;
 
 /// For how long to block: then whoever has come meanwhile is listened for too.
 const LISTEN: Duration = Duration::from_millis(100);
@@ -28,7 +28,7 @@ const SIGNAL: Duration = Duration::from_secs(1);
 /// Listens for as long as it lives.
 pub(super) struct Ear {
     heard: Arc<Heard>,
-    listening: AbortHandle,
+    listening: Task,
 }
 
 struct Heard {
@@ -50,7 +50,7 @@ impl Ear {
     /// Begins to listen. Must be called inside the runtime in which it will be used.
     pub(super) fn new(setup: Arc<Setup>) -> Self {
         let heard = Arc::new(Heard { setup, waiters: Mutex::default(), news: Notify::new() });
-        let listening = tokio::spawn(heard.clone().listen()).abort_handle();
+        let listening = Task::start(heard.clone().listen());
         Self { heard, listening }
     }
 
@@ -77,13 +77,7 @@ impl Ear {
 
     /// Listens no longer.
     pub(super) fn close(&self) {
-        self.listening.abort();
-    }
-}
-
-impl Drop for Ear {
-    fn drop(&mut self) {
-        self.close();
+        self.listening.stop();
     }
 }
 

@@ -5,14 +5,15 @@ use redis::AsyncConnectionConfig;
 use redis::aio::MultiplexedConnection;
 
 use crate::config::Servers;
-use crate::node::{Driver, log_in};
+use crate::node::log_in;
 use crate::sentinel;
 use crate::setup::Setup;
+use crate::task::Task;
 
 /// A connection to the server that has the locks. It ends with this.
 pub(super) struct Line {
     pub(super) connection: MultiplexedConnection,
-    _driver: Driver,
+    _driver: Task,
 }
 
 impl Line {

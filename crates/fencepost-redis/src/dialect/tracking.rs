@@ -14,11 +14,11 @@ use fencepost_core::clock::Clock;
 use fencepost_core::{Owner, Result};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
-use tokio::task::AbortHandle;
 
 use super::line::Line;
 use crate::decode::text;
 use crate::setup::Setup;
+use crate::task::Task;
 
 /// A server that does not answer for so long is not there.
 const SILENCE: Duration = Duration::from_secs(2);
@@ -32,7 +32,7 @@ pub(crate) struct Tracking {
     tracked: Arc<Tracked>,
     /// Keys that the server has yet to be told to track.
     keys: UnboundedSender<String>,
-    listening: AbortHandle,
+    listening: Task,
 }
 
 /// The keys whose next change is awaited, each with the first of ours in line.
@@ -54,7 +54,7 @@ impl Tracking {
     pub(super) fn new(setup: Arc<Setup>) -> Self {
         let tracked = Arc::new(Tracked { setup, heads: Mutex::default() });
         let (keys, asked) = mpsc::unbounded_channel();
-        let listening = tokio::spawn(tracked.clone().listen(asked)).abort_handle();
+        let listening = Task::start(tracked.clone().listen(asked));
         Self { tracked, keys, listening }
     }
 
@@ -81,13 +81,7 @@ impl Tracking {
 
     /// Listens no longer.
     pub(super) fn close(&self) {
-        self.listening.abort();
-    }
-}
-
-impl Drop for Tracking {
-    fn drop(&mut self) {
-        self.close();
+        self.listening.stop();
     }
 }
 

@@ -12,7 +12,6 @@ use redis::{
     Value,
 };
 use tokio::sync::Notify;
-use tokio::task::AbortHandle;
 
 use super::{Live, Node, Target};
 use crate::decode;
@@ -20,23 +19,7 @@ use crate::error::{Sent, call_failed, unreachable};
 use crate::script::Script;
 use crate::sentinel;
 use crate::setup::Setup;
-
-/// The task that carries a connection. It ends with this, also if nobody came to use the connection: by itself it would wait
-/// for answers that may never come.
-pub(crate) struct Driver(AbortHandle);
-
-impl Driver {
-    /// Nothing is carried any longer.
-    pub(super) fn stop(&self) {
-        self.0.abort();
-    }
-}
-
-impl Drop for Driver {
-    fn drop(&mut self) {
-        self.stop();
-    }
-}
+use crate::task::Task;
 
 /// Makes a connection ready for use.
 pub(super) async fn connect(node: &Node) -> Result<Live> {
@@ -92,14 +75,14 @@ fn hearing(
     }
 }
 
-/// Connects and logs in.
+/// Connects and logs in. The connection is carried by the task.
 pub(crate) async fn log_in(
     setup: &Setup,
     address: &Address,
     account: &Account,
     db: u32,
     config: AsyncConnectionConfig,
-) -> Result<(MultiplexedConnection, Driver)> {
+) -> Result<(MultiplexedConnection, Task)> {
     let not_there = || unreachable(&setup.location);
     let stream = Stream::open(address, setup.encryption.as_ref(), not_there).await?;
     let mut login = RedisConnectionInfo::default()
@@ -114,7 +97,7 @@ pub(crate) async fn log_in(
     }
     let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
     let (connection, driver) = connected.map_err(|error| not_let_in(setup, &error))?;
-    Ok((connection, Driver(tokio::spawn(driver).abort_handle())))
+    Ok((connection, Task::start(driver)))
 }
 
 fn not_let_in(setup: &Setup, error: &RedisError) -> Error {

@@ -10,10 +10,11 @@ use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
 use tokio::sync::Notify;
 
-use super::{Answer, Asking, Call, Driver};
+use super::{Answer, Asking, Call};
 use crate::error::{Sent, call_failed, code_of};
 use crate::script::Script;
 use crate::setup::Setup;
+use crate::task::Task;
 
 /// How long to wait for the answer to a call that is about no lease.
 pub(crate) const LOOK_TIMEOUT: Duration = Duration::from_secs(5);
@@ -27,7 +28,7 @@ pub(crate) struct Live {
     pub(super) is_over: Arc<AtomicBool>,
     /// When anything was last heard from the server.
     pub(super) heard: AtomicU64,
-    pub(super) driver: Driver,
+    pub(super) driver: Task,
     /// Notified when the connection is lost.
     pub(super) lost: Arc<Notify>,
 }
