@@ -26,14 +26,7 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
     let mut options = Options::read(&url)?;
     let mut path = url.path.iter();
     let servers = match kind {
-        "" => match url.hosts(PORT)?.as_slice() {
-            [one] => Servers::One(one.clone()),
-            _ => {
-                return Err(bad("redis:// names one server").with_hint(
-                    "several hosts are a cluster, redis+cluster://A,B, or sentinels, redis+sentinel://A,B/PRIMARY",
-                ));
-            }
-        },
+        "" => one(&url)?,
         "sentinel" => {
             let primary = path.next().ok_or_else(|| {
                 bad("the URL does not say which primary to ask the sentinels for")
@@ -60,11 +53,6 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
             "what is kept beside them would be in another slot than the lock: leave out dialect= and layout=",
         ));
     }
-    let dialect = match (options.dialect, options.environment) {
-        (Some(Dialect::Shedlock { .. }), Some(environment)) => Some(Dialect::Shedlock { environment }),
-        (_, Some(_)) => return Err(bad("environment belongs to dialect=shedlock")),
-        (dialect, None) => dialect,
-    };
     if kind == "cluster" && db != 0 {
         return Err(bad("a Redis cluster has only database 0"));
     }
@@ -76,8 +64,17 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
         namespace: options.namespace.unwrap_or_else(|| Config::DEFAULT_NAMESPACE.into()),
         token_retention: options.token_retention.unwrap_or(Config::DEFAULT_RETENTION),
         replicas: options.replicas,
-        dialect,
+        dialect: options.dialect,
     })
+}
+
+fn one(url: &Url) -> Result<Servers> {
+    match url.hosts(PORT)?.as_slice() {
+        [one] => Ok(Servers::One(one.clone())),
+        _ => Err(bad("redis:// names one server").with_hint(
+            "several hosts are a cluster, redis+cluster://A,B, or sentinels, redis+sentinel://A,B/PRIMARY",
+        )),
+    }
 }
 
 /// What stands behind the question mark.
@@ -112,6 +109,11 @@ impl Options {
                     ));
                 }
             }
+        }
+        match (&mut options.dialect, options.environment.take()) {
+            (Some(Dialect::Shedlock { environment }), Some(named)) => *environment = named,
+            (_, Some(_)) => return Err(bad("environment belongs to dialect=shedlock")),
+            (_, None) => {}
         }
         Ok(options)
     }
