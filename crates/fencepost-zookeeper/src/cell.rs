@@ -8,7 +8,6 @@ use fencepost_core::backend::Reply;
 use fencepost_core::{Cell, Grant, Keep, LockName, Result};
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
-use crate::release::learn;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -46,7 +45,6 @@ pub(crate) async fn write(
     bytes: &Arc<[u8]>,
     keep: Keep,
 ) -> Result<Reply> {
-    learn(shared, grant).await?;
     let Some((session, node)) = own_node(shared, grant, name) else {
         return Ok(Reply::NotHeld);
     };
@@ -75,11 +73,10 @@ fn own_node(shared: &Shared, grant: &Grant, name: &LockName) -> Option<(Arc<Sess
         return None;
     }
     let at = grant.attempt.wants.iter().position(|want| want.name == *name)?;
-    let book = shared.book();
-    let entry = &book.places.get(grant.attempt.owner)?.entry;
-    let is_held =
-        entry.award.is_some_and(|award| award.token == grant.award.token) && entry.unwanted.is_none();
-    let node = entry.nodes.get(at).filter(|node| is_held && !node.is_empty())?;
+    let registry = shared.registry();
+    let entry = &registry.places.get(grant.attempt.owner)?.entry;
+    let nodes = entry.nodes.as_ref().filter(|nodes| nodes.token == grant.award.token.get())?;
+    let node = nodes.paths.get(at).filter(|node| !node.is_empty())?;
     Some((entry.session.clone(), node.clone()))
 }
 

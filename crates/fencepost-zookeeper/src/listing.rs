@@ -13,6 +13,7 @@ use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
 use crate::cell::kept;
 use crate::naming::decode;
+use crate::nodes::line_of;
 use crate::paths::Node;
 use crate::queue::Queue;
 use crate::session::Session;
@@ -60,11 +61,7 @@ async fn look(shared: &Shared, session: &Session, name: &LockName, waiters: usiz
     );
     let (synced, children, cell) = futures_util::join!(sync, children, cell);
     synced.map_err(failed)?;
-    let line = match children {
-        Ok(children) => Queue::of(&children),
-        Err(zk::Error::NoNode) => Queue::default(),
-        Err(error) => return Err(failed(error)),
-    };
+    let line = line_of(&shared.setup, children)?;
     let kept = kept(session, &place, cell).await.map_err(failed)?;
     let nodes = line.nodes().iter().take(line.holding() + waiters);
     let cards: Vec<_> =
@@ -104,11 +101,7 @@ async fn place_of(
     name: &LockName,
 ) -> Result<(String, Queue, Option<String>)> {
     let parent = shared.line(name);
-    let line = match session.client.list_children(&parent).await {
-        Ok(children) => Queue::of(&children),
-        Err(zk::Error::NoNode) => Queue::default(),
-        Err(error) => return Err(shared.setup.failed(&error)),
-    };
+    let line = line_of(&shared.setup, session.client.list_children(&parent).await)?;
     if let Some(node) = line.find(owner) {
         let node = format!("{parent}/{}", node.called);
         return Ok((parent, line, Some(node)));
@@ -149,8 +142,8 @@ async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Resu
     let line: Vec<Contender> = look.first.iter().map(contender).collect();
     let unread = look.line.nodes().len() - line.len();
     let mut state = state(name, &line, look.kept, wall_time());
-    let book = shared.book();
-    let beyond: Vec<_> = book.places.waiting_for(name).collect();
+    let registry = shared.registry();
+    let beyond: Vec<_> = registry.places.waiting_for(name).collect();
     state.waiters += unread + beyond.len();
     let room = LockState::MAX_LINE.saturating_sub(state.line.len());
     state.line.extend(beyond.into_iter().take(room).map(|attempt| {

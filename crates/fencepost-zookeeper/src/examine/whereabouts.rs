@@ -6,6 +6,7 @@ use futures_util::future::join_all;
 use zookeeper_client::{self as zk, Stat};
 
 use crate::config::Dialect;
+use crate::nodes::line_of;
 use crate::paths::Node;
 use crate::queue::Queue;
 use crate::setup::Setup;
@@ -62,12 +63,7 @@ async fn cell(setup: &Setup, client: &zk::Client, name: &LockName) -> Result<Fin
 
 /// What is below the lock's node.
 async fn below(setup: &Setup, client: &zk::Client, path: &str) -> Result<Vec<Finding>> {
-    let children = match client.list_children(path).await {
-        Ok(children) => children,
-        Err(zk::Error::NoNode) => Vec::new(),
-        Err(error) => return Err(setup.failed(&error)),
-    };
-    let line = Queue::of(&children);
+    let line = line_of(setup, client.list_children(path).await)?;
     let first = line.nodes().iter().take(MOST);
     let read =
         join_all(first.clone().map(async |node| client.get_data(&format!("{path}/{}", node.called)).await));
