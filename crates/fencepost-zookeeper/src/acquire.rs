@@ -108,15 +108,7 @@ fn begin(
     if registry.places.get(owner).is_some() {
         return Err(unknown(&shared.setup.location));
     }
-    let entry = Entry {
-        session: session.clone(),
-        queue,
-        nodes: None,
-        award: None,
-        blockers: Vec::new(),
-        released: false,
-    };
-    registry.places.insert(attempt, entry, now);
+    registry.places.insert(attempt, Entry::new(session, queue), now);
     Ok(None)
 }
 
@@ -177,7 +169,7 @@ pub(crate) async fn settle(
         return Err(refusal);
     }
     match verdict(attempt, &nodes.paths, lines) {
-        Verdict::Holds(chosen) => grant(shared, session, attempt, nodes, chosen).await.map(Reply::Granted),
+        Verdict::Holds(chosen) => grant(shared, session, attempt, chosen).await.map(Reply::Granted),
         Verdict::Gone => discard(shared, attempt.owner).await.map(|()| Reply::NoTicket),
         Verdict::Waits(_) if queue == Queue::Never => match discard(shared, attempt.owner).await {
             Err(error) if error.kind() != ErrorKind::OutcomeUnknown => Err(error),
@@ -207,36 +199,34 @@ pub(crate) fn waiting(attempt: &Attempt) -> Reply {
     Reply::Waiting { turn_in: attempt.ttl }
 }
 
-/// Grants an attempt that is first in its lines. The nodes that it does not need then are deleted before.
-async fn grant(
-    shared: &Shared,
-    session: &Session,
-    attempt: &Attempt,
-    nodes: Nodes,
-    chosen: usize,
-) -> Result<Award> {
+/// Grants an attempt that is first in its lines. If it had a choice, the choice is made once, by the first that sees one of its
+/// locks free, and the nodes that it does not need then are deleted before.
+async fn grant(shared: &Shared, session: &Session, attempt: &Attempt, chosen: usize) -> Result<Award> {
     let has_choice = attempt.rule == Rule::Any && attempt.wants.len() > 1;
-    let Nodes { mut paths, token } = nodes;
-    if has_choice {
-        let kept = std::mem::take(&mut paths[chosen]);
-        delete_all(session, &paths).await.map_err(|error| shared.setup.failed(&error))?;
-        paths.fill(String::new());
-        paths[chosen] = kept;
-    }
+    let surplus = {
+        let mut registry = shared.registry();
+        let place = registry.places.get_mut(attempt.owner).ok_or_else(|| shared.vanished())?;
+        if let Some(award) = place.entry.award {
+            return Ok(award);
+        }
+        if has_choice && !place.entry.choose(chosen) {
+            return Err(shared.vanished());
+        }
+        place.entry.surplus.clone()
+    };
+    delete_all(session, &surplus).await.map_err(|error| shared.setup.failed(&error))?;
     let now = shared.clock.now();
     let mut registry = shared.registry();
-    let Some(place) = registry.places.get_mut(attempt.owner) else {
+    let entry = registry.places.get_mut(attempt.owner).map(|place| &mut place.entry);
+    let Some(Entry { nodes: Some(nodes), surplus, award, .. }) = entry else {
         return Err(shared.vanished());
     };
-    if let Some(award) = place.entry.award {
-        return Ok(award);
-    }
-    let chosen = if has_choice { chosen } else { 0 };
-    let award = Award { token: FencingToken::new(token), ttl: attempt.ttl, chosen, spent: Duration::ZERO };
-    place.entry.award = Some(award);
-    place.entry.nodes = Some(Nodes { paths, token });
+    surplus.clear();
+    let token = FencingToken::new(nodes.token);
+    let granted = Award { token, ttl: attempt.ttl, chosen, spent: Duration::ZERO };
+    *award = Some(granted);
     watching::watch_if_it_lasts(session, attempt.owner, now);
-    Ok(award)
+    Ok(granted)
 }
 
 /// Leaves the line, unless the lock is held already.
@@ -268,7 +258,7 @@ pub(crate) async fn leave(shared: &Arc<Shared>, attempt: &Arc<Attempt>) -> Resul
     let nodes = nodes.ok_or_else(|| shared.vanished())?;
     let verdict = verdict(attempt, &nodes.paths, &lines);
     if let Verdict::Holds(chosen) = verdict {
-        return grant(shared, &session, attempt, nodes, chosen).await.map(Reply::HadBeenGranted);
+        return grant(shared, &session, attempt, chosen).await.map(Reply::HadBeenGranted);
     }
     discard(shared, attempt.owner).await?;
     if verdict == Verdict::Gone {

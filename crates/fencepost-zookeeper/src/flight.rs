@@ -38,17 +38,17 @@ pub(crate) fn may_share(one: &Op, other: &Op) -> bool {
 
 /// Executes the operations; answers come in their order.
 pub(crate) async fn execute(shared: &Arc<Shared>, ops: &[Op]) -> Vec<Result<Reply>> {
-    let (mut beats, mut releases, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut beats, mut grants, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for (at, op) in ops.iter().enumerate() {
         match op {
             Op::Renew(grant) => beats.push((at, Beat::Renew(grant))),
             Op::Check(attempt) => beats.push((at, Beat::Check(attempt))),
-            Op::Release(grant) => releases.push((at, grant)),
+            Op::Release(grant) => grants.push((at, grant)),
             op => alone.push(async move { (at, execute_alone(shared, op).await) }),
         }
     }
     let (kept, released, alone) =
-        futures_util::join!(beat(shared, beats), release(shared, releases), join_all(alone));
+        futures_util::join!(beat(shared, beats), release(shared, grants), join_all(alone));
     let mut answers: Answers = kept.into_iter().chain(released).chain(alone).collect();
     answers.sort_by_key(|(at, _)| *at);
     answers.into_iter().map(|(_, reply)| reply).collect()

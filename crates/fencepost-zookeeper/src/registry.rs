@@ -30,7 +30,7 @@ use crate::session::Session;
 /// The nodes of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
-    /// One for each want, with its parent. What was given up under [`fencepost_core::Rule::Any`] is empty.
+    /// One for each want, with its parent; empty if under [`fencepost_core::Rule::Any`] another was chosen.
     pub(crate) paths: Vec<String>,
     /// The transaction that made them, which is the token of their grant.
     pub(crate) token: u64,
@@ -44,11 +44,34 @@ pub(crate) struct Entry {
     pub(crate) queue: Queue,
     /// `None` while it is not known whether they were made.
     pub(crate) nodes: Option<Nodes>,
+    /// The nodes of the locks that it does not need any more, as it has chosen another. They go before it is granted.
+    pub(crate) surplus: Vec<String>,
     pub(crate) award: Option<Award>,
     /// The nodes that it was seen to wait for.
     pub(crate) blockers: Vec<String>,
     /// Its nodes are being deleted by a release: its watch does not report that.
     pub(crate) released: bool,
+}
+
+impl Entry {
+    pub(crate) fn new(session: &Arc<Session>, queue: Queue) -> Self {
+        let session = session.clone();
+        let (surplus, blockers) = (Vec::new(), Vec::new());
+        Self { session, queue, nodes: None, surplus, award: None, blockers, released: false }
+    }
+
+    /// Chooses one of several locks. Returns whether it has a node there: it has not if another was chosen before.
+    pub(crate) fn choose(&mut self, chosen: usize) -> bool {
+        let Some(nodes) = self.nodes.as_mut().filter(|nodes| !nodes.paths[chosen].is_empty()) else {
+            return false;
+        };
+        for (_, path) in
+            nodes.paths.iter_mut().enumerate().filter(|(at, path)| *at != chosen && !path.is_empty())
+        {
+            self.surplus.push(std::mem::take(path));
+        }
+        true
+    }
 }
 
 /// The entries of one client, and the owners that have left.
@@ -118,7 +141,7 @@ impl Registry {
     /// Makes a live entry an orphan.
     pub(crate) fn orphan(&mut self, owner: Owner, now: Moment) -> Option<Arc<Orphan>> {
         let Place { attempt, entry, .. } = self.forget(owner)?;
-        let nodes = entry.nodes.map(|nodes| nodes.paths);
+        let nodes = entry.nodes.map(|nodes| [nodes.paths, entry.surplus].concat());
         Some(self.add_orphan(Orphan { session: entry.session, attempt, nodes, since: now }))
     }
 

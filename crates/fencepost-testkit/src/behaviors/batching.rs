@@ -37,7 +37,7 @@ pub async fn operations_of_one_flight_see_each_other<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let grant = bare.hold(&attempt(&["a"], LONG)).await;
     let next = attempt(&["a"], LONG);
-    let ops = vec![
+    let ops = [
         Op::Acquire { attempt: next.clone(), queue: Queue::Never },
         Op::Acquire { attempt: next.clone(), queue: Queue::Join },
         Op::WriteCell { grant: grant.clone(), name: name("a"), bytes: [7].into(), keep: Keep::WhileHeld },
