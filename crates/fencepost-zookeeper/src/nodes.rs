@@ -105,13 +105,16 @@ async fn make_once(
     Ok(Made { paths, token: token.and_then(|token| u64::try_from(token).ok()), lines })
 }
 
-/// Sends the request that makes all nodes at once. Its future returns their paths, and the transaction if that is told.
+/// Returns the paths of the nodes that were made, and the transaction if that is told.
+type Creation<'a> = BoxFuture<'a, Result<(Vec<String>, Option<i64>), zk::Error>>;
+
+/// Sends the request that makes all nodes at once.
 fn create<'a>(
     client: &'a zk::Client,
     stems: &'a [String],
     card: &[u8],
     node: &CreateOptions<'_>,
-) -> Result<BoxFuture<'a, Result<(Vec<String>, Option<i64>), zk::Error>>, zk::Error> {
+) -> Result<Creation<'a>, zk::Error> {
     if let [stem] = stems {
         let made = client.create(stem, card, node);
         return Ok(Box::pin(async move {

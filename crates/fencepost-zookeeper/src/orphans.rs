@@ -46,19 +46,15 @@ pub(crate) async fn delete_now_or_later(shared: &Shared, orphan: Option<Arc<Orph
 pub(crate) async fn delete(shared: &Shared, orphan: &Arc<Orphan>) -> Result<()> {
     let Orphan { session, attempt, nodes, .. } = &**orphan;
     if !session.is_over() {
-        let found;
         let nodes = match nodes {
-            Some(nodes) => nodes,
-            None => {
-                found = find(shared, session, attempt).await?.paths;
-                &found
-            }
+            Some(nodes) => nodes.clone(),
+            _ => find(shared, session, attempt).await?.paths,
         };
         // Otherwise it was deleted meanwhile, and what was found may belong to a new entry of the same owner.
         if !shared.registry().has_orphan(orphan) {
             return Ok(());
         }
-        delete_all(session, nodes).await.map_err(|error| shared.setup.failed(&error))?;
+        delete_all(session, &nodes).await.map_err(|error| shared.setup.failed(&error))?;
     }
     shared.registry().remove_orphan(orphan);
     Ok(())
