@@ -205,14 +205,19 @@ async fn grant(shared: &Shared, session: &Session, attempt: &Attempt, chosen: us
     let has_choice = attempt.rule == Rule::Any && attempt.wants.len() > 1;
     let surplus = {
         let mut registry = shared.registry();
-        let place = registry.places.get_mut(attempt.owner).ok_or_else(|| shared.vanished())?;
-        if let Some(award) = place.entry.award {
-            return Ok(award);
+        let Entry { nodes, surplus, award, .. } = registry
+            .places
+            .get_mut(attempt.owner)
+            .map(|place| &mut place.entry)
+            .ok_or_else(|| shared.vanished())?;
+        if let Some(award) = award {
+            return Ok(*award);
         }
-        if has_choice && !place.entry.choose(chosen) {
-            return Err(shared.vanished());
+        if has_choice {
+            let others = nodes.as_mut().and_then(|nodes| nodes.choose(chosen));
+            surplus.extend(others.ok_or_else(|| shared.vanished())?);
         }
-        place.entry.surplus.clone()
+        surplus.clone()
     };
     delete_all(session, &surplus).await.map_err(|error| shared.setup.failed(&error))?;
     let now = shared.clock.now();

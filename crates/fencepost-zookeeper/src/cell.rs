@@ -100,35 +100,24 @@ async fn write_once(
     let is_kept = kept.map_err(failed)?.is_some();
     let mut card = Card::from_bytes(&own).unwrap_or_else(|| Card::new(&grant.attempt));
     let had_cell = card.cell.is_some();
-    let lasts = match keep {
-        Keep::WhileHeld => {
-            card.cell = Some(bytes.clone());
-            None
-        }
-        Keep::For(lasts) => Some(lasts),
-        Keep::Always => None,
-    };
-    let mut writer = session.client.new_multi_writer();
-    if keep == Keep::WhileHeld {
-        writer.add_set_data(node, &card.to_bytes(), None)?;
-        if is_kept {
-            writer.add_delete(place, None)?;
-        }
-    } else {
-        if had_cell {
-            card.cell = None;
+    card.cell = (keep == Keep::WhileHeld).then(|| bytes.clone());
+    let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };
+    let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
+    let stored = KeptCell { cell, lasts }.to_bytes();
+    let written = session.transact(|writer| {
+        if had_cell || card.cell.is_some() {
             writer.add_set_data(node, &card.to_bytes(), None)?;
         } else {
             writer.add_check_version(node, -1)?;
         }
-        let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
-        let stored = KeptCell { cell, lasts }.to_bytes();
-        if is_kept {
-            writer.add_set_data(place, &stored, None)?;
-        } else {
-            writer.add_create(place, &stored, &shared.setup.made_as(CreateMode::Persistent))?;
+        match (card.cell.is_some(), is_kept) {
+            (true, true) => writer.add_delete(place, None),
+            (true, false) => Ok(()),
+            (false, true) => writer.add_set_data(place, &stored, None),
+            (false, false) => {
+                writer.add_create(place, &stored, &shared.setup.made_as(CreateMode::Persistent))
+            }
         }
-    }
-    writer.commit().await?;
-    Ok(())
+    });
+    written.await
 }

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_contenders::Card;
 use fencepost_core::{Attempt, Result, Rule};
 use futures_util::future::{BoxFuture, join_all};
-use zookeeper_client::{self as zk, CreateMode, CreateOptions, MultiWriteResult};
+use zookeeper_client::{self as zk, CreateMode, CreateOptions, MultiWriteResult, Stat};
 
 use crate::containers;
 use crate::orphans::discard;
@@ -208,18 +208,12 @@ async fn find_own(
     attempt: &Attempt,
 ) -> Result<Option<(String, u64)>> {
     let may_be_its = |node: &&Node| node.owner.is_none_or(|owner| owner == attempt.owner);
-    let nodes: Vec<(&Node, String)> = line
-        .nodes()
-        .iter()
-        .filter(may_be_its)
-        .map(|node| (node, format!("{parent}/{}", node.called)))
-        .collect();
-    let cards: Vec<_> = nodes.iter().map(|(_, path)| session.client.get_data(path)).collect();
-    for ((node, path), data) in nodes.into_iter().zip(join_all(cards).await) {
-        match data {
-            Ok((data, stat)) => {
-                let owner = node.owner.or_else(|| Card::from_bytes(&data).map(|card| card.owner));
+    for (node, read) in read(&session.client, parent, line.nodes().iter().filter(may_be_its)).await {
+        match read {
+            Ok((card, stat)) => {
+                let owner = node.owner.or_else(|| card.map(|card| card.owner));
                 if stat.ephemeral_owner == session.id && owner == Some(attempt.owner) {
+                    let path = format!("{parent}/{}", node.called);
                     return Ok(Some((path, u64::try_from(stat.czxid).unwrap_or(0))));
                 }
             }
@@ -229,6 +223,22 @@ async fn find_own(
         }
     }
     Ok(None)
+}
+
+/// What a contender's node says about itself, if it is one of ours.
+pub(crate) type Read = Result<(Option<Card>, Stat), zk::Error>;
+
+/// Reads contenders' nodes below a lock, all at once.
+pub(crate) async fn read<'a>(
+    client: &zk::Client,
+    parent: &str,
+    nodes: impl Iterator<Item = &'a Node>,
+) -> Vec<(&'a Node, Read)> {
+    let reads = nodes.map(|node| {
+        let data = client.get_data(&format!("{parent}/{}", node.called));
+        async move { (node, data.await.map(|(bytes, stat)| (Card::from_bytes(&bytes), stat))) }
+    });
+    join_all(reads).await
 }
 
 #[cfg(test)]

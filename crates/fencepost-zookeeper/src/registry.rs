@@ -36,6 +36,20 @@ pub(crate) struct Nodes {
     pub(crate) token: u64,
 }
 
+impl Nodes {
+    /// Keeps one of them and returns the others, or `None` if another was chosen before.
+    pub(crate) fn choose(&mut self, chosen: usize) -> Option<Vec<String>> {
+        let kept = std::mem::take(&mut self.paths[chosen]);
+        let others: Vec<String> = self.paths.iter().filter(|path| !path.is_empty()).cloned().collect();
+        if kept.is_empty() {
+            return None;
+        }
+        self.paths.fill(String::new());
+        self.paths[chosen] = kept;
+        Some(others)
+    }
+}
+
 /// What one attempt has on the servers.
 #[derive(Debug)]
 pub(crate) struct Entry {
@@ -58,19 +72,6 @@ impl Entry {
         let session = session.clone();
         let (surplus, blockers) = (Vec::new(), Vec::new());
         Self { session, queue, nodes: None, surplus, award: None, blockers, released: false }
-    }
-
-    /// Chooses one of several locks. Returns whether it has a node there: it has not if another was chosen before.
-    pub(crate) fn choose(&mut self, chosen: usize) -> bool {
-        let Some(nodes) = self.nodes.as_mut().filter(|nodes| !nodes.paths[chosen].is_empty()) else {
-            return false;
-        };
-        for (_, path) in
-            nodes.paths.iter_mut().enumerate().filter(|(at, path)| *at != chosen && !path.is_empty())
-        {
-            self.surplus.push(std::mem::take(path));
-        }
-        true
     }
 }
 
@@ -197,5 +198,20 @@ impl Registry {
             let was_granted = self.forget(owner).is_some_and(|place| place.entry.award.is_some());
             self.push.push(if was_granted { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_of_several_is_chosen_once() {
+        let paths = ["/a/1", "/b/2", "/c/3"].map(str::to_owned).to_vec();
+        let mut nodes = Nodes { paths, token: 7 };
+        assert_eq!(nodes.choose(1), Some(vec!["/a/1".to_owned(), "/c/3".to_owned()]));
+        assert_eq!((nodes.choose(0), nodes.choose(2)), (None, None));
+        assert_eq!(nodes.choose(1), Some(Vec::new()));
+        assert_eq!(nodes, Nodes { paths: vec![String::new(), "/b/2".to_owned(), String::new()], token: 7 });
     }
 }
