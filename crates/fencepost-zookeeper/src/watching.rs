@@ -12,7 +12,7 @@ use futures_util::future::{join_all, select_all};
 use zookeeper_client::{self as zk, AddWatchMode, EventType};
 
 use crate::queue::{Queue, Standing, last_of};
-use crate::registry::Nodes;
+use crate::registry::{Nodes, Registry};
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -195,12 +195,11 @@ async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner,
     let (news, ..) = select_all(own.map(|node| Box::pin(until_gone(&session, node, made)))).await;
     let Some((shared, session)) = shared.upgrade().zip(session.upgrade()) else { return };
     // The entry may be given up by now, and the same owner may have another.
-    let is_held = || {
-        let registry = shared.registry();
+    let is_held = |registry: &Registry| {
         let place = registry.places.get(owner).filter(|place| !place.entry.released);
         place.is_some_and(|place| place.entry.nodes.as_ref() == Some(&nodes))
     };
-    if !is_held() {
+    if !is_held(&shared.registry()) {
         return;
     }
     if matches!(news, News::Nothing) {
@@ -212,11 +211,14 @@ async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner,
     let broken = shared.setup.paths.broken_grant(owner);
     let is_broken = matches!(session.client.check_stat(&broken).await, Ok(Some(_)));
     let why = if is_broken { LostReason::Broken } else { LostReason::NotHeld };
-    if is_held() {
-        shared.push(Wakeup::Gone { owner, why });
-        // If there are others of its nodes, they go too.
-        shared.registry().orphan(owner, shared.clock.now());
-        session.chores.notify_one();
+    {
+        let mut registry = shared.registry();
+        if is_held(&registry) {
+            shared.push(Wakeup::Gone { owner, why });
+            // If there are others of its nodes, they go too.
+            registry.orphan(owner, shared.clock.now());
+            session.chores.notify_one();
+        }
     }
     if is_broken {
         // If it stays, it goes with the client that broke the grant.
