@@ -105,7 +105,7 @@ fn begin(
     if registry.has_departed(owner, now) {
         return Ok(Some(Reply::Busy));
     }
-    if registry.places.get(owner).is_some() {
+    if registry.places.get(owner).is_some() || registry.orphan_of(owner).is_some() {
         return Err(unknown(&shared.setup.location));
     }
     registry.places.insert(attempt, Entry::new(session, queue), now);

@@ -3,12 +3,13 @@
 //! * An owner has at most one entry, which is **live** or an **orphan**.
 //! * A live entry belongs to the operations of its owner. The engine has at most one acquire, check, leave or release of an
 //!   owner unanswered, so only one of them at a time makes, looks for or deletes nodes. Renewals and writes of a cell may be
-//!   in flight beside it: they prove that the nodes are there and change none.
+//!   in flight beside it: they prove that the nodes are there and make none.
 //! * An orphan is to be deleted ([`crate::orphans`]). An entry becomes one *before* an operation deletes its nodes, when its
 //!   lease has lapsed, or when a watch finds a node of a grant missing. The task that looks after the session deletes
 //!   its nodes as often as it takes. An acquire or leave of the same owner does so itself before anything else. To delete
-//!   them twice is harmless. Only a release deletes the nodes of a live entry: it may have to be sent again.
-//! * Watches read and push, nothing else.
+//!   them twice is harmless. Of a live entry only a release deletes nodes, because it may have to be sent again, and the
+//!   choice of one of several locks.
+//! * Watches send reads only.
 //! * The requests of an operation that was dropped may still arrive, but ahead of all that is sent later in its session. An
 //!   entry whose nodes are not known is therefore settled by a read ([`crate::nodes::find_again`]).
 //! * While the client closes, a leave or release may run beside an unanswered acquire or check. An acquire whose entry is gone
