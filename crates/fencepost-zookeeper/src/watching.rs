@@ -47,14 +47,6 @@ impl Watches {
     }
 }
 
-/// What became of a node that was watched.
-enum News {
-    /// It is not there.
-    Gone,
-    /// Nothing is known: the session is over, or the connection was lost before the watch was set.
-    Nothing,
-}
-
 /// Watches the nodes for which an attempt waits.
 pub(crate) fn wait_for(
     shared: &Arc<Shared>,
@@ -114,25 +106,24 @@ pub(crate) async fn still_waits(
     waits && !own.contains(&false)
 }
 
-/// Waits until a node is gone that was made by this transaction, if that is known. What is written into it does not matter.
-async fn until_gone(session: &Weak<Session>, node: &str, mut made: Option<i64>) -> News {
+/// Waits until a node is gone that was made by this transaction, if that is known. Returns false if it cannot be told: the session
+/// is over, or the connection was lost. What is written into the node does not matter.
+async fn is_gone(session: &Weak<Session>, node: &str, mut made: Option<i64>) -> bool {
     loop {
         // The session itself is not held on to while nothing happens, so that dropping it ends it.
-        let Some(strong) = session.upgrade() else {
-            return News::Nothing;
-        };
+        let Some(strong) = session.upgrade() else { return false };
         let data = strong.client.get_and_watch_data(node).await;
         drop(strong);
         let watcher = match data {
             // Where names do not say whose a node is, another one may be called the same.
-            Ok((_, stat, _)) if *made.get_or_insert(stat.czxid) != stat.czxid => return News::Gone,
+            Ok((_, stat, _)) if *made.get_or_insert(stat.czxid) != stat.czxid => return true,
             Ok((_, _, watcher)) => watcher,
-            Err(zk::Error::NoNode) => return News::Gone,
-            Err(_) => return News::Nothing,
+            Err(zk::Error::NoNode) => return true,
+            Err(_) => return false,
         };
         match watcher.changed().await.event_type {
-            EventType::NodeDeleted => return News::Gone,
-            EventType::Session => return News::Nothing,
+            EventType::NodeDeleted => return true,
+            EventType::Session => return false,
             _ => {}
         }
     }
@@ -150,10 +141,10 @@ fn watch_blocker(shared: &Arc<Shared>, session: &Arc<Session>, owner: Owner, nod
     }
     let (weak, session) = (Arc::downgrade(shared), Arc::downgrade(session));
     shared.spawn(async move {
-        let news = until_gone(&session, &node, None).await;
+        let is_gone = is_gone(&session, &node, None).await;
         let Some((shared, session)) = weak.upgrade().zip(session.upgrade()) else { return };
         let waiting = session.watches().blockers.remove(&node).unwrap_or_default();
-        for owner in waiting.into_iter().filter(|_| matches!(news, News::Gone)) {
+        for owner in waiting.into_iter().filter(|_| is_gone) {
             shared.push(Wakeup::Turn { owner });
         }
     });
@@ -192,7 +183,7 @@ pub(crate) fn watch_those_that_last(shared: &Arc<Shared>, session: &Arc<Session>
 async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner, nodes: Nodes) {
     let made = i64::try_from(nodes.token).ok();
     let own = nodes.paths.iter().filter(|node| !node.is_empty());
-    let (news, ..) = select_all(own.map(|node| Box::pin(until_gone(&session, node, made)))).await;
+    let (is_gone, ..) = select_all(own.map(|node| Box::pin(is_gone(&session, node, made)))).await;
     let Some((shared, session)) = shared.upgrade().zip(session.upgrade()) else { return };
     // The entry may be given up by now, and the same owner may have another.
     let is_held = |registry: &Registry| {
@@ -202,7 +193,7 @@ async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner,
     if !is_held(&shared.registry()) {
         return;
     }
-    if matches!(news, News::Nothing) {
+    if !is_gone {
         // It is watched again, but not at once: the connection was lost.
         let soon = shared.clock.now() + session.ttl / 12;
         session.watches().grants.push((owner, soon));
