@@ -175,10 +175,9 @@ pub(crate) async fn other_forms<'a>(
     let mut foreign = Vec::new();
     for (node, read) in read(client, parent, suspects.take(MOST)).await {
         match read {
-            // Ours with another dialect, which wait for all.
-            Ok((Some(_), _)) => {}
-            Ok(_) | Err(zk::Error::NoAuth) => foreign.push(node),
-            Err(zk::Error::NoNode) => {}
+            // Ours with another dialect wait for all.
+            Ok((Some(_), _)) | Err(zk::Error::NoNode) => {}
+            Ok((None, _)) | Err(zk::Error::NoAuth) => foreign.push(node),
             Err(error) => return Err(setup.failed(&error)),
         }
     }
