@@ -161,11 +161,6 @@ impl<E> Places<E> {
         self.standing.iter().map(|(owner, place)| (*owner, place))
     }
 
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.standing.is_empty() && self.waiting.is_empty()
-    }
-
     /// Those that nobody has cared for during a whole ttl. Who waited in this process is forgotten with this; the others
     /// have entries that should go.
     pub fn lapsed(&mut self, now: Moment) -> Vec<Owner> {
@@ -243,7 +238,7 @@ mod tests {
         places.insert(&twice, 1, NOW);
         places.insert(&twice, 2, NOW);
         assert_eq!(places.remove(twice.owner).map(|place| place.entry), Some(2));
-        assert!(places.is_empty() && places.entries.is_empty());
+        assert!(places.standing.is_empty() && places.entries.is_empty());
         places.wait(&twice, NOW);
         places.wait(&twice, NOW);
         assert_eq!(places.waiting_for(&twice.wants[0].name).count(), 1);

@@ -1,14 +1,13 @@
 //! One client's sessions in ZooKeeper: executes flights, passes on news.
 
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::Arc;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
+use fencepost_core::push::{self, Pushes};
 use fencepost_core::{Finding, LockName, Options, Result, StorageId};
-use futures_util::StreamExt;
 use futures_util::future::join_all;
-use futures_util::stream::{self, BoxStream};
-use tokio::sync::mpsc::{self, UnboundedReceiver};
+use futures_util::stream::BoxStream;
 
 use crate::config;
 use crate::examine::{examine, whereabouts};
@@ -25,17 +24,16 @@ const FLIGHTS: usize = 4;
 pub(crate) struct ZooKeeperBackend {
     shared: Arc<Shared>,
     storage_id: StorageId,
-    /// Until the engine listens.
-    pushes: Mutex<Option<UnboundedReceiver<Wakeup>>>,
+    pushes: Pushes,
 }
 
 /// Connects as one client. Must be called inside the runtime in which it will be used.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<ZooKeeperBackend> {
     let setup = Setup::new(config::parse(url)?).await?;
-    let (push, pushes) = mpsc::unbounded_channel();
+    let (push, pushes) = push::channel();
     let shared = Arc::new(Shared::new(setup, push));
     let storage_id = shared.storage_id(options.wants_existing()).await?;
-    Ok(ZooKeeperBackend { shared, storage_id, pushes: Mutex::new(Some(pushes)) })
+    Ok(ZooKeeperBackend { shared, storage_id, pushes })
 }
 
 #[async_trait]
@@ -51,7 +49,7 @@ impl Backend for ZooKeeperBackend {
             max_ttl: setup.range.longest_ttl(),
             flights: FLIGHTS,
             batch: BATCH,
-            may_share: None,
+            may_share: Some(flight::may_share),
         }
     }
 
@@ -60,13 +58,7 @@ impl Backend for ZooKeeperBackend {
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
-        let pushes = self.pushes.lock().unwrap_or_else(PoisonError::into_inner).take();
-        let pushes = stream::unfold(pushes, |pushes| async move {
-            let mut pushes = pushes?;
-            let push = pushes.recv().await?;
-            Some((push, Some(pushes)))
-        });
-        pushes.boxed()
+        self.pushes.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
@@ -79,10 +71,6 @@ impl Backend for ZooKeeperBackend {
 
     async fn examine(&self) -> Vec<Finding> {
         examine(&self.shared.setup, self.storage_id).await
-    }
-
-    async fn warnings(&self) -> Vec<Finding> {
-        Finding::worth_a_word(self.examine().await)
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {

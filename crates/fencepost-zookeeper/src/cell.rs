@@ -8,7 +8,6 @@ use fencepost_core::backend::Reply;
 use fencepost_core::{Cell, Grant, Keep, LockName, Result};
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
-use crate::release::learn;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -46,7 +45,6 @@ pub(crate) async fn write(
     bytes: &Arc<[u8]>,
     keep: Keep,
 ) -> Result<Reply> {
-    learn(shared, grant).await?;
     let Some((session, node)) = own_node(shared, grant, name) else {
         return Ok(Reply::NotHeld);
     };
@@ -75,11 +73,10 @@ fn own_node(shared: &Shared, grant: &Grant, name: &LockName) -> Option<(Arc<Sess
         return None;
     }
     let at = grant.attempt.wants.iter().position(|want| want.name == *name)?;
-    let book = shared.book();
-    let entry = &book.places.get(grant.attempt.owner)?.entry;
-    let is_held =
-        entry.award.is_some_and(|award| award.token == grant.award.token) && entry.unwanted.is_none();
-    let node = entry.nodes.get(at).filter(|node| is_held && !node.is_empty())?;
+    let registry = shared.registry();
+    let entry = &registry.places.get(grant.attempt.owner)?.entry;
+    let nodes = entry.nodes.as_ref().filter(|nodes| nodes.token == grant.award.token.get())?;
+    let node = nodes.paths.get(at).filter(|node| !node.is_empty())?;
     Some((entry.session.clone(), node.clone()))
 }
 
@@ -103,35 +100,24 @@ async fn write_once(
     let is_kept = kept.map_err(failed)?.is_some();
     let mut card = Card::from_bytes(&own).unwrap_or_else(|| Card::new(&grant.attempt));
     let had_cell = card.cell.is_some();
-    let lasts = match keep {
-        Keep::WhileHeld => {
-            card.cell = Some(bytes.clone());
-            None
-        }
-        Keep::For(lasts) => Some(lasts),
-        Keep::Always => None,
-    };
-    let mut writer = session.client.new_multi_writer();
-    if keep == Keep::WhileHeld {
-        writer.add_set_data(node, &card.to_bytes(), None)?;
-        if is_kept {
-            writer.add_delete(place, None)?;
-        }
-    } else {
-        if had_cell {
-            card.cell = None;
+    card.cell = (keep == Keep::WhileHeld).then(|| bytes.clone());
+    let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };
+    let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
+    let stored = KeptCell { cell, lasts }.to_bytes();
+    let written = session.transact(|writer| {
+        if had_cell || card.cell.is_some() {
             writer.add_set_data(node, &card.to_bytes(), None)?;
         } else {
             writer.add_check_version(node, -1)?;
         }
-        let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
-        let stored = KeptCell { cell, lasts }.to_bytes();
-        if is_kept {
-            writer.add_set_data(place, &stored, None)?;
-        } else {
-            writer.add_create(place, &stored, &shared.setup.made_as(CreateMode::Persistent))?;
+        match (card.cell.is_some(), is_kept) {
+            (true, true) => writer.add_delete(place, None),
+            (true, false) => Ok(()),
+            (false, true) => writer.add_set_data(place, &stored, None),
+            (false, false) => {
+                writer.add_create(place, &stored, &shared.setup.made_as(CreateMode::Persistent))
+            }
         }
-    }
-    writer.commit().await?;
-    Ok(())
+    });
+    written.await
 }

@@ -7,6 +7,7 @@ use std::sync::{Arc, Weak};
 use fencepost_core::LockName;
 use futures_util::future::join_all;
 
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::shared::Shared;
 
@@ -38,8 +39,8 @@ impl Containers {
 /// a client that wants a lock whose node was removed makes it again.
 pub(crate) fn made(shared: &Arc<Shared>, session: &Arc<Session>, name: &LockName) {
     let idle = {
-        let mut book = shared.book();
-        let crate::shared::Book { containers, places, .. } = &mut *book;
+        let mut registry = shared.registry();
+        let Registry { containers, places, .. } = &mut *registry;
         containers.add(name.clone(), |name| places.is_wanted(name))
     };
     if !idle.is_empty() {

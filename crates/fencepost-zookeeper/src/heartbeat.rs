@@ -1,22 +1,23 @@
 //! Keeping what is held and what waits: renewals and checks, those of one session together.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_core::backend::{Queue, Reply};
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Award, Error, Grant, Result};
+use fencepost_core::{Attempt, Award, Grant, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
-use crate::acquire::{acquire, settle};
+use crate::acquire::{acquire, settle, waiting};
+use crate::flight::{Answers, by_session};
 use crate::nodes::{lines, portions};
-use crate::queue::{Verdict, verdict};
+use crate::orphans::discard;
 use crate::session::Session;
 use crate::shared::Shared;
-use crate::tender;
 use crate::watching;
 
-/// A session that was proven within this part of a lease need not be proven again for whoever has come to its turn.
+/// A session that was proven within this part of a lease need not be proven again for an attempt that has come to its turn.
 const RECENT: u32 = 4;
 
 /// What is to be kept.
@@ -39,96 +40,86 @@ impl Beat<'_> {
 enum Plan {
     Answer(Reply),
     /// Its nodes must be proven.
-    Prove(Arc<Session>, Vec<String>),
+    Prove(Arc<Session>, Proof),
     /// The session was proven at this moment, which is recent enough to go by what is read.
     Look(Arc<Session>, Vec<String>, Moment),
     /// It has no nodes yet, or it is not known whether it has.
     Acquire,
-    /// It has none; whether it could have some is to be found out before it is told.
+    /// It has none.
     NoTicket,
+}
+
+/// The nodes that must be proven.
+struct Proof {
+    nodes: Vec<String>,
+    /// What it was awarded, if it was.
+    award: Option<Award>,
 }
 
 /// The heartbeat of one ticket.
 pub(crate) async fn check(shared: &Arc<Shared>, attempt: &Arc<Attempt>) -> Result<Reply> {
-    let mut replies = beat(shared, &[Beat::Check(attempt)]).await;
-    replies.pop().unwrap_or_else(|| Err(shared.vanished()))
+    let mut replies = beat(shared, vec![(0, Beat::Check(attempt))]).await;
+    replies.pop().map_or_else(|| Err(shared.vanished()), |(_, reply)| reply)
 }
 
-/// Keeps all of these; answers come in their order.
-pub(crate) async fn beat(shared: &Arc<Shared>, beats: &[Beat<'_>]) -> Vec<Result<Reply>> {
-    let plans: Vec<Plan> = beats.iter().map(|beat| plan(shared, *beat)).collect();
-    let mut groups: Vec<(Arc<Session>, Vec<usize>)> = Vec::new();
-    for (at, plan) in plans.iter().enumerate() {
-        if let Plan::Prove(session, _) = plan {
-            match groups.iter_mut().find(|(there, _)| Arc::ptr_eq(there, session)) {
-                Some((_, members)) => members.push(at),
-                None => groups.push((session.clone(), vec![at])),
-            }
+/// Keeps all of these.
+pub(crate) async fn beat(shared: &Arc<Shared>, beats: Vec<(usize, Beat<'_>)>) -> Answers {
+    let (mut proofs, mut alone) = (Vec::new(), Vec::new());
+    for (at, beat) in beats {
+        match plan(shared, beat) {
+            Plan::Prove(session, proof) => proofs.push((session, (at, beat, proof))),
+            plan => alone.push((at, beat, plan)),
         }
     }
-    let proofs = groups.iter().map(|(session, members)| {
-        let nodes: Vec<&[String]> = members
-            .iter()
-            .map(|at| match &plans[*at] {
-                Plan::Prove(_, nodes) => nodes.as_slice(),
-                _ => &[],
-            })
-            .collect();
-        let members: Vec<(usize, Beat<'_>)> = members.iter().map(|at| (*at, beats[*at])).collect();
-        keep_together(shared, session, members, nodes)
-    });
-    let alone = plans.iter().zip(beats).enumerate().filter(|(_, (plan, _))| !matches!(plan, Plan::Prove(..)));
-    let alone = alone.map(async |(at, (plan, beat))| {
-        let attempt = beat.attempt();
-        let reply = match plan {
-            Plan::Answer(reply) => Ok(reply.clone()),
-            // Whoever is told asks anew at once, and that should not fail.
-            Plan::Look(session, nodes, proven) => look(shared, session, attempt, nodes, *proven).await,
-            Plan::NoTicket => shared.session(attempt.ttl).await.map(|_| Reply::NoTicket),
-            // A box, because an acquire that finds a place checks it.
-            Plan::Acquire | Plan::Prove(..) => Box::pin(acquire(shared, attempt, Queue::Join)).await,
-        };
-        (at, reply)
-    });
+    let proofs = by_session(proofs).into_iter();
+    let proofs = proofs.map(|(session, members)| keep_together(shared, session, members));
+    let alone = alone.into_iter().map(async |(at, beat, plan)| (at, keep_alone(shared, beat, plan).await));
     let (proven, alone) = futures_util::join!(join_all(proofs), join_all(alone));
-    let mut replies: Vec<(usize, Result<Reply>)> = proven.into_iter().flatten().chain(alone).collect();
-    replies.sort_by_key(|(at, _)| *at);
-    replies.into_iter().map(|(_, reply)| reply).collect()
+    proven.into_iter().flatten().chain(alone).collect()
 }
 
 fn plan(shared: &Shared, beat: Beat<'_>) -> Plan {
     let now = shared.clock.now();
     let owner = beat.attempt().owner;
-    let mut book = shared.book();
-    // It is kept when it is asked for and not when that has succeeded: what is under way must not lapse.
-    if let Some(entry) = book.keep(owner, now) {
-        let (session, nodes) = (entry.session.clone(), entry.nodes.clone());
+    let mut registry = shared.registry();
+    // It is kept when it is asked for and not when that has succeeded: what is in flight must not lapse.
+    if let Some(entry) = registry.keep(owner, now) {
+        let (session, award) = (entry.session.clone(), entry.award);
         let proven = session.proven();
-        return match beat {
-            Beat::Renew(grant) if entry.token != Some(grant.award.token.get()) => {
+        return match (beat, &entry.nodes) {
+            (Beat::Check(_), None) => Plan::Acquire,
+            (Beat::Check(attempt), Some(nodes)) if award.is_none() && proven + attempt.ttl / RECENT > now => {
+                Plan::Look(session, nodes.paths.clone(), proven)
+            }
+            (Beat::Renew(grant), Some(nodes)) if nodes.token != grant.award.token.get() => {
                 Plan::Answer(Reply::NotHeld)
             }
-            Beat::Check(_) if nodes.is_empty() => Plan::Acquire,
-            Beat::Check(attempt) if entry.award.is_none() && proven + attempt.ttl / RECENT > now => {
-                Plan::Look(session, nodes, proven)
-            }
-            Beat::Renew(_) | Beat::Check(_) => Plan::Prove(session, nodes),
+            (_, Some(nodes)) => Plan::Prove(session, Proof { nodes: nodes.paths.clone(), award }),
+            (Beat::Renew(_), None) => Plan::Answer(Reply::NotHeld),
         };
     }
     match beat {
         Beat::Renew(_) => Plan::Answer(Reply::NotHeld),
-        Beat::Check(attempt) if book.places.is_waiting(owner, now) => {
-            if book.places.has_room(attempt) {
-                Plan::Acquire
-            } else {
-                Plan::Answer(Reply::Waiting { turn_in: attempt.ttl })
-            }
+        Beat::Check(attempt) if registry.places.is_waiting(owner, now) => {
+            if registry.places.has_room(attempt) { Plan::Acquire } else { Plan::Answer(waiting(attempt)) }
         }
         Beat::Check(_) => Plan::NoTicket,
     }
 }
 
-/// Sees whether it is an attempt's turn, without a write: whoever is seen to be first stays it for as long as its node is
+async fn keep_alone(shared: &Arc<Shared>, beat: Beat<'_>, plan: Plan) -> Result<Reply> {
+    let attempt = beat.attempt();
+    match plan {
+        Plan::Answer(reply) => Ok(reply),
+        Plan::Look(session, nodes, proven) => look(shared, &session, attempt, &nodes, proven).await,
+        // The engine asks again at once, and that should not fail: so there is a session before it is told.
+        Plan::NoTicket => shared.session(attempt.ttl).await.map(|_| Reply::NoTicket),
+        // A box, because an acquire that finds a place checks it.
+        Plan::Acquire | Plan::Prove(..) => Box::pin(acquire(shared, attempt, Queue::Join)).await,
+    }
+}
+
+/// Sees whether it is an attempt's turn, without a write: one that is seen to be first stays it for as long as its node is
 /// there, and that is for as long as its session was proven to live. The lease counts from that proof.
 async fn look(
     shared: &Arc<Shared>,
@@ -140,105 +131,64 @@ async fn look(
     session.connected(&shared.setup, &shared.clock).await?;
     let now = shared.clock.now();
     if watching::still_waits(shared, session, attempt, nodes).await {
-        return Ok(Reply::Waiting { turn_in: attempt.ttl });
+        return Ok(waiting(attempt));
     }
     let lines = lines(shared, session, attempt).await?;
-    if verdict(attempt, nodes, &lines) == Verdict::Gone {
-        let mut proof = keep_together(shared, session, vec![(0, Beat::Check(attempt))], vec![nodes]).await;
-        return proof.pop().map_or_else(|| Err(shared.vanished()), |(_, reply)| reply);
-    }
-    Ok(match settle(shared, session, attempt, Queue::Join, &lines).await? {
-        Reply::Granted(award) => Reply::Granted(Award { spent: now.since(proven), ..award }),
+    settle(shared, session, attempt, &lines).await.map(|reply| counted(reply, now.since(proven)))
+}
+
+/// Returns the reply with how much of the lease has passed, if it is a grant.
+fn counted(reply: Reply, spent: Duration) -> Reply {
+    match reply {
+        Reply::Granted(award) => Reply::Granted(Award { spent, ..award }),
         reply => reply,
-    })
+    }
 }
 
 async fn keep_together(
     shared: &Arc<Shared>,
-    session: &Arc<Session>,
-    members: Vec<(usize, Beat<'_>)>,
-    nodes: Vec<&[String]>,
-) -> Vec<(usize, Result<Reply>)> {
+    session: Arc<Session>,
+    members: Vec<(usize, Beat<'_>, Proof)>,
+) -> Answers {
     if let Err(away) = session.connected(&shared.setup, &shared.clock).await {
-        return members.into_iter().map(|(at, _)| (at, Err(away.duplicate()))).collect();
+        return members.into_iter().map(|(at, ..)| (at, Err(away.duplicate()))).collect();
     }
+    let session = &session;
     let request = session.send();
-    let proof = prove(session, &nodes);
-    // Their lines are read behind the proof, in the same flight.
-    let lines = join_all(members.iter().map(async |(_, beat)| match beat {
-        Beat::Renew(grant) if is_granted(shared, &grant.attempt) => None,
-        Beat::Check(attempt) if watching::still_waits(shared, session, attempt, &[]).await => None,
-        beat => Some(lines(shared, session, beat.attempt()).await),
+    let nodes: Vec<&[String]> = members.iter().map(|(_, _, proof)| proof.nodes.as_slice()).collect();
+    // The lines are read behind the proof, in the same flight.
+    let lines = join_all(members.iter().map(async |(_, beat, proof)| match beat {
+        Beat::Check(attempt) if proof.award.is_none() => {
+            let still_waits = watching::still_waits(shared, session, attempt, &[]).await;
+            if still_waits { None } else { Some(lines(shared, session, attempt).await) }
+        }
+        _ => None,
     }));
-    let (proof, lines) = futures_util::join!(proof, lines);
-    if proof.iter().any(Result::is_ok) {
+    let (proven, lines) = futures_util::join!(prove(session, &nodes), lines);
+    if proven.iter().any(Result::is_ok) {
         session.prove(request);
     }
     let passed = request.sent.since(session.proven());
-    let members = members.into_iter().zip(nodes).zip(proof.into_iter().zip(lines));
-    let replies = members.map(async |(((at, beat), nodes), (proof, lines))| {
+    let replies = members.iter().zip(proven.into_iter().zip(lines));
+    let replies = replies.map(async |((at, beat, proof), (proven, lines))| {
         let attempt = beat.attempt();
-        let reply = match (proof, lines) {
-            (Err(error), _) => Err(lost(shared, session, attempt, &error)),
-            (Ok(false), _) => match (beat, gone(shared, attempt, nodes).await) {
-                (Beat::Renew(_), true) => Ok(Reply::NotHeld),
-                (Beat::Renew(_), false) => Err(shared.vanished()),
-                (Beat::Check(_), true) => Ok(Reply::NoTicket),
-                (Beat::Check(_), false) => Ok(Reply::Waiting { turn_in: attempt.ttl }),
-            },
-            (Ok(true), None) => Ok(match beat {
-                Beat::Renew(_) => Reply::Renewed { ttl: attempt.ttl.saturating_sub(passed) },
-                Beat::Check(_) => Reply::Waiting { turn_in: attempt.ttl },
-            }),
-            (Ok(true), Some(Err(error))) => Err(error),
-            (Ok(true), Some(Ok(lines))) => {
-                let settled = settle(shared, session, attempt, Queue::Join, &lines).await;
-                match (beat, settled) {
-                    // It was its turn before anybody told it.
-                    (Beat::Renew(_), Ok(Reply::Granted(award))) => {
-                        Ok(Reply::Renewed { ttl: award.ttl.saturating_sub(passed) })
-                    }
-                    (Beat::Renew(_), Ok(_)) => Ok(Reply::NotHeld),
-                    (_, Ok(Reply::Granted(award))) => Ok(Reply::Granted(Award { spent: passed, ..award })),
-                    (_, settled) => settled,
-                }
+        let reply = match (proven, beat, lines) {
+            (Err(error), ..) => Err(shared.setup.failed(&error)),
+            (Ok(false), beat, _) => {
+                // One of its nodes is gone: so must be the others before it is told. The session's task deletes what stays.
+                let _ = discard(shared, attempt.owner).await;
+                Ok(if matches!(beat, Beat::Renew(_)) { Reply::NotHeld } else { Reply::NoTicket })
             }
+            (Ok(true), Beat::Renew(_), _) => Ok(Reply::Renewed { ttl: attempt.ttl.saturating_sub(passed) }),
+            (Ok(true), Beat::Check(_), None) => {
+                Ok(proof.award.map_or_else(|| waiting(attempt), Reply::Granted))
+            }
+            (Ok(true), Beat::Check(_), Some(Err(error))) => Err(error),
+            (Ok(true), Beat::Check(_), Some(Ok(lines))) => settle(shared, session, attempt, &lines).await,
         };
-        (at, reply)
+        (*at, reply.map(|reply| counted(reply, passed)))
     });
     join_all(replies).await
-}
-
-pub(crate) fn is_granted(shared: &Shared, attempt: &Attempt) -> bool {
-    shared.book().places.get(attempt.owner).is_some_and(|place| place.entry.award.is_some())
-}
-
-fn lost(shared: &Shared, session: &Arc<Session>, attempt: &Attempt, error: &zk::Error) -> Error {
-    if session.is_over() {
-        shared.forget_if(attempt.owner, |entry| Arc::ptr_eq(&entry.session, session));
-    }
-    shared.setup.failed(error)
-}
-
-/// One of these nodes has vanished: so must the others, before anybody is told that there are none. Not if it has other nodes
-/// by now, because another flight brought it anew, or lets it have one of several locks.
-async fn gone(shared: &Arc<Shared>, attempt: &Attempt, nodes: &[String]) -> bool {
-    {
-        let now = shared.clock.now();
-        let mut book = shared.book();
-        let Some(place) = book.places.get_mut(attempt.owner) else { return true };
-        if place.entry.coming || place.entry.choosing || place.entry.nodes != nodes {
-            return false;
-        }
-        if attempt.wants.len() == 1 {
-            shared.forget(&mut book, attempt.owner);
-            return true;
-        }
-        place.entry.unwanted.get_or_insert(now);
-    }
-    // What cannot be removed now is as soon as there is a connection again.
-    let _ = tender::remove(shared, attempt.owner).await;
-    true
 }
 
 /// Whether the nodes of each are there. This is a write: it goes through the leader, so that a server which is cut off
@@ -255,7 +205,7 @@ async fn prove(session: &Session, nodes: &[&[String]]) -> Vec<Result<bool, zk::E
             }
             // One of them is not there: each is asked for alone.
             Err(MultiWriteError::OperationFailed { .. }) => {
-                let alone: Vec<_> = chunk.iter().map(|nodes| checks(session, &[*nodes], false)).collect();
+                let alone: Vec<_> = chunk.chunks(1).map(|nodes| checks(session, nodes, false)).collect();
                 proven.extend(join_all(alone).await.into_iter().map(|proof| match proof {
                     Ok(()) => Ok(true),
                     Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => Ok(false),
@@ -270,20 +220,13 @@ async fn prove(session: &Session, nodes: &[&[String]]) -> Vec<Result<bool, zk::E
 /// Asks for all of these nodes at once, and writes down that the session was renewed.
 fn checks<'a>(
     session: &'a Session,
-    nodes: &[&[String]],
+    nodes: &'a [&'a [String]],
     stamped: bool,
-) -> impl Future<Output = Result<(), MultiWriteError>> + use<'a> {
-    let mut writer = session.client.new_multi_writer();
-    let mut built = Ok(());
-    for node in nodes.iter().copied().flatten().filter(|node| !node.is_empty()) {
-        built = built.and_then(|()| writer.add_check_version(node, -1));
-    }
-    if stamped {
-        built = built.and_then(|()| writer.add_set_data(&session.node, b"", None));
-    }
-    let sent = built.map(|()| writer.commit());
-    async move {
-        sent.map_err(|source| MultiWriteError::RequestFailed { source })?.await?;
-        Ok(())
-    }
+) -> impl Future<Output = Result<(), MultiWriteError>> + 'a {
+    session.transact(move |writer| {
+        for node in nodes.iter().copied().flatten().filter(|node| !node.is_empty()) {
+            writer.add_check_version(node, -1)?;
+        }
+        if stamped { writer.add_set_data(&session.node, b"", None) } else { Ok(()) }
+    })
 }

@@ -13,6 +13,7 @@ use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
 use crate::cell::kept;
 use crate::naming::decode;
+use crate::nodes::{Read, line_of, read};
 use crate::paths::Node;
 use crate::queue::Queue;
 use crate::session::Session;
@@ -60,21 +61,14 @@ async fn look(shared: &Shared, session: &Session, name: &LockName, waiters: usiz
     );
     let (synced, children, cell) = futures_util::join!(sync, children, cell);
     synced.map_err(failed)?;
-    let line = match children {
-        Ok(children) => Queue::of(&children),
-        Err(zk::Error::NoNode) => Queue::default(),
-        Err(error) => return Err(failed(error)),
-    };
+    let line = line_of(&shared.setup, children)?;
     let kept = kept(session, &place, cell).await.map_err(failed)?;
     let nodes = line.nodes().iter().take(line.holding() + waiters);
-    let cards: Vec<_> =
-        nodes.clone().map(|node| session.client.get_data(&format!("{parent}/{}", node.called))).collect();
     let mut first = Vec::new();
-    for (node, read) in nodes.zip(join_all(cards).await) {
+    for (node, read) in read(&session.client, &parent, nodes).await {
         match read {
-            Ok((bytes, stat)) => {
-                let (node, card) = (node.clone(), Card::from_bytes(&bytes));
-                first.push(Seen { node, stat, card, elsewhere: Elsewhere::Nothing });
+            Ok((card, stat)) => {
+                first.push(Seen { node: node.clone(), stat, card, elsewhere: Elsewhere::Nothing });
             }
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(failed(error)),
@@ -104,23 +98,16 @@ async fn place_of(
     name: &LockName,
 ) -> Result<(String, Queue, Option<String>)> {
     let parent = shared.line(name);
-    let line = match session.client.list_children(&parent).await {
-        Ok(children) => Queue::of(&children),
-        Err(zk::Error::NoNode) => Queue::default(),
-        Err(error) => return Err(shared.setup.failed(&error)),
-    };
+    let line = line_of(&shared.setup, session.client.list_children(&parent).await)?;
     if let Some(node) = line.find(owner) {
         let node = format!("{parent}/{}", node.called);
         return Ok((parent, line, Some(node)));
     }
     let nameless = line.nodes().iter().filter(|node| node.owner.is_none());
-    let nodes: Vec<String> = nameless.map(|node| format!("{parent}/{}", node.called)).collect();
-    let cards: Vec<_> = nodes.iter().map(|node| session.client.get_data(node)).collect();
-    let is_theirs = |read: Result<(Vec<u8>, Stat), zk::Error>| {
-        read.ok().and_then(|(bytes, _)| Card::from_bytes(&bytes)).is_some_and(|card| card.owner == owner)
-    };
-    let at = join_all(cards).await.into_iter().position(is_theirs);
-    let node = at.map(|at| nodes[at].clone());
+    let cards = read(&session.client, &parent, nameless).await;
+    let is_theirs = |read: &Read| matches!(read, Ok((Some(card), _)) if card.owner == owner);
+    let node = cards.iter().find(|(_, read)| is_theirs(read));
+    let node = node.map(|(node, _)| format!("{parent}/{}", node.called));
     Ok((parent, line, node))
 }
 
@@ -149,8 +136,8 @@ async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Resu
     let line: Vec<Contender> = look.first.iter().map(contender).collect();
     let unread = look.line.nodes().len() - line.len();
     let mut state = state(name, &line, look.kept, wall_time());
-    let book = shared.book();
-    let beyond: Vec<_> = book.places.waiting_for(name).collect();
+    let registry = shared.registry();
+    let beyond: Vec<_> = registry.places.waiting_for(name).collect();
     state.waiters += unread + beyond.len();
     let room = LockState::MAX_LINE.saturating_sub(state.line.len());
     state.line.extend(beyond.into_iter().take(room).map(|attempt| {
@@ -286,18 +273,16 @@ async fn break_nodes(
     nodes: &[String],
     told: Option<&str>,
 ) -> Result<(), MultiWriteError> {
-    let mut writer = session.client.new_multi_writer();
-    for node in nodes {
-        writer.add_delete(node, None)?;
-    }
-    if let Some(told) = told {
-        writer.add_create(told, b"", &shared.setup.made_as(CreateMode::Ephemeral))?;
-    }
-    match writer.commit().await {
+    let broken = session.transact(|writer| {
+        nodes.iter().try_for_each(|node| writer.add_delete(node, None))?;
+        let ephemeral = shared.setup.made_as(CreateMode::Ephemeral);
+        told.map_or(Ok(()), |told| writer.add_create(told, b"", &ephemeral))
+    });
+    match broken.await {
         // It was told before.
         Err(MultiWriteError::OperationFailed { source: zk::Error::NodeExists, .. }) => {
             Box::pin(break_nodes(shared, session, nodes, None)).await
         }
-        other => other.map(drop),
+        other => other,
     }
 }

@@ -4,13 +4,16 @@ use std::sync::Arc;
 
 use fencepost_contenders::Card;
 use fencepost_core::{Attempt, Result, Rule};
-use futures_util::future::join_all;
-use zookeeper_client::{self as zk, CreateMode, MultiWriteResult};
+use futures_util::future::{BoxFuture, join_all};
+use zookeeper_client::{self as zk, CreateMode, CreateOptions, MultiWriteResult, Stat};
 
 use crate::containers;
+use crate::orphans::discard;
 use crate::paths::{Node, stem};
 use crate::queue::Queue;
+use crate::registry::Nodes;
 use crate::session::Session;
+use crate::setup::Setup;
 use crate::shared::Shared;
 
 /// How large a request is at most; servers take 1 MiB unless they are told otherwise, and hang up on more.
@@ -43,28 +46,27 @@ pub(crate) fn portions<T>(all: &[T], nodes: impl Fn(&T) -> &[String]) -> Vec<&[T
     portions
 }
 
+/// What was made for an attempt.
+pub(crate) struct Made {
+    pub(crate) paths: Vec<String>,
+    /// `None` if the servers did not tell.
+    pub(crate) token: Option<u64>,
+    /// The lines of its locks.
+    pub(crate) lines: Result<Vec<Queue>, zk::Error>,
+}
+
 /// Makes the nodes and reads the lines, in one flight; if parents are missing, they and all of that in another one.
-pub(crate) async fn make(
-    shared: &Arc<Shared>,
-    session: &Arc<Session>,
-    attempt: &Attempt,
-) -> Result<Vec<Queue>, zk::Error> {
-    match make_once(shared, session, attempt, false).await {
-        Err(zk::Error::NoNode) => {}
-        other => return other,
-    }
-    match make_once(shared, session, attempt, true).await {
-        Err(zk::Error::NoNode) => {}
-        other => return other,
-    }
-    // Somebody has removed everything.
-    for node in shared.setup.paths.foundations() {
-        match session.client.create(&node, b"", &shared.setup.made_as(CreateMode::Persistent)).await {
-            Ok(_) | Err(zk::Error::NodeExists) => {}
-            Err(error) => return Err(error),
+pub(crate) async fn make(shared: &Arc<Shared>, session: &Arc<Session>, attempt: &Attempt) -> Result<Made> {
+    let failed = |error: zk::Error| shared.setup.failed(&error);
+    for parents_too in [false, true] {
+        match make_once(shared, session, attempt, parents_too).await {
+            Err(zk::Error::NoNode) => {}
+            made => return made.map_err(failed),
         }
     }
-    make_once(shared, session, attempt, true).await
+    // Another program has removed everything.
+    shared.setup.lay_foundations(&session.client).await?;
+    make_once(shared, session, attempt, true).await.map_err(failed)
 }
 
 async fn make_once(
@@ -72,7 +74,7 @@ async fn make_once(
     session: &Arc<Session>,
     attempt: &Attempt,
     parents_too: bool,
-) -> Result<Vec<Queue>, zk::Error> {
+) -> Result<Made, zk::Error> {
     let client = &session.client;
     let request = session.send();
     let card = Card::new(attempt).to_bytes();
@@ -86,92 +88,66 @@ async fn make_once(
     // Every request is sent when its future is made; none is awaited before all are sent.
     let with_parents: Vec<_> =
         parents.iter().filter(|_| parents_too).map(|parent| client.create(parent, b"", &container)).collect();
-    let (nodes, token, children) = if let [stem] = stems.as_slice() {
-        let made = client.create(stem, &card, &node);
-        let children = client.list_children(&parents[0]);
-        let (parents, made, children) = futures_util::join!(join_all(with_parents), made, children);
-        remember(shared, session, attempt, &parents);
-        let (stat, sequence) = made?;
-        (vec![format!("{stem}{sequence}")], Some(stat.czxid), vec![children])
-    } else {
-        let mut writer = client.new_multi_writer();
-        for stem in &stems {
-            writer.add_create(stem, &card, &node)?;
-        }
-        let made = writer.commit();
-        let children = join_all(parents.iter().map(|parent| client.list_children(parent)));
-        let (parents, made, children) = futures_util::join!(join_all(with_parents), made, children);
-        remember(shared, session, attempt, &parents);
-        let path = |result| match result {
-            MultiWriteResult::Create { path, .. } => path,
-            _ => String::new(),
-        };
-        let nodes: Vec<String> = made?.into_iter().map(path).collect();
-        // What is made together has one number, which is not told by the making.
-        let stat = client.check_stat(&nodes[0]).await?;
-        (nodes, stat.map(|stat| stat.czxid), children)
-    };
-    session.prove(request);
-    {
-        let mut book = shared.book();
-        if let Some(place) = book.places.get_mut(attempt.owner) {
-            place.entry.nodes = nodes;
-            place.entry.token = token.and_then(|token| u64::try_from(token).ok());
-        }
-    }
-    let children: Vec<Vec<String>> = children.into_iter().collect::<Result<_, _>>()?;
-    Ok(children.iter().map(Queue::of).collect())
-}
-
-/// Remembers which parents this attempt has made.
-fn remember<T>(
-    shared: &Arc<Shared>,
-    session: &Arc<Session>,
-    attempt: &Attempt,
-    parents: &[Result<T, zk::Error>],
-) {
-    for (want, _) in attempt.wants.iter().zip(parents).filter(|(_, parent)| parent.is_ok()) {
+    let made = create(client, &stems, &card, &node)?;
+    let children: Vec<_> = parents.iter().map(|parent| client.list_children(parent)).collect();
+    let (parents, made, children) = futures_util::join!(join_all(with_parents), made, join_all(children));
+    for (want, _) in attempt.wants.iter().zip(&parents).filter(|(_, parent)| parent.is_ok()) {
         containers::made(shared, session, &want.name);
     }
+    let (paths, token) = made?;
+    session.prove(request);
+    let token = match token {
+        Some(token) => Some(token),
+        // What is made together has one number, which is not told by the making.
+        None => client.check_stat(&paths[0]).await.ok().flatten().map(|stat| stat.czxid),
+    };
+    let lines = children.into_iter().map(|children| children.map(|children| Queue::of(&children))).collect();
+    Ok(Made { paths, token: token.and_then(|token| u64::try_from(token).ok()), lines })
 }
 
-/// The lines of an attempt as they are now, as far as this session has heard.
+/// Returns the paths of the nodes that were made, and the transaction if that is told.
+type Creation<'a> = BoxFuture<'a, Result<(Vec<String>, Option<i64>), zk::Error>>;
+
+/// Sends the request that makes all nodes at once.
+fn create<'a>(
+    client: &'a zk::Client,
+    stems: &'a [String],
+    card: &[u8],
+    node: &CreateOptions<'_>,
+) -> Result<Creation<'a>, zk::Error> {
+    if let [stem] = stems {
+        let made = client.create(stem, card, node);
+        return Ok(Box::pin(async move {
+            let (stat, sequence) = made.await?;
+            Ok((vec![format!("{stem}{sequence}")], Some(stat.czxid)))
+        }));
+    }
+    let mut writer = client.new_multi_writer();
+    for stem in stems {
+        writer.add_create(stem, card, node)?;
+    }
+    let made = writer.commit();
+    let path = |result| match result {
+        MultiWriteResult::Create { path, .. } => path,
+        _ => String::new(),
+    };
+    Ok(Box::pin(async move { Ok((made.await?.into_iter().map(path).collect(), None)) }))
+}
+
+/// Returns the line of a lock as it was read.
+pub(crate) fn line_of(setup: &Setup, children: Result<Vec<String>, zk::Error>) -> Result<Queue> {
+    match children {
+        Ok(children) => Ok(Queue::of(&children)),
+        Err(zk::Error::NoNode) => Ok(Queue::default()),
+        Err(error) => Err(setup.failed(&error)),
+    }
+}
+
+/// Reads the lines of an attempt, as far as this session's server knows them.
 pub(crate) async fn lines(shared: &Shared, session: &Session, attempt: &Attempt) -> Result<Vec<Queue>> {
     let parents = attempt.wants.iter().map(|want| shared.line(&want.name));
     let lists: Vec<_> = parents.map(|parent| session.client.list_children(&parent)).collect();
-    let lists = join_all(lists).await.into_iter().map(|children| match children {
-        Ok(children) => Ok(Queue::of(&children)),
-        Err(zk::Error::NoNode) => Ok(Queue::default()),
-        Err(error) => Err(shared.setup.failed(&error)),
-    });
-    lists.collect()
-}
-
-/// Removes the nodes of an attempt and forgets it. If that fails it is tried again later.
-pub(crate) async fn remove(
-    shared: &Shared,
-    session: &Session,
-    attempt: &Attempt,
-    nodes: &[String],
-) -> Result<()> {
-    {
-        let now = shared.clock.now();
-        let mut book = shared.book();
-        if let Some(place) = book.places.get_mut(attempt.owner).filter(|place| place.entry.nodes == nodes) {
-            // Nobody is to be granted what is being removed.
-            place.entry.unwanted.get_or_insert(now + attempt.ttl);
-        }
-    }
-    match delete_all(session, nodes).await {
-        Ok(()) => {
-            shared.forget_with(attempt.owner, nodes);
-            Ok(())
-        }
-        Err(error) => {
-            shared.unwant(attempt.owner);
-            Err(shared.setup.failed(&error))
-        }
-    }
+    join_all(lists).await.into_iter().map(|children| line_of(&shared.setup, children)).collect()
 }
 
 /// Deletes nodes, as far as they are there.
@@ -187,72 +163,82 @@ pub(crate) async fn delete_all(session: &Session, nodes: &[String]) -> Result<()
     Ok(())
 }
 
-/// Looks for the nodes of an attempt that may have been made without our hearing of it. Whatever of it was on its way has
-/// arrived or is lost: requests of one session keep their order, and none of an old connection comes after a new one.
+/// Looks for the nodes of a live entry that may have been made without an answer. Returns whether it has them; if not, it has
+/// no entry any more.
 pub(crate) async fn find_again(shared: &Shared, session: &Arc<Session>, attempt: &Attempt) -> Result<bool> {
+    let found = find(shared, session, attempt).await?;
+    let is_whole = match attempt.rule {
+        Rule::All => found.paths.iter().all(|node| !node.is_empty()),
+        Rule::Any => found.paths.iter().any(|node| !node.is_empty()),
+    };
+    if let Some(place) = shared.registry().places.get_mut(attempt.owner) {
+        place.entry.nodes = Some(found);
+    }
+    if !is_whole {
+        discard(shared, attempt.owner).await?;
+    }
+    Ok(is_whole)
+}
+
+/// Returns the nodes that an attempt has in this session; the path of one that it has not is empty. What was sent for it before
+/// has arrived or is lost: requests of one session keep their order, and none of an old connection comes after a new one.
+pub(crate) async fn find(shared: &Shared, session: &Session, attempt: &Attempt) -> Result<Nodes> {
     session.connected(&shared.setup, &shared.clock).await?;
     let sync = session.client.sync(shared.setup.paths.locks());
     let lines = lines(shared, session, attempt);
     let (synced, lines) = futures_util::join!(sync, lines);
     synced.map_err(|error| shared.setup.failed(&error))?;
-    let lines = lines?;
-    let mut found = Vec::new();
-    for (want, line) in attempt.wants.iter().zip(&lines) {
+    let mut found = Nodes { paths: Vec::new(), token: 0 };
+    for (want, line) in attempt.wants.iter().zip(&lines?) {
         let node = find_own(shared, session, &shared.line(&want.name), line, attempt).await?;
-        found.push(node.unwrap_or_default());
+        let (path, token) = node.unwrap_or_default();
+        found.paths.push(path);
+        found.token = found.token.max(token);
     }
-    let is_whole = match attempt.rule {
-        Rule::All => found.iter().all(|node| !node.is_empty()),
-        Rule::Any => found.iter().any(|node| !node.is_empty()),
-    };
-    if is_whole {
-        let mut book = shared.book();
-        let place = book.places.get_mut(attempt.owner);
-        // Somebody else may have looked too, and have gone on already.
-        if let Some(place) = place.filter(|place| !place.entry.coming && place.entry.nodes.is_empty()) {
-            place.entry.nodes = found;
-        }
-        return Ok(true);
-    }
-    if let Err(error) = delete_all(session, &found).await {
-        shared.unwant(attempt.owner);
-        return Err(shared.setup.failed(&error));
-    }
-    shared.forget_with(attempt.owner, &[]);
-    Ok(false)
+    Ok(found)
 }
 
-/// Looks for the node that an owner has in this session. In one that has ended it may have another, which is not its own
-/// any more although the servers do not know yet.
+/// Looks for the node that an owner has in this session, and the transaction that made it. In a session that has ended the
+/// owner may have another, which is not its own any more although the servers do not know yet.
 async fn find_own(
     shared: &Shared,
     session: &Session,
     parent: &str,
     line: &Queue,
     attempt: &Attempt,
-) -> Result<Option<String>> {
+) -> Result<Option<(String, u64)>> {
     let may_be_its = |node: &&Node| node.owner.is_none_or(|owner| owner == attempt.owner);
-    let nodes: Vec<(&Node, String)> = line
-        .nodes()
-        .iter()
-        .filter(may_be_its)
-        .map(|node| (node, format!("{parent}/{}", node.called)))
-        .collect();
-    let cards: Vec<_> = nodes.iter().map(|(_, path)| session.client.get_data(path)).collect();
-    for ((node, path), data) in nodes.into_iter().zip(join_all(cards).await) {
-        match data {
-            Ok((data, stat)) => {
-                let owner = node.owner.or_else(|| Card::from_bytes(&data).map(|card| card.owner));
+    for (node, read) in read(&session.client, parent, line.nodes().iter().filter(may_be_its)).await {
+        match read {
+            Ok((card, stat)) => {
+                let owner = node.owner.or_else(|| card.map(|card| card.owner));
                 if stat.ephemeral_owner == session.id && owner == Some(attempt.owner) {
-                    return Ok(Some(path));
+                    let path = format!("{parent}/{}", node.called);
+                    return Ok(Some((path, u64::try_from(stat.czxid).unwrap_or(0))));
                 }
             }
-            // Somebody else's, whose names do not say so.
+            // The node of another client, whose names do not say so.
             Err(zk::Error::NoNode | zk::Error::NoAuth) => {}
             Err(error) => return Err(shared.setup.failed(&error)),
         }
     }
     Ok(None)
+}
+
+/// What a contender's node says about itself, if it is one of ours.
+pub(crate) type Read = Result<(Option<Card>, Stat), zk::Error>;
+
+/// Reads contenders' nodes below a lock, all at once.
+pub(crate) async fn read<'a>(
+    client: &zk::Client,
+    parent: &str,
+    nodes: impl Iterator<Item = &'a Node>,
+) -> Vec<(&'a Node, Read)> {
+    let reads = nodes.map(|node| {
+        let data = client.get_data(&format!("{parent}/{}", node.called));
+        async move { (node, data.await.map(|(bytes, stat)| (Card::from_bytes(&bytes), stat))) }
+    });
+    join_all(reads).await
 }
 
 #[cfg(test)]

@@ -3,130 +3,102 @@
 use std::sync::Arc;
 
 use fencepost_core::backend::Reply;
-use fencepost_core::{Error, Grant, Result};
+use fencepost_core::{Grant, Owner, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
-use crate::heartbeat;
+use crate::flight::{Answers, by_session};
 use crate::nodes::{delete_all, portions};
 use crate::session::Session;
 use crate::shared::Shared;
 
-/// Which grants, and the nodes of each.
-type Members = Vec<(usize, Vec<String>)>;
+/// A grant that is given back.
+struct Member {
+    at: usize,
+    owner: Owner,
+    nodes: Vec<String>,
+}
 
-/// Gives all of these back; answers come in their order.
-pub(crate) async fn release(shared: &Arc<Shared>, grants: &[&Grant]) -> Vec<Result<Reply>> {
-    let mut groups: Vec<(Arc<Session>, Members)> = Vec::new();
-    let mut replies: Vec<(usize, Result<Reply>)> = Vec::new();
-    for (at, grant) in grants.iter().enumerate() {
-        if let Err(error) = learn(shared, grant).await {
-            replies.push((at, Err(error)));
-            continue;
-        }
-        match find(shared, grant) {
-            None => replies.push((at, Ok(Reply::NotHeld))),
-            Some((session, nodes)) => match groups.iter_mut().find(|(there, _)| Arc::ptr_eq(there, &session))
-            {
-                Some((_, members)) => members.push((at, nodes)),
-                None => groups.push((session, vec![(at, nodes)])),
-            },
+/// Gives all of these back.
+pub(crate) async fn release(shared: &Arc<Shared>, grants: Vec<(usize, &Grant)>) -> Answers {
+    let (mut held, mut answers) = (Vec::new(), Vec::new());
+    for (at, grant) in grants {
+        match begin(shared, at, grant) {
+            Some(member) => held.push(member),
+            None => answers.push((at, Ok(Reply::NotHeld))),
         }
     }
-    let groups = groups.iter().map(async |(session, members)| {
+    let groups = by_session(held).into_iter().map(async |(session, members)| {
         let mut answers = Vec::with_capacity(members.len());
-        for members in portions(members, |(_, nodes)| nodes) {
-            let nodes: Vec<&[String]> = members.iter().map(|(_, nodes)| nodes.as_slice()).collect();
-            let given_back = give_back(shared, session, &nodes).await;
-            answers.extend(members.iter().map(|(at, _)| *at).zip(given_back));
+        for members in portions(&members, |member| &member.nodes) {
+            let deleted = give_back(shared, &session, members).await;
+            answers.extend(members.iter().zip(deleted).map(|(member, deleted)| {
+                let reply = deleted.map(|was_there| {
+                    shared.registry().forget(member.owner);
+                    if was_there { Reply::Released } else { Reply::NotHeld }
+                });
+                (member.at, reply)
+            }));
         }
         answers
     });
-    for (at, given_back) in join_all(groups).await.into_iter().flatten() {
-        let owner = grants[at].attempt.owner;
-        let reply = given_back.map(|was_there| {
-            shared.forget(&mut shared.book(), owner);
-            if was_there { Reply::Released } else { Reply::NotHeld }
-        });
-        replies.push((at, reply));
-    }
-    replies.sort_by_key(|(at, _)| *at);
-    replies.into_iter().map(|(_, reply)| reply).collect()
+    answers.extend(join_all(groups).await.into_iter().flatten());
+    answers
 }
 
-/// Makes sure that we know of a grant that came to its turn before anybody told it.
-pub(crate) async fn learn(shared: &Arc<Shared>, grant: &Grant) -> Result<()> {
-    let is_doubtful =
-        shared.book().places.get(grant.attempt.owner).is_some_and(|place| place.entry.award.is_none());
-    if is_doubtful {
-        heartbeat::check(shared, &grant.attempt).await?;
-    }
-    Ok(())
-}
-
-/// The nodes of a grant. From now on nobody keeps them, and its own watch says nothing.
-fn find(shared: &Shared, grant: &Grant) -> Option<(Arc<Session>, Vec<String>)> {
-    let now = shared.clock.now();
-    let mut book = shared.book();
+/// Returns the nodes of a grant, which its watch does not report from now on. If the release does not arrive it is sent again;
+/// if it never does, the entry lapses.
+fn begin(shared: &Shared, at: usize, grant: &Grant) -> Option<(Arc<Session>, Member)> {
+    let mut registry = shared.registry();
     let owner = grant.attempt.owner;
-    let entry = &mut book.places.get_mut(owner)?.entry;
-    if entry.award.is_none_or(|award| award.token != grant.award.token) {
-        return None;
-    }
+    let entry = &mut registry.live(owner, shared.clock.now())?.entry;
+    let nodes = entry.nodes.as_ref().filter(|nodes| nodes.token == grant.award.token.get())?;
     if entry.session.is_over() {
-        shared.forget(&mut book, owner);
+        registry.forget(owner);
         return None;
     }
-    // If this does not arrive it is sent again; if it never does, whoever looks after the session removes them.
-    entry.unwanted.get_or_insert(now + grant.award.ttl);
-    Some((entry.session.clone(), entry.nodes.clone()))
+    entry.released = true;
+    Some((entry.session.clone(), Member { at, owner, nodes: nodes.paths.clone() }))
 }
 
-/// Deletes the nodes of each, and says whether they were there.
-async fn give_back(shared: &Shared, session: &Session, nodes: &[&[String]]) -> Vec<Result<bool>> {
+/// Deletes the nodes of each, and returns whether they were there.
+async fn give_back(shared: &Shared, session: &Session, members: &[Member]) -> Vec<Result<bool>> {
     if let Err(away) = session.connected(&shared.setup, &shared.clock).await {
-        return nodes.iter().map(|_| Err(away.duplicate())).collect();
+        return members.iter().map(|_| Err(away.duplicate())).collect();
     }
-    let failed = |error: &zk::Error| -> Error { shared.setup.failed(error) };
     let request = session.send();
-    let deleted = delete_together(session, nodes).await;
-    if deleted.is_ok() {
-        session.prove(request);
-    }
-    match deleted {
-        Ok(()) => nodes.iter().map(|_| Ok(true)).collect(),
+    match delete_together(session, members).await {
+        Ok(()) => {
+            session.prove(request);
+            members.iter().map(|_| Ok(true)).collect()
+        }
         Err(MultiWriteError::RequestFailed { source }) => {
-            nodes.iter().map(|_| Err(failed(&source))).collect()
+            members.iter().map(|_| Err(shared.setup.failed(&source))).collect()
         }
         // One of them is not there: each goes alone.
         Err(MultiWriteError::OperationFailed { .. }) => {
-            let alone: Vec<_> = nodes.iter().map(|nodes| delete_together(session, &[*nodes])).collect();
-            let alone =
-                join_all(alone).await.into_iter().zip(nodes).map(async |(deleted, nodes)| match deleted {
-                    Ok(()) => Ok(true),
-                    Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => {
-                        delete_all(session, nodes).await.map(|()| false).map_err(|error| failed(&error))
-                    }
-                    Err(error) => Err(failed(&error.into())),
-                });
-            join_all(alone).await
+            let alone: Vec<_> = members.chunks(1).map(|member| delete_together(session, member)).collect();
+            let alone = join_all(alone).await.into_iter().zip(members);
+            join_all(alone.map(async |(deleted, member)| match deleted {
+                Ok(()) => Ok(true),
+                Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => {
+                    let deleted = delete_all(session, &member.nodes).await;
+                    deleted.map(|()| false).map_err(|error| shared.setup.failed(&error))
+                }
+                Err(error) => Err(shared.setup.failed(&error.into())),
+            }))
+            .await
         }
     }
 }
 
-/// Deletes all of these nodes, or none.
+/// Deletes the nodes of all of these, or none. The request is sent when the future is made.
 fn delete_together<'a>(
     session: &'a Session,
-    nodes: &[&[String]],
-) -> impl Future<Output = Result<(), MultiWriteError>> + use<'a> {
-    let mut writer = session.client.new_multi_writer();
-    let mut built = Ok(());
-    for node in nodes.iter().copied().flatten().filter(|node| !node.is_empty()) {
-        built = built.and_then(|()| writer.add_delete(node, None));
-    }
-    let sent = built.map(|()| writer.commit());
-    async move {
-        sent.map_err(|source| MultiWriteError::RequestFailed { source })?.await?;
-        Ok(())
-    }
+    members: &'a [Member],
+) -> impl Future<Output = Result<(), MultiWriteError>> + 'a {
+    session.transact(|writer| {
+        let mut nodes = members.iter().flat_map(|member| &member.nodes).filter(|node| !node.is_empty());
+        nodes.try_for_each(|node| writer.add_delete(node, None))
+    })
 }

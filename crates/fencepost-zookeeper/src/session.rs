@@ -5,18 +5,17 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_core::{Error, ErrorKind, Result, request_timeout};
 use tokio::sync::Notify;
-use zookeeper_client::{self as zk, CreateMode, SessionState, StateWatcher};
+use zookeeper_client::{self as zk, CreateMode, MultiWriteError, MultiWriter, SessionState, StateWatcher};
 
 use crate::error::unreachable;
 use crate::evidence::{Evidence, Request};
 use crate::setup::Setup;
+use crate::watching::Watches;
 
 /// How long a session may take to end when a client is closed.
 const FAREWELL: Duration = Duration::from_secs(1);
-/// For how long a request waits for a connection that was lost.
-const PATIENCE: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
 /// A session. Dropping it is a crash: the server ends it when its time is over.
 #[derive(Debug)]
@@ -32,6 +31,7 @@ pub(crate) struct Session {
     clock: Clock,
     /// Tells the one who looks after it that there is something to do.
     pub(crate) chores: Arc<Notify>,
+    watches: Mutex<Watches>,
     used: AtomicU64,
     evidence: Mutex<Evidence>,
 }
@@ -62,10 +62,10 @@ impl Session {
             other => other,
         };
         let time = time.map_err(|error| setup.failed(&error))?;
-        let (chores, used) = (Arc::new(Notify::new()), AtomicU64::new(0));
+        let (chores, watches, used) = (Arc::new(Notify::new()), Mutex::default(), AtomicU64::new(0));
         let evidence = Mutex::new(Evidence::new(setup.range, opened));
         let (clock, began) = (clock.clone(), (time, clock.now()));
-        Ok(Self { client, ttl, id, node, began, clock, chores, used, evidence })
+        Ok(Self { client, ttl, id, node, began, clock, chores, watches, used, evidence })
     }
 
     /// The servers' wall clock, in milliseconds. Whoever sets ours changes nothing.
@@ -99,6 +99,11 @@ impl Session {
     /// When somebody last used it.
     pub(crate) fn used(&self) -> Moment {
         Moment::from_nanos(self.used.load(Ordering::Relaxed))
+    }
+
+    /// What is watched in it.
+    pub(crate) fn watches(&self) -> MutexGuard<'_, Watches> {
+        self.watches.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     fn evidence(&self) -> MutexGuard<'_, Evidence> {
@@ -148,8 +153,7 @@ impl Session {
         if self.is_connected() {
             return Ok(());
         }
-        let patience =
-            if self.ttl.is_zero() { PATIENCE.1 } else { (self.ttl / 6).clamp(PATIENCE.0, PATIENCE.1) };
+        let lease = if self.ttl.is_zero() { Duration::MAX } else { self.ttl };
         let mut states = self.client.state_watcher();
         let come_back = async {
             while !self.is_connected() && !self.is_over() {
@@ -159,9 +163,25 @@ impl Session {
         // Without a timer it gives up at once, which is as true.
         tokio::select! {
             () = come_back => {}
-            _ = clock.sleep_until(clock.now() + patience) => {}
+            _ = clock.sleep_until(clock.now() + request_timeout(lease)) => {}
         }
         if self.is_connected() { Ok(()) } else { Err(unreachable(&setup.location)) }
+    }
+
+    /// Sends one transaction, when the future is made.
+    pub(crate) fn transact<'a, F>(
+        &'a self,
+        build: F,
+    ) -> impl Future<Output = Result<(), MultiWriteError>> + use<'a, F>
+    where
+        F: FnOnce(&mut MultiWriter<'a>) -> Result<(), zk::Error>,
+    {
+        let mut writer = self.client.new_multi_writer();
+        let sent = build(&mut writer).map(|()| writer.commit());
+        async move {
+            sent?.await?;
+            Ok(())
+        }
     }
 
     /// Whether the connection that has come back is one of this session. Some servers give a new one without saying so.

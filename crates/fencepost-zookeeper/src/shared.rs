@@ -1,22 +1,19 @@
-//! What the parts of one client share: its sessions, its places in line, and whom it tells of news.
+//! What the parts of one client share: its sessions, its entries, and where its pushes go.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::future::Future;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fencepost_contenders::Places;
 use fencepost_core::backend::Wakeup;
-use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{
-    Attempt, Award, Error, ErrorKind, Finding, LockName, LostReason, Owner, Result, StorageId,
-};
+use fencepost_core::clock::Clock;
+use fencepost_core::push::Pusher;
+use fencepost_core::{Error, ErrorKind, Finding, LockName, LostReason, Result, StorageId};
 use tokio::sync::OnceCell;
-use tokio::sync::mpsc::UnboundedSender;
 use tokio::task::JoinSet;
 
 use crate::about;
-use crate::containers::Containers;
+use crate::registry::Registry;
 use crate::session::Session;
 use crate::setup::Setup;
 use crate::tender;
@@ -27,67 +24,6 @@ const READ: Duration = Duration::from_millis(250);
 /// How many locks are remembered of which something was noticed.
 const MOST_REMARKS: usize = 256;
 
-/// The nodes of one attempt.
-#[derive(Debug)]
-pub(crate) struct Entry {
-    /// Whose nodes they are.
-    pub(crate) session: Arc<Session>,
-    /// One for each want, with its parent; none of them while it is not known whether they were made. What was given up
-    /// under [`fencepost_core::Rule::Any`] is empty.
-    pub(crate) nodes: Vec<String>,
-    /// What it was awarded, if it was.
-    pub(crate) award: Option<Award>,
-    /// What its token is or will be, if that is known.
-    pub(crate) token: Option<u64>,
-    /// The nodes that are watched for it: those that it waits for, and its own.
-    pub(crate) watched: Vec<String>,
-    /// From when on its nodes are to be removed by whoever looks after the session. Nobody keeps it any more then.
-    pub(crate) unwanted: Option<Moment>,
-    /// Somebody is just making its nodes: nobody else makes, looks for or removes any.
-    pub(crate) coming: bool,
-    /// Somebody is just removing the nodes that it does not want any more, because it got another: that they are missing is no
-    /// news to anybody else.
-    pub(crate) choosing: bool,
-}
-
-/// What this client has in the lines, and what it has left.
-#[derive(Debug, Default)]
-pub(crate) struct Book {
-    pub(crate) places: Places<Entry>,
-    /// Who has left, until when that is remembered.
-    departed: HashMap<Owner, Moment>,
-    /// Grants that are not watched yet, by session, with the time of their grant.
-    pub(crate) unwatched: HashMap<i64, Vec<(Owner, Moment)>>,
-    /// The nodes that are watched by session, and who waits for each to go. However many come and leave again behind one
-    /// that stays, it is watched once.
-    pub(crate) blockers: HashMap<(i64, String), HashSet<Owner>>,
-    /// The lines that are watched as a whole, by session.
-    pub(crate) lines_watched: HashSet<(i64, LockName)>,
-    /// The locks' nodes that this client made.
-    pub(crate) containers: Containers,
-}
-
-impl Book {
-    /// Remembers that this owner has left, for as long as a request of it may be late.
-    pub(crate) fn depart(&mut self, attempt: &Attempt, now: Moment) {
-        self.departed.retain(|_, until| *until > now);
-        self.departed.insert(attempt.owner, now + attempt.ttl * 2);
-    }
-
-    pub(crate) fn has_departed(&self, owner: Owner, now: Moment) -> bool {
-        self.departed.get(&owner).is_some_and(|until| *until > now)
-    }
-
-    /// The entry of this owner, which somebody cares for now; nothing if nobody has for too long.
-    pub(crate) fn keep(&mut self, owner: Owner, now: Moment) -> Option<&mut Entry> {
-        let place = self.places.get(owner)?;
-        if place.entry.unwanted.is_some() || place.kept + place.attempt.ttl < now {
-            return None;
-        }
-        self.places.keep(owner, now).map(|place| &mut place.entry)
-    }
-}
-
 type Slot = Arc<OnceCell<Arc<Session>>>;
 
 /// What the parts of one client share.
@@ -96,13 +32,13 @@ pub(crate) struct Shared {
     pub(crate) setup: Setup,
     pub(crate) clock: Clock,
     sessions: Mutex<HashMap<Duration, Slot>>,
-    book: Mutex<Book>,
+    registry: Mutex<Registry>,
     tasks: Mutex<JoinSet<()>>,
     /// What tells owners that their grants were broken by us; it goes when they have read it, or with us.
     told: Mutex<Vec<String>>,
     /// What was noticed about locks, until it is asked for.
     remarks: Mutex<HashMap<LockName, Finding>>,
-    push: UnboundedSender<Wakeup>,
+    push: Pusher,
 }
 
 fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -110,12 +46,12 @@ fn lock<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl Shared {
-    pub(crate) fn new(setup: Setup, push: UnboundedSender<Wakeup>) -> Self {
+    pub(crate) fn new(setup: Setup, push: Pusher) -> Self {
         Self {
             setup,
             clock: Clock::system(),
             sessions: Mutex::default(),
-            book: Mutex::default(),
+            registry: Mutex::new(Registry::new(push.clone())),
             tasks: Mutex::default(),
             told: Mutex::default(),
             remarks: Mutex::default(),
@@ -123,13 +59,12 @@ impl Shared {
         }
     }
 
-    pub(crate) fn book(&self) -> MutexGuard<'_, Book> {
-        lock(&self.book)
+    pub(crate) fn registry(&self) -> MutexGuard<'_, Registry> {
+        lock(&self.registry)
     }
 
     pub(crate) fn push(&self, wakeup: Wakeup) {
-        // Nobody listens before the engine does, and after it has ended.
-        let _ = self.push.send(wakeup);
+        self.push.push(wakeup);
     }
 
     /// Lets something run that ends with this client.
@@ -192,80 +127,23 @@ impl Shared {
         Ok(session)
     }
 
-    /// Gives up a session that nobody has used for its whole time and in which nothing is left.
+    /// Gives up a session that was not used for its whole time and in which nothing is left.
     pub(crate) fn give_up_idle(&self, session: &Arc<Session>) -> bool {
         let mut sessions = lock(&self.sessions);
-        let is_used = self.book().places.iter().any(|(_, place)| Arc::ptr_eq(&place.entry.session, session));
         let is_idle = session.used() + session.timeout() < self.clock.now();
-        // The slot, and whoever asks.
-        let is_held = Arc::strong_count(session) > 2;
-        let gives_up = is_idle && !is_used && !is_held;
+        // The slot and the caller hold it, and every entry in it.
+        let gives_up = is_idle && Arc::strong_count(session) <= 2;
         if gives_up {
             sessions.remove(&session.ttl);
         }
         gives_up
     }
 
-    /// The session is over, and everything in it.
+    /// Forgets a session that is over, and everything in it.
     pub(crate) fn session_is_over(&self, session: &Arc<Session>, why: LostReason) {
-        let mut sessions = lock(&self.sessions);
-        if sessions
-            .get(&session.ttl)
-            .and_then(|slot| slot.get())
-            .is_some_and(|there| Arc::ptr_eq(there, session))
-        {
-            sessions.remove(&session.ttl);
-        }
-        drop(sessions);
-        let mut book = self.book();
-        let places = book.places.iter().filter(|(_, place)| Arc::ptr_eq(&place.entry.session, session));
-        let lost: Vec<(Owner, bool)> =
-            places.map(|(owner, place)| (owner, place.entry.award.is_some())).collect();
-        book.unwatched.remove(&session.id);
-        for (owner, was_granted) in lost {
-            self.forget(&mut book, owner);
-            self.push(if was_granted { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
-        }
-    }
-
-    /// Forgets a place whose nodes are gone, and lets those move up who waited for it in this process.
-    pub(crate) fn forget(&self, book: &mut Book, owner: Owner) {
-        if let Some(place) = book.places.remove(owner) {
-            for node in place.entry.watched {
-                if let Some(waiting) = book.blockers.get_mut(&(place.entry.session.id, node)) {
-                    waiting.remove(&owner);
-                }
-            }
-            self.move_up(book, &place.attempt);
-        }
-    }
-
-    /// Forgets a place whose nodes these were. The same owner may have come anew meanwhile, and has others then.
-    pub(crate) fn forget_with(&self, owner: Owner, nodes: &[String]) {
-        self.forget_if(owner, |entry| !entry.coming && entry.nodes == nodes);
-    }
-
-    pub(crate) fn forget_if(&self, owner: Owner, is_it: impl Fn(&Entry) -> bool) {
-        let mut book = self.book();
-        if book.places.get(owner).is_some_and(|place| is_it(&place.entry)) {
-            self.forget(&mut book, owner);
-        }
-    }
-
-    /// Tells those who waited in this process behind an attempt that has left.
-    pub(crate) fn move_up(&self, book: &Book, left: &Attempt) {
-        for owner in book.places.next_after(left) {
-            self.push(Wakeup::Turn { owner });
-        }
-    }
-
-    /// Lets whoever looks after the session remove these nodes as soon as it can.
-    pub(crate) fn unwant(&self, owner: Owner) {
-        let now = self.clock.now();
-        if let Some(place) = self.book().places.get_mut(owner) {
-            place.entry.unwanted = Some(place.entry.unwanted.map_or(now, |since| since.min(now)));
-            place.entry.session.chores.notify_one();
-        }
+        let is_it = |slot: &Slot| slot.get().is_some_and(|there| Arc::ptr_eq(there, session));
+        lock(&self.sessions).retain(|_, slot| !is_it(slot));
+        self.registry().end(session, why);
     }
 
     /// Remembers that an owner is told of its loss by this node.
@@ -308,7 +186,7 @@ impl Shared {
     /// All sessions, which are no longer used then, and everything that ran for them has ended.
     pub(crate) fn take_sessions(&self) -> Vec<Arc<Session>> {
         lock(&self.tasks).abort_all();
-        *self.book() = Book::default();
+        *self.registry() = Registry::new(self.push.clone());
         let slots: Vec<Slot> = lock(&self.sessions).drain().map(|(_, slot)| slot).collect();
         slots.into_iter().filter_map(|slot| slot.get().cloned()).collect()
     }

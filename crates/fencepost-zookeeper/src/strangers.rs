@@ -1,12 +1,12 @@
 //! Live entries at a lock's place that do not exclude ours: those of other recipes, and contenders in a form whose clients do
 //! not wait for ours.
 
-use fencepost_contenders::Card;
 use fencepost_core::{Attempt, Error, ErrorKind, Finding, LockName, Result};
 use futures_util::future::join_all;
 use zookeeper_client as zk;
 
 use crate::config::Dialect;
+use crate::nodes::read;
 use crate::paths::Node;
 use crate::queue::Queue;
 use crate::session::Session;
@@ -172,16 +172,12 @@ pub(crate) async fn other_forms<'a>(
 ) -> Result<Vec<&'a Node>> {
     let ours = setup.config.dialect;
     let suspects = line.nodes().iter().filter(|node| Sight::of(node.dialect(), ours) != Sight::Waits);
-    let suspects: Vec<&Node> = suspects.take(MOST).collect();
-    let cards: Vec<_> =
-        suspects.iter().map(|node| client.get_data(&format!("{parent}/{}", node.called))).collect();
     let mut foreign = Vec::new();
-    for (node, card) in suspects.into_iter().zip(join_all(cards).await) {
-        match card {
-            // Ours with another dialect, which wait for all.
-            Ok((bytes, _)) if Card::from_bytes(&bytes).is_some() => {}
-            Ok(_) | Err(zk::Error::NoAuth) => foreign.push(node),
-            Err(zk::Error::NoNode) => {}
+    for (node, read) in read(client, parent, suspects.take(MOST)).await {
+        match read {
+            // Ours with another dialect wait for all.
+            Ok((Some(_), _)) | Err(zk::Error::NoNode) => {}
+            Ok((None, _)) | Err(zk::Error::NoAuth) => foreign.push(node),
             Err(error) => return Err(setup.failed(&error)),
         }
     }

@@ -2,10 +2,10 @@
 
 use fencepost_contenders::Card;
 use fencepost_core::{Finding, LockName, Result, shell_word};
-use futures_util::future::join_all;
 use zookeeper_client::{self as zk, Stat};
 
 use crate::config::Dialect;
+use crate::nodes::{line_of, read};
 use crate::paths::Node;
 use crate::queue::Queue;
 use crate::setup::Setup;
@@ -62,23 +62,11 @@ async fn cell(setup: &Setup, client: &zk::Client, name: &LockName) -> Result<Fin
 
 /// What is below the lock's node.
 async fn below(setup: &Setup, client: &zk::Client, path: &str) -> Result<Vec<Finding>> {
-    let children = match client.list_children(path).await {
-        Ok(children) => children,
-        Err(zk::Error::NoNode) => Vec::new(),
-        Err(error) => return Err(setup.failed(&error)),
-    };
-    let line = Queue::of(&children);
-    let first = line.nodes().iter().take(MOST);
-    let read =
-        join_all(first.clone().map(async |node| client.get_data(&format!("{path}/{}", node.called)).await));
-    let seen: Vec<Seen<'_>> = first
-        .zip(read.await)
-        // Whoever cannot be read has left, or is not ours to see.
-        .filter_map(|(node, read)| {
-            let (bytes, stat) = read.ok()?;
-            Some(Seen { node, stat, card: Card::from_bytes(&bytes) })
-        })
-        .collect();
+    let line = line_of(setup, client.list_children(path).await)?;
+    let first = read(client, path, line.nodes().iter().take(MOST)).await.into_iter();
+    // A node that cannot be read is gone, or not ours to see.
+    let seen = first.filter_map(|(node, read)| read.ok().map(|(card, stat)| Seen { node, stat, card }));
+    let seen: Vec<Seen<'_>> = seen.collect();
     let mut findings = vec![place(setup, path, &line, &seen)];
     let ignoring = strangers::other_forms(setup, client, path, &line).await?;
     findings.extend(foreign(setup.config.dialect, path, &seen, &ignoring));

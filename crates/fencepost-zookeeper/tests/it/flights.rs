@@ -1,7 +1,10 @@
 //! Requests that overtake each other, and nodes that are nearly somebody's: there is one node for one attempt, and none for
 //! one that has left.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::sync::Arc;
+use std::task::Poll;
 use std::time::Duration;
 
 use fencepost_core::backend::{Op, Queue, Reply};
@@ -15,11 +18,15 @@ use crate::actors::{LONG, SHORT, connect};
 use crate::bench::ZooKeeperBench;
 
 fn attempt(names: &[String]) -> Arc<Attempt> {
+    attempt_by(Rule::All, names)
+}
+
+fn attempt_by(rule: Rule, names: &[String]) -> Arc<Attempt> {
     let want = |name: &String| Want { name: LockName::new(name).unwrap(), mode: Mode::Exclusive };
     Arc::new(Attempt {
         owner: Owner::random(),
         wants: names.iter().map(want).collect(),
-        rule: Rule::All,
+        rule,
         ttl: SHORT * 4,
         label: "bare".into(),
         meta: [].into(),
@@ -63,6 +70,87 @@ async fn one_that_left_before_there_was_a_session_does_not_come() {
     assert_eq!((came.unwrap(), left.unwrap()), (Reply::Busy, Reply::Left));
     assert_eq!(bench.contenders(&driver, "a").await, Vec::<String>::new());
     backend.close().await;
+}
+
+/// Polls a future so many times, each time that it is woken, and drops it. Returns whether it was ready before.
+async fn is_ready_after(polls: usize, future: impl Future) -> bool {
+    let (mut future, mut left) = (pin!(future), polls);
+    poll_fn(|cx| match left.checked_sub(1) {
+        None => Poll::Ready(false),
+        Some(rest) => {
+            left = rest;
+            let is_ready = future.as_mut().poll(cx).is_ready();
+            if is_ready || rest == 0 { Poll::Ready(is_ready) } else { Poll::Pending }
+        }
+    })
+    .await
+}
+
+/// An acquire is dropped at every point and sent again: it has one node for each name, and holds. Or it leaves, and has none.
+#[tokio::test]
+async fn a_dropped_acquire_can_be_sent_again_or_left() {
+    let bench = ZooKeeperBench::plain();
+    let (backend, driver) = (bench.connect().await.unwrap(), bench.driver().await);
+    for names in [&["a"][..], &["a", "b"]] {
+        let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+        for polls in 0.. {
+            let attempts = [attempt(&names), attempt(&names)];
+            let dropped = attempts.clone().map(|attempt| {
+                let backend = backend.clone();
+                async move { is_ready_after(polls, come(&*backend, &attempt)).await }
+            });
+            let [is_ready, _] = futures_util::future::join_all(dropped).await[..] else { panic!("two") };
+            let [again, leaving] = attempts;
+            let left = leave(&*backend, &leaving).await.unwrap();
+            if let Reply::HadBeenGranted(award) = left {
+                let grant = Grant { attempt: leaving, award };
+                let released = backend.execute(vec![Op::Release(grant)]).await.remove(0);
+                assert_eq!(released.unwrap(), Reply::Released);
+            }
+            let reply = come(&*backend, &again).await.unwrap();
+            let Reply::Granted(award) = reply else { panic!("after {polls} polls: {reply:?}") };
+            for name in &names {
+                assert_eq!(bench.contenders(&driver, name).await.len(), 1, "after {polls} polls");
+            }
+            let released =
+                backend.execute(vec![Op::Release(Grant { attempt: again, award })]).await.remove(0);
+            assert_eq!(released.unwrap(), Reply::Released);
+            if is_ready {
+                break;
+            }
+        }
+    }
+    backend.close().await;
+    assert_clean(&bench).await;
+}
+
+/// A check that chooses one of several locks is dropped at every point: the next one is granted, and one node is left.
+#[tokio::test]
+async fn a_dropped_check_does_not_lose_its_turn() {
+    let bench = ZooKeeperBench::plain();
+    let (backend, driver) = (bench.connect().await.unwrap(), bench.driver().await);
+    let names = ["a".to_owned(), "b".to_owned()];
+    for polls in 0.. {
+        let holder = attempt(&names);
+        let Ok(Reply::Granted(award)) = come(&*backend, &holder).await else { panic!("it is free") };
+        let any = attempt_by(Rule::Any, &names);
+        assert!(matches!(come(&*backend, &any).await, Ok(Reply::Waiting { .. })));
+        let released = backend.execute(vec![Op::Release(Grant { attempt: holder, award })]).await.remove(0);
+        assert_eq!(released.unwrap(), Reply::Released);
+        let check = || backend.execute(vec![Op::Check(any.clone())]);
+        let is_ready = is_ready_after(polls, check()).await;
+        let reply = check().await.remove(0).unwrap();
+        let Reply::Granted(award) = reply else { panic!("after {polls} polls: {reply:?}") };
+        let left = [bench.contenders(&driver, "a").await.len(), bench.contenders(&driver, "b").await.len()];
+        assert_eq!(left, [1, 0], "after {polls} polls");
+        let released = backend.execute(vec![Op::Release(Grant { attempt: any, award })]).await.remove(0);
+        assert_eq!(released.unwrap(), Reply::Released);
+        if is_ready {
+            break;
+        }
+    }
+    backend.close().await;
+    assert_clean(&bench).await;
 }
 
 /// A node of the same owner that another session has is not its own, whatever became of that session.
