@@ -65,6 +65,7 @@ impl<C, T> Entry<C, T> {
     pub(super) fn hurry(&mut self, now: Moment) {
         match &mut self.phase {
             Phase::Wanted(wanted) => wanted.hurry(now),
+            Phase::Held(held) if held.lost.is_some() => {}
             Phase::Held(held) => held.renew_at = held.renew_at.min(now),
             Phase::Releasing(Releasing { again, .. }) | Phase::Leaving(Leaving { again, .. }) => {
                 if *again != Moment::NEVER {

@@ -133,6 +133,15 @@ fn a_storage_that_is_back_makes_everything_due() {
     assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(1)), "renew");
 }
 
+/// Its guard may not have been dropped yet; renewed, it would block the lock.
+#[test]
+fn what_is_lost_is_not_renewed_when_the_storage_is_back() {
+    let mut stage = Stage::holding(None);
+    assert_eq!(stage.tick(at(12)), "lost Expired");
+    assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(13)), "");
+    assert_eq!(stage.machine.next(), Moment::NEVER);
+}
+
 /// Scenario 75: whenever an outage begins, and whether requests hang or fail in it, no more of the lease is used up than the
 /// bound allows.
 #[test]

@@ -164,7 +164,9 @@ impl Simulation {
                 return Ok(());
             }
             Event::Cut(process, time) => {
-                self.processes[*process].cut_until = Some(self.now + *time);
+                let back = self.now + *time;
+                self.processes[*process].cut_until = Some(back);
+                self.plan(back, Event::Push { to: *process, push: Wakeup::Recheck });
                 return Ok(());
             }
             Event::Die(process) => {
@@ -186,6 +188,9 @@ impl Simulation {
             return Ok(());
         }
         self.act(process, event);
+        if self.processes[process].renews_what_is_lost() {
+            return Err(format!("process {process} renews a grant that is lost"));
+        }
         self.depart(process);
         Ok(())
     }

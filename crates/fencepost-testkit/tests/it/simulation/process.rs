@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::Op;
 use fencepost_core::clock::Moment;
-use fencepost_core::machine::{Input, Machine, Output, RenewalOutcome, Request, Verdict};
+use fencepost_core::machine::{Asked, Input, Machine, Output, RenewalOutcome, Request, Verdict};
 use fencepost_core::{Grant, LostReason, Owner, Want};
 
 use super::skewed_clock::SkewedClock;
@@ -96,6 +96,12 @@ impl Process {
         let is_bounded = |guard: &&Guard| guard.hold_until != Moment::NEVER && guard.is_valid(now);
         let mut bounded = self.guards.values().filter(is_bounded);
         bounded.find(|guard| guard.valid_until > guard.hold_until || guard.hold_until > now + longest)
+    }
+
+    /// A grant that its guard has shown as lost and that is renewed all the same: it would block the lock.
+    pub(super) fn renews_what_is_lost(&self) -> bool {
+        let is_lost = |owner| self.guards.get(owner).is_some_and(|guard| guard.lost.is_some());
+        self.outbox.iter().any(|(request, _)| request.asked == Asked::Renew && is_lost(&request.owner))
     }
 
     pub(super) fn knows(&self, owner: Owner) -> bool {
