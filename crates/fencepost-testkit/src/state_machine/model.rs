@@ -12,14 +12,14 @@ use fencepost_core::{Keep, Mode, Rule};
 
 use super::step::{Answer, Ask, Cell, Grant, NAMES, Step};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Ticket {
     who: usize,
     until: Duration,
 }
 
 /// One possible state of the storage.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct World {
     pub(crate) now: Duration,
     pub(crate) grants: Vec<Grant>,
@@ -79,6 +79,23 @@ impl World {
                 world.settled_with(asks, &Answer::NoTicket)
             }
         }
+    }
+
+    /// Returns the same state in one form: what came in another order to no effect stands in the order of its numbers.
+    pub(crate) fn normal(mut self, asks: &[Ask]) -> Self {
+        self.grants.sort_by_key(|grant| grant.who);
+        let meet = |one: &Ticket, other: &Ticket| {
+            asks[one.who].wants.iter().any(|name| asks[other.who].wants.contains(name))
+        };
+        let mut rest = std::mem::take(&mut self.line);
+        let may_be_next =
+            |rest: &[Ticket], at: &usize| !rest[..*at].iter().any(|ahead| meet(ahead, &rest[*at]));
+        while let Some(at) =
+            (0..rest.len()).filter(|at| may_be_next(&rest, at)).min_by_key(|at| rest[*at].who)
+        {
+            self.line.push(rest.remove(at));
+        }
+        self
     }
 
     /// The numbers of those who stand in line for this name and live, first come first.

@@ -33,16 +33,17 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// The attempt that it is about.
-    pub(crate) fn who(&self) -> Option<usize> {
+    /// Returns the attempt that has no other such operation in flight meanwhile: renewals and cells are exempt.
+    pub(crate) fn alone_of(&self) -> Option<usize> {
         match self {
-            Self::Acquire { who, .. }
-            | Self::Check(who)
-            | Self::Leave(who)
-            | Self::Renew { who, .. }
-            | Self::Release { who, .. }
-            | Self::Write { who, .. } => Some(*who),
-            Self::Break { .. } | Self::Read { .. } | Self::Pass(_) => None,
+            Self::Acquire { who, .. } | Self::Check(who) | Self::Leave(who) | Self::Release { who, .. } => {
+                Some(*who)
+            }
+            Self::Renew { .. }
+            | Self::Write { .. }
+            | Self::Break { .. }
+            | Self::Read { .. }
+            | Self::Pass(_) => None,
         }
     }
 }
