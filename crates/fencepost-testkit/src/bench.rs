@@ -45,6 +45,12 @@ pub trait TestBench: Send + Sync + 'static {
         false
     }
 
+    /// Whether an attempt makes its entry before it looks at those of others, so that an attempt that is refused keeps others
+    /// out for a moment.
+    fn enters_first(&self) -> bool {
+        false
+    }
+
     /// A lease that is short, but long enough to be kept on a busy machine. Tests wait for several of them.
     fn ttl(&self) -> Duration {
         Duration::from_millis(600)

@@ -66,7 +66,13 @@ impl Machine {
     }
 
     /// Whether a reply is the answer of this world. The token of a grant that is seen for the first time is noted in it.
-    pub(super) fn agrees(&self, world: &mut World, answer: &Answer, reply: &Result<Reply, Error>) -> bool {
+    pub(super) fn agrees(
+        &self,
+        world: &mut World,
+        answer: &Answer,
+        reply: Option<&Result<Reply, Error>>,
+    ) -> bool {
+        let Some(reply) = reply else { return *answer == Answer::Nothing };
         match (answer, reply) {
             (Answer::Conflict, Err(error)) => error.kind() == ErrorKind::Conflict,
             (_, Err(_)) => false,

@@ -10,13 +10,35 @@ use super::step::Step;
 /// How many differences are shown.
 const SHOWN: usize = 12;
 
-/// An operation and what it was answered.
+/// A step and what it was answered, if it is not just the beginning of an operation.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) step: Step,
-    pub(super) reply: Result<Reply, Error>,
+    pub(super) reply: Option<Result<Reply, Error>>,
     /// Those of the calls that took effect before it, a bit for each.
     pub(super) behind: u32,
+}
+
+/// Returns the calls of one flight, whose numbers begin at `first`.
+///
+/// With `enters_first` an attempt that is refused is seen by others before it is: as a call of its own.
+pub(super) fn calls_of(
+    operations: impl Iterator<Item = (Step, Result<Reply, Error>)>,
+    first: usize,
+    is_ordered: bool,
+    enters_first: bool,
+) -> Vec<Call> {
+    let mut calls = Vec::new();
+    for (step, reply) in operations {
+        let before = |calls: &Vec<Call>| (1 << (first + calls.len())) - (1 << first);
+        let mut behind = if is_ordered { before(&calls) } else { 0 };
+        if let (true, Step::Acquire { who, .. }, Ok(Reply::Busy) | Err(_)) = (enters_first, &step, &reply) {
+            calls.push(Call { step: Step::Enter(*who), reply: None, behind });
+            behind |= 1 << (first + calls.len() - 1);
+        }
+        calls.push(Call { step, reply: Some(reply), behind });
+    }
+    calls
 }
 
 impl Machine {
@@ -61,7 +83,7 @@ impl Machine {
                 continue;
             }
             for (mut world, answer) in world.after(&self.asks, &call.step) {
-                if self.agrees(&mut world, &answer, &call.reply) {
+                if self.agrees(&mut world, &answer, call.reply.as_ref()) {
                     insert(next, (done | 1 << at, world.normal(&self.asks)));
                 } else {
                     differences.push(format!("{:?} should be answered {answer:?}", call.step));
@@ -82,4 +104,33 @@ fn listed(mut differences: Vec<String>) -> String {
     differences.dedup();
     differences.truncate(SHOWN);
     differences.join("\nor ")
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost_core::backend::Queue;
+
+    use super::*;
+
+    fn behind(is_ordered: bool, enters_first: bool) -> Vec<u32> {
+        let operations = [
+            (Step::Read { name: 0 }, Ok(Reply::Cell(None))),
+            (Step::Acquire { who: 0, queue: Queue::Never }, Ok(Reply::Busy)),
+            (Step::Check(1), Ok(Reply::NoTicket)),
+        ];
+        let calls = calls_of(operations.into_iter(), 1, is_ordered, enters_first);
+        calls.iter().map(|call| call.behind).collect()
+    }
+
+    #[test]
+    fn calls_of_a_flight_are_in_order_if_the_backend_executes_them_so() {
+        assert_eq!(behind(true, false), [0, 0b10, 0b110]);
+        assert_eq!(behind(false, false), [0, 0, 0]);
+    }
+
+    #[test]
+    fn an_attempt_is_refused_after_it_was_seen() {
+        assert_eq!(behind(true, true), [0, 0b10, 0b110, 0b1110]);
+        assert_eq!(behind(false, true), [0, 0, 0b100, 0]);
+    }
 }

@@ -25,7 +25,7 @@ use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
 use crate::bench::TestBench;
 use commands::{CLIENTS, Kind, Wave};
-use linearize::Call;
+use linearize::{Call, calls_of};
 use model::World;
 use step::{Ask, NAMES};
 use wave::{Flight, lock_name};
@@ -70,6 +70,7 @@ struct Machine {
     info: BackendInfo,
     clock: Option<ManualClock>,
     goes_by_entries: bool,
+    enters_first: bool,
     asks: Vec<Ask>,
     attempts: Vec<Arc<Attempt>>,
     /// The client that made each attempt, and sends everything about it.
@@ -92,6 +93,7 @@ impl Machine {
             clients,
             clock: bench.manual_clock(),
             goes_by_entries: bench.goes_by_entries(),
+            enters_first: bench.enters_first(),
             asks: Vec::new(),
             attempts: Vec::new(),
             makers: Vec::new(),
@@ -133,13 +135,10 @@ impl Machine {
             assert_eq!(replies.len(), steps.len(), "one answer to one operation");
             (steps, replies)
         });
+        let is_ordered = self.info.may_share.is_none();
         for (steps, replies) in join_all(in_the_air).await {
-            let first = calls.len();
-            for (step, reply) in steps.into_iter().zip(replies) {
-                let is_ordered = self.info.may_share.is_none();
-                let behind = if is_ordered { (1 << calls.len()) - (1 << first) } else { 0 };
-                calls.push(Call { step, reply, behind });
-            }
+            let operations = steps.into_iter().zip(replies);
+            calls.extend(calls_of(operations, calls.len(), is_ordered, self.enters_first));
         }
         calls
     }

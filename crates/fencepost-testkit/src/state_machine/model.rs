@@ -16,6 +16,8 @@ use super::step::{Answer, Ask, Cell, Grant, NAMES, Step};
 struct Ticket {
     who: usize,
     until: Duration,
+    /// Its attempt will be refused: it keeps others out meanwhile, and is granted nothing.
+    is_passing: bool,
 }
 
 /// One possible state of the storage.
@@ -41,6 +43,10 @@ impl World {
     pub(crate) fn after(&self, asks: &[Ask], step: &Step) -> Vec<Outcome> {
         let mut world = self.clone();
         match step {
+            Step::Enter(who) => {
+                world.line.push(Ticket { who: *who, until: Duration::MAX, is_passing: true });
+                world.with(Answer::Nothing)
+            }
             Step::Acquire { who, queue } => world.acquire(asks, *who, *queue),
             Step::Check(who) => world.check(asks, *who),
             Step::Leave(who) => world.leave(asks, *who),
@@ -106,6 +112,10 @@ impl World {
     }
 
     fn acquire(mut self, asks: &[Ask], who: usize, queue: Queue) -> Vec<Outcome> {
+        if let Some(at) = self.line.iter().position(|ticket| ticket.who == who && ticket.is_passing) {
+            self.line.remove(at);
+            return self.refused(asks, who, queue, at);
+        }
         if self.departed.get(&who).is_some_and(|until| *until > self.now) {
             return self.with(Answer::Busy);
         }
@@ -132,10 +142,27 @@ impl World {
         } else if queue == Queue::Never {
             outcomes.push((self, Answer::Busy));
         } else {
-            self.line.push(Ticket { who, until: self.now + ask.ttl });
+            self.line.push(Ticket { who, until: self.now + ask.ttl, is_passing: false });
             outcomes.push((self, Answer::Waiting));
         }
         outcomes
+    }
+
+    /// Refuses an attempt whose entry was at this place for a while, and makes room for those behind it.
+    fn refused(self, asks: &[Ask], who: usize, queue: Queue, at: usize) -> Vec<Outcome> {
+        let ask = &asks[who];
+        let is_known = self.holds(who) || self.line.iter().any(|ticket| ticket.who == who);
+        let has_left = self.departed.get(&who).is_some_and(|until| *until > self.now);
+        let answer = if is_known {
+            return Vec::new();
+        } else if !has_left && ask.wants.iter().any(|name| self.disagrees(asks, *name, ask.mode)) {
+            Answer::Conflict
+        } else if has_left || queue == Queue::Never && self.may_take(asks, who, at).is_empty() {
+            Answer::Busy
+        } else {
+            return Vec::new();
+        };
+        self.settled_with(asks, &answer)
     }
 
     fn check(mut self, asks: &[Ask], who: usize) -> Vec<Outcome> {
@@ -213,7 +240,7 @@ impl World {
         for at in 0..self.line.len() {
             let who = self.line[at].who;
             let takes = self.may_take(asks, who, at);
-            if !self.is_live(&self.line[at]) || takes.is_empty() {
+            if !self.is_live(&self.line[at]) || self.line[at].is_passing || takes.is_empty() {
                 continue;
             }
             let enter = |names| {

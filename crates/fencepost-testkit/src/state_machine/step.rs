@@ -21,14 +21,36 @@ pub(crate) struct Ask {
 /// One operation, with tokens as they were seen.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    Acquire { who: usize, queue: Queue },
+    /// The entry of an attempt becomes visible before it is decided that the attempt is refused.
+    Enter(usize),
+    Acquire {
+        who: usize,
+        queue: Queue,
+    },
     Check(usize),
     Leave(usize),
-    Renew { who: usize, token: u64 },
-    Release { who: usize, token: u64 },
-    Break { name: usize, token: u64 },
-    Write { who: usize, token: u64, name: usize, value: u8, keep: Keep },
-    Read { name: usize },
+    Renew {
+        who: usize,
+        token: u64,
+    },
+    Release {
+        who: usize,
+        token: u64,
+    },
+    Break {
+        name: usize,
+        token: u64,
+    },
+    Write {
+        who: usize,
+        token: u64,
+        name: usize,
+        value: u8,
+        keep: Keep,
+    },
+    Read {
+        name: usize,
+    },
     Pass(Duration),
 }
 
@@ -39,7 +61,8 @@ impl Step {
             Self::Acquire { who, .. } | Self::Check(who) | Self::Leave(who) | Self::Release { who, .. } => {
                 Some(*who)
             }
-            Self::Renew { .. }
+            Self::Enter(_)
+            | Self::Renew { .. }
             | Self::Write { .. }
             | Self::Break { .. }
             | Self::Read { .. }
@@ -51,6 +74,8 @@ impl Step {
 /// What the storage should say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
+    /// None: more is to come.
+    Nothing,
     Granted(Grant),
     HadBeenGranted(Grant),
     Waiting,

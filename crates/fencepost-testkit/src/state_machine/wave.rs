@@ -109,7 +109,7 @@ impl Machine {
             },
             Step::Read { name } => Op::ReadCell(lock_name(*name)),
             // Any call that finds a lock free gives it to the first in line: so a stranger asks for all of them.
-            Step::Pass(_) => Op::Check(attempt(usize::MAX, &stranger())),
+            Step::Pass(_) | Step::Enter(_) => Op::Check(attempt(usize::MAX, &stranger())),
         }
     }
 

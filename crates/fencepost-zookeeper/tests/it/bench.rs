@@ -105,6 +105,10 @@ impl TestBench for ZooKeeperBench {
         true
     }
 
+    fn enters_first(&self) -> bool {
+        true
+    }
+
     fn entries_per_client(&self) -> usize {
         64
     }
