@@ -83,6 +83,12 @@ pub trait TestBench: Send + Sync + 'static {
         async { Client::connect_with(connecting).await.expect("the bench connects") }
     }
 
+    /// Connects a client that makes nothing ([`Options::only_existing`](fencepost_core::Options::only_existing)); none if the
+    /// storage is there by itself.
+    fn looker(&self) -> impl Future<Output = Option<Result<Client>>> + Send {
+        async { None }
+    }
+
     /// A new client of the same namespace, and what stands between it and the storage.
     fn proxied(&self) -> impl Future<Output = (Client, Proxy)> + Send {
         let connecting = self.connect();

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Backend, LockName, Result};
+use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, shared};
 use fencepost_testkit::wire::Wire;
 use fencepost_testkit::{Leftovers, TestBench, WireBench};
@@ -87,6 +87,10 @@ impl TestBench for ZooKeeperBench {
         if let Some(first) = self.contenders(&driver, name.as_str()).await.first() {
             driver.delete(first, None).await.expect("it deletes");
         }
+    }
+
+    async fn looker(&self) -> Option<Result<Client>> {
+        Some(fencepost_zookeeper::connect_with(&self.url, Options::new().only_existing()).await)
     }
 
     async fn cut(&self) {
