@@ -45,8 +45,8 @@ pub trait TestBench: Send + Sync + 'static {
         false
     }
 
-    /// Whether an attempt makes its entry before it looks at those of others, so that an attempt that is refused keeps others
-    /// out for a moment.
+    /// Whether an attempt makes its entries before it looks at those of others, so that entries that it does not keep stand in
+    /// the way of others for a moment.
     fn enters_first(&self) -> bool {
         false
     }

@@ -21,7 +21,7 @@ pub(super) struct Call {
 
 /// Returns the calls of one flight, whose numbers begin at `first`.
 ///
-/// With `enters_first` an attempt that is refused is seen by others before it is: as a call of its own.
+/// With `enters_first` an attempt is seen by others before its acquire is decided: that is a call of its own.
 pub(super) fn calls_of(
     operations: impl Iterator<Item = (Step, Result<Reply, Error>)>,
     first: usize,
@@ -32,7 +32,7 @@ pub(super) fn calls_of(
     for (step, reply) in operations {
         let before = |calls: &Vec<Call>| (1 << (first + calls.len())) - (1 << first);
         let mut behind = if is_ordered { before(&calls) } else { 0 };
-        if let (true, Step::Acquire { who, .. }, Ok(Reply::Busy) | Err(_)) = (enters_first, &step, &reply) {
+        if let (true, Step::Acquire { who, .. }) = (enters_first, &step) {
             calls.push(Call { step: Step::Enter(*who), reply: None, behind });
             behind |= 1 << (first + calls.len() - 1);
         }
@@ -129,7 +129,7 @@ mod tests {
     }
 
     #[test]
-    fn an_attempt_is_refused_after_it_was_seen() {
+    fn an_acquire_is_decided_after_its_entry_was_seen() {
         assert_eq!(behind(true, true), [0, 0b10, 0b110, 0b1110]);
         assert_eq!(behind(false, true), [0, 0, 0b100, 0]);
     }

@@ -16,8 +16,8 @@ use super::step::{Answer, Ask, Cell, Grant, NAMES, Step};
 struct Ticket {
     who: usize,
     until: Duration,
-    /// Its attempt will be refused: it keeps others out meanwhile, and is granted nothing.
-    is_passing: bool,
+    /// Its attempt has not looked yet: it keeps others out, and is granted nothing.
+    is_undecided: bool,
 }
 
 /// One possible state of the storage.
@@ -44,7 +44,9 @@ impl World {
         let mut world = self.clone();
         match step {
             Step::Enter(who) => {
-                world.line.push(Ticket { who: *who, until: Duration::MAX, is_passing: true });
+                if !world.is_known(*who) {
+                    world.line.push(Ticket { who: *who, until: Duration::MAX, is_undecided: true });
+                }
                 world.with(Answer::Nothing)
             }
             Step::Acquire { who, queue } => world.acquire(asks, *who, *queue),
@@ -112,9 +114,8 @@ impl World {
     }
 
     fn acquire(mut self, asks: &[Ask], who: usize, queue: Queue) -> Vec<Outcome> {
-        if let Some(at) = self.line.iter().position(|ticket| ticket.who == who && ticket.is_passing) {
-            self.line.remove(at);
-            return self.refused(asks, who, queue, at);
+        if let Some(at) = self.line.iter().position(|ticket| ticket.who == who && ticket.is_undecided) {
+            return self.decided(asks, who, queue, at);
         }
         if self.departed.get(&who).is_some_and(|until| *until > self.now) {
             return self.with(Answer::Busy);
@@ -142,27 +143,38 @@ impl World {
         } else if queue == Queue::Never {
             outcomes.push((self, Answer::Busy));
         } else {
-            self.line.push(Ticket { who, until: self.now + ask.ttl, is_passing: false });
+            self.line.push(Ticket { who, until: self.now + ask.ttl, is_undecided: false });
             outcomes.push((self, Answer::Waiting));
         }
         outcomes
     }
 
-    /// Refuses an attempt whose entry was at this place for a while, and makes room for those behind it.
-    fn refused(self, asks: &[Ask], who: usize, queue: Queue, at: usize) -> Vec<Outcome> {
+    /// Decides on an attempt that entered before it looked. What it does not keep makes room for those behind it.
+    fn decided(mut self, asks: &[Ask], who: usize, queue: Queue, at: usize) -> Vec<Outcome> {
         let ask = &asks[who];
-        let is_known = self.holds(who) || self.line.iter().any(|ticket| ticket.who == who);
-        let has_left = self.departed.get(&who).is_some_and(|until| *until > self.now);
-        let answer = if is_known {
-            return Vec::new();
-        } else if !has_left && ask.wants.iter().any(|name| self.disagrees(asks, *name, ask.mode)) {
-            Answer::Conflict
-        } else if has_left || queue == Queue::Never && self.may_take(asks, who, at).is_empty() {
-            Answer::Busy
-        } else {
-            return Vec::new();
+        let is_refused = ask.wants.iter().any(|name| self.disagrees(asks, *name, ask.mode));
+        let free = self.may_take(asks, who, at);
+        if !is_refused && free.is_empty() && queue == Queue::Join {
+            self.line[at] = Ticket { who, until: self.now + ask.ttl, is_undecided: false };
+            return self.with(Answer::Waiting);
+        }
+        self.line.remove(at);
+        if is_refused || free.is_empty() {
+            return self.settled_with(asks, if is_refused { &Answer::Conflict } else { &Answer::Busy });
+        }
+        let take = |names| {
+            let mut world = self.clone();
+            let grant = world.grant(asks, who, names);
+            world.settled_with(asks, &Answer::Granted(grant))
         };
-        self.settled_with(asks, &answer)
+        free.into_iter().flat_map(take).collect()
+    }
+
+    /// Whether an attempt holds, waits or has left.
+    fn is_known(&self, who: usize) -> bool {
+        self.holds(who)
+            || self.line.iter().any(|ticket| ticket.who == who)
+            || self.departed.get(&who).is_some_and(|until| *until > self.now)
     }
 
     fn check(mut self, asks: &[Ask], who: usize) -> Vec<Outcome> {
@@ -240,7 +252,7 @@ impl World {
         for at in 0..self.line.len() {
             let who = self.line[at].who;
             let takes = self.may_take(asks, who, at);
-            if !self.is_live(&self.line[at]) || self.line[at].is_passing || takes.is_empty() {
+            if !self.is_live(&self.line[at]) || self.line[at].is_undecided || takes.is_empty() {
                 continue;
             }
             let enter = |names| {

@@ -21,7 +21,7 @@ pub(crate) struct Ask {
 /// One operation, with tokens as they were seen.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    /// The entry of an attempt becomes visible before it is decided that the attempt is refused.
+    /// The entry of an attempt becomes visible, before its acquire is decided.
     Enter(usize),
     Acquire {
         who: usize,
@@ -67,6 +67,14 @@ impl Step {
             | Self::Break { .. }
             | Self::Read { .. }
             | Self::Pass(_) => None,
+        }
+    }
+
+    /// Returns the token of the grant that it ends.
+    pub(crate) fn ends(&self) -> Option<u64> {
+        match self {
+            Self::Release { token, .. } | Self::Break { token, .. } => Some(*token),
+            _ => None,
         }
     }
 }

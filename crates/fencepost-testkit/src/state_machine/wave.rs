@@ -22,6 +22,9 @@ pub(super) struct Flight {
 impl Machine {
     /// Makes the flights of a wave, and leaves out what an engine would not have sent at this time: a second operation of an
     /// attempt, what may not share a flight, and flights beyond those that a client may have in the air.
+    ///
+    /// Where grants go by entries, breaking one is two requests, the mark and the removal: of two operations that end one grant
+    /// at the same time both may report that they did, so only one is sent.
     pub(super) fn plan(&mut self, at: usize, wave: Wave) -> Vec<Flight> {
         let flights = match wave {
             Wave::Flights(flights) => flights,
@@ -34,7 +37,8 @@ impl Machine {
                 }];
             }
         };
-        let mut unanswered = BTreeSet::new();
+        let (mut unanswered, mut ending) = (BTreeSet::new(), BTreeSet::new());
+        let ends_alone = self.goes_by_entries;
         let mut planned: Vec<Flight> = Vec::new();
         for (client, commands) in flights {
             if planned.iter().filter(|flight| flight.client == client).count() == self.info.flights {
@@ -44,6 +48,7 @@ impl Machine {
                 .into_iter()
                 .filter_map(|command| self.step(client, command))
                 .filter(|step| step.alone_of().is_none_or(|who| unanswered.insert(who)))
+                .filter(|step| !ends_alone || step.ends().is_none_or(|token| ending.insert(token)))
                 .collect();
             let ops: Vec<Op> = steps.iter().map(|step| self.op(step)).collect();
             let selected = self.info.select(ops.iter());

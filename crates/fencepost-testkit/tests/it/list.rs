@@ -29,8 +29,10 @@ fn enlisted() -> BTreeSet<String> {
             |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         if let Some(word) = line.strip_suffix(" {").filter(|word| is_word(word)) {
             group = word;
-        } else if let Some(word) =
-            line.strip_suffix(',').and_then(|line| line.split(" [").next()).filter(|word| is_word(word))
+        } else if let Some(word) = line
+            .strip_suffix(',')
+            .and_then(|line| line.split(" [").next())
+            .filter(|word| !group.is_empty() && is_word(word))
         {
             found.insert(format!("{group}::{word}"));
         }
