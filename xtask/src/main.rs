@@ -7,6 +7,7 @@ mod interop;
 mod lines;
 mod manifest;
 mod proto;
+mod scenarios;
 mod shell;
 mod stages;
 mod test;

@@ -77,15 +77,17 @@ impl Options {
         self
     }
 
-    /// Makes nothing where there is no storage yet: for programs that only look. A mistyped path is then an error
-    /// ([`ErrorKind::Missing`]), and
-    /// not an empty storage that says that nothing is locked.
+    /// Makes nothing where there is no storage yet: for programs that only look.
+    ///
+    /// Where a storage has to be made before locks can be looked for (a file, a chroot), connecting fails with
+    /// [`ErrorKind::Missing`]: a mistyped path is not an empty storage that says that nothing is locked. A server that needs no
+    /// such thing (Redis, etcd) is connected to, and has no locks.
     pub fn only_existing(mut self) -> Self {
         self.only_existing = true;
         self
     }
 
-    /// Whether a storage that is not there is to be refused, for those who open one.
+    /// Returns whether the backend that is opened with these options makes nothing.
     pub fn wants_existing(&self) -> bool {
         self.only_existing
     }

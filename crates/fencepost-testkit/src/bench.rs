@@ -45,6 +45,12 @@ pub trait TestBench: Send + Sync + 'static {
         false
     }
 
+    /// Whether an attempt makes its entries before it looks at those of others, so that entries that it does not keep stand in
+    /// the way of others for a moment.
+    fn enters_first(&self) -> bool {
+        false
+    }
+
     /// A lease that is short, but long enough to be kept on a busy machine. Tests wait for several of them.
     fn ttl(&self) -> Duration {
         Duration::from_millis(600)
@@ -75,6 +81,12 @@ pub trait TestBench: Send + Sync + 'static {
     fn client(&self) -> impl Future<Output = Client> + Send {
         let connecting = self.connect();
         async { Client::connect_with(connecting).await.expect("the bench connects") }
+    }
+
+    /// Connects a client that makes nothing ([`Options::only_existing`](fencepost_core::Options::only_existing)); none if the
+    /// storage is there by itself.
+    fn looker(&self) -> impl Future<Output = Option<Result<Client>>> + Send {
+        async { None }
     }
 
     /// A new client of the same namespace, and what stands between it and the storage.

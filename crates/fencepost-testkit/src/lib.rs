@@ -11,6 +11,7 @@ pub mod bench;
 pub mod crew;
 pub mod dice;
 pub mod history;
+pub mod list;
 mod op_kind;
 pub mod proxy;
 pub mod puppet;

@@ -2,9 +2,23 @@
 
 use super::repo::{Complaint, Repo};
 use crate::proto::{GENERATED, SOURCE, mark};
+use crate::scenarios;
+
+/// Checks everything that is generated and checked in.
+pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
+    messages(repo).into_iter().chain(page(repo)).collect()
+}
+
+/// Compares the list of scenarios with what the tests say.
+fn page(repo: &Repo) -> Option<Complaint> {
+    let is_current = repo.text(scenarios::PAGE)? == scenarios::page(repo);
+    (!is_current).then(|| {
+        Complaint::new(scenarios::PAGE, 1, "the tests name other scenarios now: run `cargo xtask scenarios`")
+    })
+}
 
 /// Compares the checksum in the generated messages with the text they were generated from.
-pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
+fn messages(repo: &Repo) -> Vec<Complaint> {
     let Some(source) = repo.text(SOURCE) else {
         return Vec::new();
     };
@@ -26,5 +40,12 @@ mod tests {
         assert_eq!(check(&Repo::of([(SOURCE, "old"), (GENERATED, &generated)])), []);
         assert_eq!(check(&Repo::of([(SOURCE, "new"), (GENERATED, &generated)])).len(), 1);
         assert_eq!(check(&Repo::of([(SOURCE, "new")])).len(), 1);
+    }
+
+    #[test]
+    fn a_list_of_scenarios_that_is_not_current_is_noticed() {
+        let current = scenarios::page(&Repo::of([]));
+        assert_eq!(check(&Repo::of([(scenarios::PAGE, &current)])), []);
+        assert_eq!(check(&Repo::of([(scenarios::PAGE, "old")])).len(), 1);
     }
 }

@@ -3,7 +3,7 @@
 mod architecture;
 mod backends;
 mod generated;
-mod layers;
+pub(crate) mod layers;
 mod links;
 mod markdown;
 pub(crate) mod repo;

@@ -2,13 +2,24 @@
 
 use std::collections::{HashMap, HashSet};
 
-use crate::backend::Op;
+use crate::backend::{BackendInfo, Op};
 use crate::name::LockName;
 use crate::token::Owner;
 
 /// How many operations are looked at for each one that a flight may carry: a long line for one lock must not make every
 /// departure slow.
 const WINDOW: usize = 4;
+
+impl BackendInfo {
+    /// Selects, of the operations that wait, those that leave in the next flight: the engine's rule, for programs that execute
+    /// flights without an engine. What lies beyond the end of the answer stays behind too.
+    pub fn select<'a>(&self, waiting: impl Iterator<Item = &'a Op>) -> Vec<bool> {
+        match self.may_share {
+            None => waiting.take(self.batch).map(|_| true).collect(),
+            Some(may_share) => select(waiting, self.batch, may_share),
+        }
+    }
+}
 
 /// Selects up to `limit` operations, in order, so that each may share a flight with all before it: with those that are
 /// selected, and with those that are left behind and must not be overtaken.

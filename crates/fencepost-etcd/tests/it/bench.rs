@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Backend, LockName, Result};
+use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup, shared};
 use fencepost_testkit::wire::Wire;
 use fencepost_testkit::{Leftovers, TestBench, WireBench};
@@ -143,6 +143,10 @@ impl TestBench for EtcdBench {
             format!("{}/lock/{}/", self.namespace, name.as_str().replace('%', "%25").replace('/', "%2F"))
         };
         self.ctl(&["del", "--prefix", &line]);
+    }
+
+    async fn looker(&self) -> Option<Result<Client>> {
+        Some(fencepost_etcd::connect_with(&self.url, Options::new().only_existing()).await)
     }
 
     async fn cut(&self) {

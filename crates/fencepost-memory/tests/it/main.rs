@@ -3,6 +3,7 @@
 mod bench;
 mod client_thread;
 mod faults;
+mod flawed;
 mod manual_clock;
 mod overtaking;
 mod relay;

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Backend, LockName, Result};
+use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::servers::redis::{RedisServer, shared};
 use fencepost_testkit::wire::Wire;
 use fencepost_testkit::{Leftovers, TestBench, WireBench};
@@ -156,6 +156,10 @@ impl TestBench for RedisBench {
             fewest = fewest.min(channels.len());
         }
         Some(fewest)
+    }
+
+    async fn looker(&self) -> Option<Result<Client>> {
+        Some(fencepost_redis::connect_with(&self.url, Options::new().only_existing()).await)
     }
 
     async fn cut(&self) {

@@ -5,7 +5,7 @@ use std::future::Future;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
-use fencepost_core::{Backend, LockName, Result};
+use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::{Leftovers, TestBench};
 use rusqlite::Connection;
 use tempfile::TempDir;
@@ -66,6 +66,16 @@ impl TestBench for SqliteBench {
 
     async fn steal(&self, name: &LockName) {
         self.driver().execute("DELETE FROM holders WHERE name = ?1", [name.as_str()]).expect("it deletes");
+    }
+
+    async fn looker(&self) -> Option<Result<Client>> {
+        Some(
+            fencepost_sqlite::connect_with(
+                self.path().to_str().expect("it is made of plain letters"),
+                Options::new().only_existing(),
+            )
+            .await,
+        )
     }
 
     async fn cut(&self) {

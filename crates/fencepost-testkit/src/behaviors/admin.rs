@@ -1,9 +1,9 @@
 //! Looking at locks, and breaking them.
 
 use fencepost_core::backend::{Op, Reply};
-use fencepost_core::{Client, ErrorKind, FencingToken, Guard, LostReason, Mode, Page, Verdict};
+use fencepost_core::{Client, ErrorKind, FencingToken, Guard, LostReason, Mode, Page, StorageId, Verdict};
 
-use super::{Bare, LONG, attempt, granted, hold, in_line, name, refused, waiting};
+use super::{Bare, LONG, attempt, granted, hold, in_line, is_held, name, refused, waiting};
 use crate::bench::TestBench;
 use crate::wait;
 
@@ -181,4 +181,39 @@ pub async fn an_examination_finds_no_problem_and_changes_nothing<B: TestBench>(b
         assert!(!finding.check.is_empty() && !finding.found.is_empty(), "{finding:?}");
     }
     assert!(bench.peek().await.is_none());
+}
+
+/// A client that only looks makes nothing. Where no lock was ever taken it is told so, or finds no lock; and so does the next
+/// one, as the first has not made the storage that the second would have recognised. What is there it recognises.
+pub async fn a_client_that_only_looks_makes_nothing<B: TestBench>(bench: &B) {
+    let (Some(first), Some(second)) = (look(bench).await, look(bench).await) else { return };
+    match (first, second) {
+        (None, None) => {}
+        (Some(first), Some(second)) => assert_ne!(first, second, "the first has made a storage"),
+        (first, second) => panic!("one saw {first:?}, the other {second:?}"),
+    }
+    let client = bench.client().await;
+    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let looker = bench.looker().await.expect("it was there").expect("there is a storage now");
+    assert_eq!(looker.info().storage_id, client.info().storage_id);
+    assert!(is_held(&looker, "a").await);
+    looker.close().await;
+    guard.release().await.unwrap();
+}
+
+/// Looks at a storage in which no lock was taken: returns what it says that it is, if it is there at all.
+async fn look<B: TestBench>(bench: &B) -> Option<Option<StorageId>> {
+    match bench.looker().await? {
+        Err(error) => {
+            assert_eq!(error.kind(), ErrorKind::Missing, "{error:?}");
+            assert!(error.hint().is_some(), "{error:?}");
+            Some(None)
+        }
+        Ok(looker) => {
+            assert!(names(&looker, "").await.is_empty());
+            let storage = looker.info().storage_id;
+            looker.close().await;
+            Some(Some(storage))
+        }
+    }
 }

@@ -9,7 +9,16 @@ use proptest::sample::{Index, subsequence};
 
 use super::step::{Ask, NAMES};
 
-/// One command. `of` chooses one of the attempts made so far.
+/// What happens at one time.
+#[derive(Clone, Debug)]
+pub(crate) enum Wave {
+    /// Flights that are in the air together, with the number of the client that sends each.
+    Flights(Vec<(usize, Vec<Command>)>),
+    /// The clock moves, and nothing else.
+    Pass(Duration),
+}
+
+/// One operation. `of` chooses one of the attempts that the client has made so far.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     /// A new attempt.
@@ -51,7 +60,6 @@ pub(crate) enum Command {
     Read {
         name: usize,
     },
-    Pass(Duration),
 }
 
 /// Which of the grants of an attempt, if it had several.
@@ -70,17 +78,21 @@ pub(crate) struct Kind {
     pub(crate) is_strict: bool,
 }
 
-/// Commands for a storage.
-pub(crate) fn commands(kind: Kind) -> impl Strategy<Value = Vec<Command>> {
-    prop::collection::vec(command(kind), 1..50)
+/// The clients that send the flights, by number.
+pub(crate) const CLIENTS: usize = 3;
+
+/// Waves for a backend: one flight, or two at a time, of up to three operations each.
+pub(crate) fn waves(kind: Kind) -> impl Strategy<Value = Vec<Wave>> {
+    let flight = (0..CLIENTS, prop::collection::vec(command(kind), 1..=3));
+    let flights = prop::collection::vec(flight, 1..=2).prop_map(Wave::Flights).boxed();
+    let pass = (0..=6u64).prop_map(|seconds| Wave::Pass(Duration::from_secs(seconds)));
+    let wave = if kind.time_passes { prop_oneof![6 => flights, 1 => pass].boxed() } else { flights };
+    prop::collection::vec(wave, 1..25)
 }
 
 fn command(kind: Kind) -> BoxedStrategy<Command> {
-    let time_passes = kind.time_passes;
     let of = any::<Index>;
     let name = || 0..NAMES.len();
-    let longest = if time_passes { 6u64 } else { 0 };
-    let pass = (0..=longest).prop_map(|seconds| Command::Pass(Duration::from_secs(seconds)));
     prop_oneof![
         8 => (ask(kind), queue()).prop_map(|(ask, queue)| Command::Acquire { ask, queue }),
         2 => (of(), queue()).prop_map(|(of, queue)| Command::Resend { of, queue }),
@@ -89,10 +101,9 @@ fn command(kind: Kind) -> BoxedStrategy<Command> {
         2 => (of(), grant()).prop_map(|(of, grant)| Command::Renew { of, grant }),
         6 => (of(), grant()).prop_map(|(of, grant)| Command::Release { of, grant }),
         1 => (of(), grant(), name()).prop_map(|(of, grant, name)| Command::Break { of, grant, name }),
-        2 => (of(), grant(), name(), any::<u8>(), keep(time_passes))
+        2 => (of(), grant(), name(), any::<u8>(), keep(kind.time_passes))
             .prop_map(|(of, grant, name, value, keep)| Command::Write { of, grant, name, value, keep }),
         1 => name().prop_map(|name| Command::Read { name }),
-        4 => pass,
     ]
     .boxed()
 }

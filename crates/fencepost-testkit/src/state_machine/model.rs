@@ -12,14 +12,16 @@ use fencepost_core::{Keep, Mode, Rule};
 
 use super::step::{Answer, Ask, Cell, Grant, NAMES, Step};
 
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq)]
 struct Ticket {
     who: usize,
     until: Duration,
+    /// Its attempt has not looked yet: it keeps others out, and is granted nothing.
+    is_undecided: bool,
 }
 
 /// One possible state of the storage.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct World {
     pub(crate) now: Duration,
     pub(crate) grants: Vec<Grant>,
@@ -41,6 +43,12 @@ impl World {
     pub(crate) fn after(&self, asks: &[Ask], step: &Step) -> Vec<Outcome> {
         let mut world = self.clone();
         match step {
+            Step::Enter(who) => {
+                if !world.is_known(*who) {
+                    world.line.push(Ticket { who: *who, until: Duration::MAX, is_undecided: true });
+                }
+                world.with(Answer::Nothing)
+            }
             Step::Acquire { who, queue } => world.acquire(asks, *who, *queue),
             Step::Check(who) => world.check(asks, *who),
             Step::Leave(who) => world.leave(asks, *who),
@@ -81,6 +89,23 @@ impl World {
         }
     }
 
+    /// Returns the same state in one form: what came in another order to no effect stands in the order of its numbers.
+    pub(crate) fn normal(mut self, asks: &[Ask]) -> Self {
+        self.grants.sort_by_key(|grant| grant.who);
+        let meet = |one: &Ticket, other: &Ticket| {
+            asks[one.who].wants.iter().any(|name| asks[other.who].wants.contains(name))
+        };
+        let mut rest = std::mem::take(&mut self.line);
+        let may_be_next =
+            |rest: &[Ticket], at: &usize| !rest[..*at].iter().any(|ahead| meet(ahead, &rest[*at]));
+        while let Some(at) =
+            (0..rest.len()).filter(|at| may_be_next(&rest, at)).min_by_key(|at| rest[*at].who)
+        {
+            self.line.push(rest.remove(at));
+        }
+        self
+    }
+
     /// The numbers of those who stand in line for this name and live, first come first.
     pub(crate) fn line_of(&self, asks: &[Ask], name: usize) -> Vec<usize> {
         let here =
@@ -89,6 +114,9 @@ impl World {
     }
 
     fn acquire(mut self, asks: &[Ask], who: usize, queue: Queue) -> Vec<Outcome> {
+        if let Some(at) = self.line.iter().position(|ticket| ticket.who == who && ticket.is_undecided) {
+            return self.decided(asks, who, queue, at);
+        }
         if self.departed.get(&who).is_some_and(|until| *until > self.now) {
             return self.with(Answer::Busy);
         }
@@ -115,10 +143,38 @@ impl World {
         } else if queue == Queue::Never {
             outcomes.push((self, Answer::Busy));
         } else {
-            self.line.push(Ticket { who, until: self.now + ask.ttl });
+            self.line.push(Ticket { who, until: self.now + ask.ttl, is_undecided: false });
             outcomes.push((self, Answer::Waiting));
         }
         outcomes
+    }
+
+    /// Decides on an attempt that entered before it looked. What it does not keep makes room for those behind it.
+    fn decided(mut self, asks: &[Ask], who: usize, queue: Queue, at: usize) -> Vec<Outcome> {
+        let ask = &asks[who];
+        let is_refused = ask.wants.iter().any(|name| self.disagrees(asks, *name, ask.mode));
+        let free = self.may_take(asks, who, at);
+        if !is_refused && free.is_empty() && queue == Queue::Join {
+            self.line[at] = Ticket { who, until: self.now + ask.ttl, is_undecided: false };
+            return self.with(Answer::Waiting);
+        }
+        self.line.remove(at);
+        if is_refused || free.is_empty() {
+            return self.settled_with(asks, if is_refused { &Answer::Conflict } else { &Answer::Busy });
+        }
+        let take = |names| {
+            let mut world = self.clone();
+            let grant = world.grant(asks, who, names);
+            world.settled_with(asks, &Answer::Granted(grant))
+        };
+        free.into_iter().flat_map(take).collect()
+    }
+
+    /// Whether an attempt holds, waits or has left.
+    fn is_known(&self, who: usize) -> bool {
+        self.holds(who)
+            || self.line.iter().any(|ticket| ticket.who == who)
+            || self.departed.get(&who).is_some_and(|until| *until > self.now)
     }
 
     fn check(mut self, asks: &[Ask], who: usize) -> Vec<Outcome> {
@@ -196,7 +252,7 @@ impl World {
         for at in 0..self.line.len() {
             let who = self.line[at].who;
             let takes = self.may_take(asks, who, at);
-            if !self.is_live(&self.line[at]) || takes.is_empty() {
+            if !self.is_live(&self.line[at]) || self.line[at].is_undecided || takes.is_empty() {
                 continue;
             }
             let enter = |names| {

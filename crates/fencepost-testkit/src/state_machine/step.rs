@@ -21,28 +21,60 @@ pub(crate) struct Ask {
 /// One operation, with tokens as they were seen.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
-    Acquire { who: usize, queue: Queue },
+    /// The entry of an attempt becomes visible, before its acquire is decided.
+    Enter(usize),
+    Acquire {
+        who: usize,
+        queue: Queue,
+    },
     Check(usize),
     Leave(usize),
-    Renew { who: usize, token: u64 },
-    Release { who: usize, token: u64 },
-    Break { name: usize, token: u64 },
-    Write { who: usize, token: u64, name: usize, value: u8, keep: Keep },
-    Read { name: usize },
+    Renew {
+        who: usize,
+        token: u64,
+    },
+    Release {
+        who: usize,
+        token: u64,
+    },
+    Break {
+        name: usize,
+        token: u64,
+    },
+    Write {
+        who: usize,
+        token: u64,
+        name: usize,
+        value: u8,
+        keep: Keep,
+    },
+    Read {
+        name: usize,
+    },
     Pass(Duration),
 }
 
 impl Step {
-    /// The attempt that it is about.
-    pub(crate) fn who(&self) -> Option<usize> {
+    /// Returns the attempt that has no other such operation in flight meanwhile: renewals and cells are exempt.
+    pub(crate) fn alone_of(&self) -> Option<usize> {
         match self {
-            Self::Acquire { who, .. }
-            | Self::Check(who)
-            | Self::Leave(who)
-            | Self::Renew { who, .. }
-            | Self::Release { who, .. }
-            | Self::Write { who, .. } => Some(*who),
-            Self::Break { .. } | Self::Read { .. } | Self::Pass(_) => None,
+            Self::Acquire { who, .. } | Self::Check(who) | Self::Leave(who) | Self::Release { who, .. } => {
+                Some(*who)
+            }
+            Self::Enter(_)
+            | Self::Renew { .. }
+            | Self::Write { .. }
+            | Self::Break { .. }
+            | Self::Read { .. }
+            | Self::Pass(_) => None,
+        }
+    }
+
+    /// Returns the token of the grant that it ends.
+    pub(crate) fn ends(&self) -> Option<u64> {
+        match self {
+            Self::Release { token, .. } | Self::Break { token, .. } => Some(*token),
+            _ => None,
         }
     }
 }
@@ -50,6 +82,8 @@ impl Step {
 /// What the storage should say.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
+    /// None: more is to come.
+    Nothing,
     Granted(Grant),
     HadBeenGranted(Grant),
     Waiting,

@@ -12,7 +12,7 @@ use tokio::net::tcp::{ReadHalf, WriteHalf};
 use tokio::sync::{mpsc, watch};
 
 use super::Direction;
-use super::weather::{Road, Weather};
+use super::conditions::{Conditions, Road};
 
 const CHUNK: usize = 16 * 1024;
 /// How many chunks are on their way at most.
@@ -28,10 +28,10 @@ enum End {
     Reset,
 }
 
-/// Carries everything between the client and the server, until one of them or the weather ends it.
-pub(super) async fn carry(mut client: TcpStream, server: SocketAddr, weather: watch::Sender<Weather>) {
-    let counted = Counted::new(&weather);
-    let mut seen = weather.subscribe();
+/// Carries everything between the client and the server, until one of them or the conditions end it.
+pub(super) async fn carry(mut client: TcpStream, server: SocketAddr, conditions: watch::Sender<Conditions>) {
+    let counted = Counted::new(&conditions);
+    let mut seen = conditions.subscribe();
     let resets = seen.borrow().resets;
     let mut to_server = None;
     let end = tokio::select! {
@@ -39,8 +39,8 @@ pub(super) async fn carry(mut client: TcpStream, server: SocketAddr, weather: wa
         end = broken(seen.clone(), resets) => end,
         end = async {
             // What is not let through does not even knock at the server.
-            let _ = seen.wait_for(|weather| weather.lets_through(Direction::ToServer)).await;
-            match connect(&client, server, &weather).await {
+            let _ = seen.wait_for(|conditions| conditions.lets_through(Direction::ToServer)).await;
+            match connect(&client, server, &conditions).await {
                 Ok(connected) => both_ways(&mut client, to_server.insert(connected), &counted).await,
                 Err(_) => End::Reset,
             }
@@ -57,12 +57,12 @@ pub(super) async fn carry(mut client: TcpStream, server: SocketAddr, weather: wa
 async fn connect(
     client: &TcpStream,
     server: SocketAddr,
-    weather: &watch::Sender<Weather>,
+    conditions: &watch::Sender<Conditions>,
 ) -> io::Result<TcpStream> {
     let clock = Clock::system();
     loop {
         let connected = TcpStream::connect(server).await;
-        if connected.is_ok() || !weather.borrow().waits_for_server || is_gone(client) {
+        if connected.is_ok() || !conditions.borrow().waits_for_server || is_gone(client) {
             return connected;
         }
         clock.sleep_until(clock.now() + KNOCK).await?;
@@ -75,26 +75,26 @@ fn is_gone(client: &TcpStream) -> bool {
     ready.is_some_and(|ready| ready.is_ok_and(Ready::is_read_closed))
 }
 
-/// Waits until the weather ends the connection.
-async fn broken(mut seen: watch::Receiver<Weather>, resets: usize) -> End {
-    let ended = seen.wait_for(|weather| weather.road == Road::Cut || weather.resets != resets).await;
+/// Waits until the conditions end the connection.
+async fn broken(mut seen: watch::Receiver<Conditions>, resets: usize) -> End {
+    let ended = seen.wait_for(|conditions| conditions.road == Road::Cut || conditions.resets != resets).await;
     match ended {
-        Ok(weather) if weather.resets != resets => End::Reset,
+        Ok(conditions) if conditions.resets != resets => End::Reset,
         _ => End::Closed,
     }
 }
 
 async fn both_ways(client: &mut TcpStream, server: &mut TcpStream, counted: &Counted<'_>) -> End {
-    let &Counted { weather, number } = counted;
+    let &Counted { conditions, number } = counted;
     // Small packets are not held back by us.
     let _ = (client.set_nodelay(true), server.set_nodelay(true));
     let (from_client, to_client) = client.split();
     let (from_server, to_server) = server.split();
     let (lose, losing) = watch::channel(false);
     let requests =
-        Pump { direction: Direction::ToServer, number, weather, lose: Some(lose), losing: losing.clone() };
+        Pump { direction: Direction::ToServer, number, conditions, lose: Some(lose), losing: losing.clone() };
     let answers =
-        Pump { direction: Direction::ToClient, number, weather, lose: None, losing: losing.clone() };
+        Pump { direction: Direction::ToClient, number, conditions, lose: None, losing: losing.clone() };
     let done = tokio::try_join!(requests.run(from_client, to_server), answers.run(from_server, to_client));
     match done {
         Ok(_) => End::Closed,
@@ -107,7 +107,7 @@ struct Pump<'a> {
     direction: Direction,
     /// The connection's number.
     number: usize,
-    weather: &'a watch::Sender<Weather>,
+    conditions: &'a watch::Sender<Conditions>,
     /// Says that the answers of this connection are lost from now on.
     lose: Option<watch::Sender<bool>>,
     losing: watch::Receiver<bool>,
@@ -151,7 +151,7 @@ impl Pump<'_> {
             self.write(&mut to, &bytes).await?;
             if is_last {
                 // The end of the connection does not arrive either: the server goes on with the request.
-                self.weather.send_modify(|weather| weather.stranded.delivered += 1);
+                self.conditions.send_modify(|conditions| conditions.stranded.delivered += 1);
                 return std::future::pending().await;
             }
             if loses_answer {
@@ -161,23 +161,23 @@ impl Pump<'_> {
             before = bytes;
         }
         if self.is_lost() {
-            self.weather.send_modify(|weather| weather.answers_lost += 1);
+            self.conditions.send_modify(|conditions| conditions.answers_lost += 1);
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         self.is_let_through().await;
         if self.direction == Direction::ToClient {
-            let _ = self.weather.subscribe().wait_for(|weather| !weather.hides_ends).await;
+            let _ = self.conditions.subscribe().wait_for(|conditions| !conditions.hides_ends).await;
         }
         to.shutdown().await
     }
 
     async fn write(&self, to: &mut WriteHalf<'_>, mut bytes: &[u8]) -> io::Result<()> {
         while !bytes.is_empty() {
-            let drip = self.weather.borrow().bytes_per_second;
+            let drip = self.conditions.borrow().bytes_per_second;
             let Some(per_second) = drip else { return to.write_all(bytes).await };
             let now = bytes.len().min((per_second / DRIPS).max(1) as usize);
             let wait = Duration::from_secs(1) * u32::try_from(now).unwrap_or(u32::MAX) / per_second;
-            self.passes(wait, |weather| weather.bytes_per_second.is_none()).await;
+            self.passes(wait, |conditions| conditions.bytes_per_second.is_none()).await;
             self.is_let_through().await;
             to.write_all(&bytes[..now]).await?;
             bytes = &bytes[now..];
@@ -187,39 +187,39 @@ impl Pump<'_> {
 
     /// Waits until what was sent then may arrive.
     async fn is_due(&self, sent: Moment) {
-        let delay = self.weather.borrow().delay;
+        let delay = self.conditions.borrow().delay;
         let gone = Clock::system().now().since(sent);
-        self.passes(delay.saturating_sub(gone), |weather| weather.delay.is_zero()).await;
+        self.passes(delay.saturating_sub(gone), |conditions| conditions.delay.is_zero()).await;
     }
 
-    /// Waits for so long, or until the weather is better.
-    async fn passes(&self, time: Duration, is_better: impl FnMut(&Weather) -> bool) {
+    /// Waits for so long, or until the conditions are better.
+    async fn passes(&self, time: Duration, is_better: impl FnMut(&Conditions) -> bool) {
         if !time.is_zero() {
-            let mut seen = self.weather.subscribe();
+            let mut seen = self.conditions.subscribe();
             let _ = tokio::time::timeout(time, seen.wait_for(is_better)).await;
         }
     }
 
     async fn is_let_through(&self) {
-        let mut seen = self.weather.subscribe();
-        let _ = seen.wait_for(|weather| weather.lets_through(self.direction)).await;
+        let mut seen = self.conditions.subscribe();
+        let _ = seen.wait_for(|conditions| conditions.lets_through(self.direction)).await;
     }
 
     async fn is_not_held_back(&self) {
-        let is_free = |weather: &Weather| {
+        let is_free = |conditions: &Conditions| {
             let is_request = self.direction == Direction::ToServer;
-            !(is_request && weather.stranded.are_held_back && weather.is_stranded(self.number))
+            !(is_request && conditions.stranded.are_held_back && conditions.is_stranded(self.number))
         };
-        let _ = self.weather.subscribe().wait_for(is_free).await;
+        let _ = self.conditions.subscribe().wait_for(is_free).await;
     }
 
     fn is_answer_of_stranded(&self) -> bool {
-        self.direction == Direction::ToClient && self.weather.borrow().is_stranded(self.number)
+        self.direction == Direction::ToClient && self.conditions.borrow().is_stranded(self.number)
     }
 
     /// Whether a stranded connection delivers nothing after this.
     fn is_last_of_stranded(&self, before: &[u8], sent: &[u8]) -> bool {
-        self.direction == Direction::ToServer && self.weather.borrow().is_last(self.number, before, sent)
+        self.direction == Direction::ToServer && self.conditions.borrow().is_last(self.number, before, sent)
     }
 
     fn is_lost(&self) -> bool {
@@ -229,7 +229,7 @@ impl Pump<'_> {
     /// Whether the answer to this is to be lost; from then on all answers of the connection are.
     fn loses_answer(&self, before: &[u8], sent: &[u8]) -> bool {
         let Some(lose) = &self.lose else { return false };
-        let taken = self.weather.send_if_modified(|weather| weather.take_loss(before, sent));
+        let taken = self.conditions.send_if_modified(|conditions| conditions.take_loss(before, sent));
         if taken {
             lose.send_replace(true);
         }
@@ -239,24 +239,24 @@ impl Pump<'_> {
 
 /// Counts a connection for as long as it is there.
 struct Counted<'a> {
-    weather: &'a watch::Sender<Weather>,
+    conditions: &'a watch::Sender<Conditions>,
     number: usize,
 }
 
 impl<'a> Counted<'a> {
-    fn new(weather: &'a watch::Sender<Weather>) -> Self {
+    fn new(conditions: &'a watch::Sender<Conditions>) -> Self {
         let mut number = 0;
-        weather.send_modify(|weather| {
-            weather.connections += 1;
-            weather.begun += 1;
-            number = weather.begun;
+        conditions.send_modify(|conditions| {
+            conditions.connections += 1;
+            conditions.begun += 1;
+            number = conditions.begun;
         });
-        Self { weather, number }
+        Self { conditions, number }
     }
 }
 
 impl Drop for Counted<'_> {
     fn drop(&mut self) {
-        self.weather.send_modify(|weather| weather.connections -= 1);
+        self.conditions.send_modify(|conditions| conditions.connections -= 1);
     }
 }

@@ -4,7 +4,7 @@
 //! knows bytes: it shows what drivers make of a broken network.
 
 mod carry;
-mod weather;
+mod conditions;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
@@ -15,7 +15,7 @@ use tokio::net::TcpListener;
 use tokio::sync::watch;
 
 use carry::carry;
-use weather::{Road, Weather};
+use conditions::{Conditions, Road};
 
 /// A way along the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -33,7 +33,7 @@ pub enum Direction {
 pub struct Wire {
     port: u16,
     server: u16,
-    weather: watch::Sender<Weather>,
+    conditions: watch::Sender<Conditions>,
     thread: Option<JoinHandle<()>>,
 }
 
@@ -43,7 +43,7 @@ impl Wire {
     /// # Panics
     /// If there is no port or no thread for it.
     pub fn to(server: u16) -> Self {
-        Self::with(server, Weather::default())
+        Self::with(server, Conditions::default())
     }
 
     /// Like [`Wire::to`], for a server that is not always there: a client that comes before it does not hear that, but
@@ -52,20 +52,20 @@ impl Wire {
     /// # Panics
     /// If there is no port or no thread for it.
     pub fn to_late(server: u16) -> Self {
-        Self::with(server, Weather { waits_for_server: true, ..Weather::default() })
+        Self::with(server, Conditions { waits_for_server: true, ..Conditions::default() })
     }
 
-    fn with(server: u16, weather: Weather) -> Self {
-        let weather = watch::Sender::new(weather);
+    fn with(server: u16, conditions: Conditions) -> Self {
+        let conditions = watch::Sender::new(conditions);
         let (tell_port, port) = mpsc::channel();
-        let seen = weather.clone();
+        let seen = conditions.clone();
         let run = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
             runtime.expect("a runtime can be made").block_on(serve(server, seen, tell_port));
         };
         let thread =
             std::thread::Builder::new().name("wire".into()).spawn(run).expect("a thread can be started");
-        Self { port: port.recv().expect("the wire says its port"), server, weather, thread: Some(thread) }
+        Self { port: port.recv().expect("the wire says its port"), server, conditions, thread: Some(thread) }
     }
 
     /// The port on 127.0.0.1 for clients.
@@ -80,12 +80,12 @@ impl Wire {
 
     /// How many clients are connected.
     pub fn connections(&self) -> usize {
-        self.weather.borrow().connections
+        self.conditions.borrow().connections
     }
 
     /// Whatever is sent arrives so much later, in both directions.
     pub fn delay(&self, delay: Duration) {
-        self.change(|weather| weather.delay = delay);
+        self.change(|conditions| conditions.delay = delay);
     }
 
     /// Only so many bytes arrive in a second, in each direction of each connection.
@@ -94,83 +94,83 @@ impl Wire {
     /// If nothing would ever arrive: that is [`Wire::half_open`].
     pub fn drip(&self, bytes_per_second: u32) {
         assert!(bytes_per_second > 0, "that is `half_open`");
-        self.change(|weather| weather.bytes_per_second = Some(bytes_per_second));
+        self.change(|conditions| conditions.bytes_per_second = Some(bytes_per_second));
     }
 
     /// Closes all connections, and every new one at once.
     pub fn cut(&self) {
-        self.change(|weather| weather.road = Road::Cut);
+        self.change(|conditions| conditions.road = Road::Cut);
     }
 
     /// Nothing arrives any more, neither bytes nor the end of a connection; new connections are taken, and nothing arrives
     /// from them. What was sent meanwhile arrives when the wire is healed.
     pub fn half_open(&self) {
-        self.change(|weather| weather.road = Road::Blocked);
+        self.change(|conditions| conditions.road = Road::Blocked);
     }
 
     /// Things arrive only in this direction; in the other one they wait, as in [`Wire::half_open`].
     pub fn one_way(&self, direction: Direction) {
-        self.change(|weather| weather.road = Road::OneWay(direction));
+        self.change(|conditions| conditions.road = Road::OneWay(direction));
     }
 
     /// Strands the present connections: their requests are held back and their answers lost, while new connections are fine.
     /// When the wire is healed, the requests arrive up to the first one in which these bytes stand, whether or not the client
     /// has closed the connection; what was sent after it never arrives.
     pub fn strand(&self, last_bytes: &[u8]) {
-        self.change(|weather| {
-            weather.stranded.up_to = weather.begun;
-            weather.stranded.last_bytes = last_bytes.to_vec();
-            weather.stranded.are_held_back = true;
+        self.change(|conditions| {
+            conditions.stranded.up_to = conditions.begun;
+            conditions.stranded.last_bytes = last_bytes.to_vec();
+            conditions.stranded.are_held_back = true;
         });
     }
 
     /// How many stranded connections have delivered the request that was named.
     pub fn delivered(&self) -> usize {
-        self.weather.borrow().stranded.delivered
+        self.conditions.borrow().stranded.delivered
     }
 
     /// Hides the end of a connection from its client, until [`Wire::heal`]; bytes still arrive.
     pub fn hide_ends(&self) {
-        self.change(|weather| weather.hides_ends = true);
+        self.change(|conditions| conditions.hides_ends = true);
     }
 
     /// Resets all present connections, so that both ends get an error; new ones are fine.
     pub fn reset(&self) {
-        self.change(|weather| weather.resets += 1);
+        self.change(|conditions| conditions.resets += 1);
     }
 
     /// The next request in which these bytes stand takes effect, but its answer gets lost: the server hears the end of the
     /// connection after it, and when it has closed its side too, the client's is reset. Said several times, it happens as
     /// often; no bytes at all stand for any request.
     pub fn lose_answer_to(&self, bytes: &[u8]) {
-        self.change(|weather| weather.to_lose.push(bytes.to_vec()));
+        self.change(|conditions| conditions.to_lose.push(bytes.to_vec()));
     }
 
     /// How many answers were lost, as asked for by [`Wire::lose_answer_to`].
     pub fn answers_lost(&self) -> usize {
-        self.weather.borrow().answers_lost
+        self.conditions.borrow().answers_lost
     }
 
     /// Everything arrives again, undelayed. Answers that were to be lost and were not are no longer.
     pub fn heal(&self) {
-        self.change(|weather| {
-            weather.road = Road::Open;
-            weather.stranded.are_held_back = false;
-            weather.delay = Duration::ZERO;
-            weather.bytes_per_second = None;
-            weather.hides_ends = false;
-            weather.to_lose.clear();
+        self.change(|conditions| {
+            conditions.road = Road::Open;
+            conditions.stranded.are_held_back = false;
+            conditions.delay = Duration::ZERO;
+            conditions.bytes_per_second = None;
+            conditions.hides_ends = false;
+            conditions.to_lose.clear();
         });
     }
 
-    fn change(&self, change: impl FnOnce(&mut Weather)) {
-        self.weather.send_modify(change);
+    fn change(&self, change: impl FnOnce(&mut Conditions)) {
+        self.conditions.send_modify(change);
     }
 }
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        self.change(|weather| weather.is_over = true);
+        self.change(|conditions| conditions.is_over = true);
         if let Some(thread) = self.thread.take() {
             // If the thread has panicked, it has said so already.
             let _ = thread.join();
@@ -179,22 +179,22 @@ impl Drop for Wire {
 }
 
 /// Takes connections until it is over.
-async fn serve(server: u16, weather: watch::Sender<Weather>, tell_port: mpsc::Sender<u16>) {
+async fn serve(server: u16, conditions: watch::Sender<Conditions>, tell_port: mpsc::Sender<u16>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("some port is free");
     let port = listener.local_addr().expect("it has an address").port();
     tell_port.send(port).expect("whoever makes the wire waits for its port");
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, server));
-    let mut seen = weather.subscribe();
+    let mut seen = conditions.subscribe();
     let take = async {
         loop {
             // A client that is gone before it was taken is none.
             if let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(carry(client, server, weather.clone()));
+                tokio::spawn(carry(client, server, conditions.clone()));
             }
         }
     };
     tokio::select! {
         () = take => {}
-        _ = seen.wait_for(|weather| weather.is_over) => {}
+        _ = seen.wait_for(|conditions| conditions.is_over) => {}
     }
 }

@@ -22,14 +22,18 @@ fn written() -> BTreeSet<String> {
 
 /// `group::behaviour` for every line of the list.
 fn enlisted() -> BTreeSet<String> {
-    let text = source("suite.rs");
+    let text = source("list.rs");
     let (mut group, mut found) = ("", BTreeSet::new());
     for line in text.lines().map(str::trim) {
         let is_word =
             |word: &str| !word.is_empty() && word.chars().all(|c| c.is_ascii_lowercase() || c == '_');
         if let Some(word) = line.strip_suffix(" {").filter(|word| is_word(word)) {
             group = word;
-        } else if let Some(word) = line.strip_suffix(',').filter(|word| is_word(word)) {
+        } else if let Some(word) = line
+            .strip_suffix(',')
+            .and_then(|line| line.split(" [").next())
+            .filter(|word| !group.is_empty() && is_word(word))
+        {
             found.insert(format!("{group}::{word}"));
         }
     }

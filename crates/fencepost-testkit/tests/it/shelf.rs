@@ -87,8 +87,8 @@ impl Backend for ShelfBackend {
             storage_id: StorageId::from_bytes([7; 16]),
             min_ttl: Duration::from_millis(1),
             max_ttl: Duration::from_secs(3600),
-            flights: 1,
-            batch: 1,
+            flights: 4,
+            batch: 1024,
             may_share: None,
         }
     }

@@ -4,7 +4,7 @@ use std::future::Future;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::{Backend, LockName, Result};
+use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, shared};
 use fencepost_testkit::wire::Wire;
 use fencepost_testkit::{Leftovers, TestBench, WireBench};
@@ -89,6 +89,10 @@ impl TestBench for ZooKeeperBench {
         }
     }
 
+    async fn looker(&self) -> Option<Result<Client>> {
+        Some(fencepost_zookeeper::connect_with(&self.url, Options::new().only_existing()).await)
+    }
+
     async fn cut(&self) {
         self.wire.cut();
     }
@@ -102,6 +106,10 @@ impl TestBench for ZooKeeperBench {
     }
 
     fn goes_by_entries(&self) -> bool {
+        true
+    }
+
+    fn enters_first(&self) -> bool {
         true
     }
 

@@ -15,48 +15,8 @@ fn plain_names() -> ZooKeeperBench {
     ZooKeeperBench::with(shared(), "?dialect=plain")
 }
 
-macro_rules! dialect {
-    ($name:ident, $make:expr) => {
-        fencepost_testkit::behavior_suite!($name, $make, only {
-            exclusion {
-                one_of_many_racers_wins,
-                increments_under_the_lock_are_never_lost,
-            }
-            expiry {
-                a_dead_holder_makes_room_after_its_ttl,
-            }
-            waiting {
-                waiters_enter_in_the_order_they_joined,
-                cancelled_waiter_leaves_the_line,
-            }
-            modes {
-                readers_in_line_enter_together,
-                a_semaphore_admits_as_many_as_it_has_slots,
-                modes_that_contradict_each_other_are_a_conflict,
-            }
-            several_names {
-                all_names_are_held_and_released_together,
-                any_waits_for_the_first_that_becomes_free,
-                several_names_are_broken_together,
-                opposite_order_does_not_deadlock,
-            }
-            cell {
-                a_cell_while_held_ends_with_its_grant,
-                a_cell_for_always_stays,
-            }
-            admin {
-                inspect_shows_holders_and_the_line,
-                a_list_shows_holders_and_waiters,
-            }
-            failure {
-                a_lost_answer_to_an_acquire_is_one_grant,
-            }
-        });
-    };
-}
-
-dialect!(dialect_kazoo, kazoo);
-dialect!(dialect_plain, plain_names);
+fencepost_testkit::behavior_suite!(dialect_kazoo, kazoo, only[dialect]);
+fencepost_testkit::behavior_suite!(dialect_plain, plain_names, only[dialect]);
 
 /// Contenders of all dialects stand in one line.
 #[tokio::test]

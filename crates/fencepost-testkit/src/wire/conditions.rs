@@ -6,7 +6,7 @@ use super::Direction;
 
 /// Everything that a wire's connections look at, and what they tell.
 #[derive(Debug, Default)]
-pub(super) struct Weather {
+pub(super) struct Conditions {
     pub(super) road: Road,
     pub(super) delay: Duration,
     pub(super) bytes_per_second: Option<u32>,
@@ -45,7 +45,7 @@ pub(super) enum Road {
     Cut,
 }
 
-impl Weather {
+impl Conditions {
     /// Whether the connection with this number was stranded.
     pub(super) fn is_stranded(&self, number: usize) -> bool {
         number <= self.stranded.up_to
