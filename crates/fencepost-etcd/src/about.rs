@@ -2,11 +2,11 @@
 
 use fencepost_core::{Error, ErrorKind, Result, StorageId};
 
-use crate::home::LOOKING;
 use crate::keys::Keys;
 use crate::link::Link;
 use crate::proto::TxnRequest;
 use crate::request::{absent, found, get, one, put};
+use crate::store::LOOKING;
 
 /// The version of what is written; another one is refused.
 const FORMAT: u64 = 1;
