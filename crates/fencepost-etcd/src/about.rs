@@ -3,11 +3,11 @@
 use fencepost_core::{Result, StorageId};
 use fencepost_net::storage_id;
 
-use crate::home::LOOKING;
 use crate::keys::Keys;
 use crate::link::Link;
 use crate::proto::TxnRequest;
 use crate::request::{absent, found, get, one, put};
+use crate::store::LOOKING;
 
 /// The version of what is written; another one is refused.
 const FORMAT: u64 = 1;

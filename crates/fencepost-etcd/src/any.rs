@@ -1,145 +1,139 @@
-//! What cannot be said by where others are: one of several locks, and the slots of a semaphore for whoever does not wait.
-//! The lines are read first, and then entered if nobody has come meanwhile.
+//! What cannot be said by where others are: one of several locks, and the slots of a semaphore for an attempt that does not
+//! wait. The lines are read first, and then entered if none of them has changed.
 
 use std::sync::Arc;
 
 use fencepost_contenders::{Card, holding};
-use fencepost_core::backend::Reply;
-use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Mode, Result, Rule, Want};
+use fencepost_core::backend::{Queue, Reply};
+use fencepost_core::{Attempt, Mode, Result, Rule, request_timeout};
 
-use crate::enter::{is_known, term};
+use crate::client_state::held;
+use crate::enter::Step;
 use crate::error::Failure;
-use crate::home::Home;
-use crate::leases::{Lease, Promise};
-use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
-use crate::proto::{Compare, KeyValue, RangeRequest, TxnRequest};
-use crate::request::{absent, all, found, get, in_order, put};
+use crate::flight::{Again, Flight};
+use crate::leases::Leased;
+use crate::proto::{KeyValue, RangeRequest, ResponseOp, TxnRequest};
+use crate::request::{absent, all, found, get, in_order, put, unchanged_since};
+use crate::standing::Before;
 
-/// How often lines are read again because somebody came.
+/// How often lines are read again because they changed.
 const READS: usize = 5;
 
-impl Home {
-    /// Takes one of the wanted locks, or all of them, if there is room now. Answers [`Reply::Busy`] if there is not, and
-    /// nothing if the lease is gone.
-    pub(crate) async fn take_if_free(
-        &self,
-        attempt: &Arc<Attempt>,
-        lease: Lease,
-        promise: Option<Promise>,
-        asked: Moment,
-    ) -> Result<Option<Reply>> {
-        for _ in 0..READS {
-            let looks = attempt
-                .wants
-                .iter()
-                .map(|want| get(RangeRequest { keys_only: true, ..in_order(self.keys.line(&want.name)) }));
-            let request = all(looks.collect());
-            let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
-            let answer = answer.map_err(|failure| self.failed(failure))?;
-            let seen = answer.header.map_or(0, |header| header.revision);
-            if self.state().places.get(attempt.owner).is_some() {
-                // Another flight was faster.
-                return self.refused(attempt, asked).map(Some);
-            }
-            if self.is_seated(attempt, answer.responses.iter().flat_map(found)) {
-                // What it has sent before, and nobody answered, has arrived after all; or else somebody is in its seat.
-                self.clear(attempt).await?;
-                self.state().take_another_seat(attempt.owner);
-                continue;
-            }
-            let mut free = Vec::new();
-            for (at, (want, line)) in attempt.wants.iter().zip(&answer.responses).enumerate() {
-                let modes = found(line).iter().map(|key| self.keys.read(&key.key));
-                let modes: Vec<Mode> = modes.map(|it| it.map_or(Mode::Exclusive, |it| it.mode)).collect();
-                want.agree(modes.iter().copied())?;
-                let last = modes.len();
-                if holding(modes.into_iter().chain([want.mode])) > last {
-                    free.push(at);
+impl Flight<'_> {
+    /// Executes an acquire that has to read the lines before it enters.
+    pub(crate) async fn read_and_come(self, step: &Step, again: Again) -> Result<Reply> {
+        let Step::Come { attempt, queue, leased } = step else { return Ok(Reply::NotHeld) };
+        match self.take_if_free(attempt, *leased).await {
+            Ok(Reply::Busy) if *queue == Queue::Join => {
+                let came = self.send_all(std::slice::from_ref(step)).await.pop();
+                match came {
+                    Some(came) => self.after(step, came, again).await,
+                    None => Err(self.client.store.undone(attempt)),
                 }
             }
-            let chosen = match attempt.rule {
-                Rule::All if free.len() < attempt.wants.len() => return Ok(Some(Reply::Busy)),
-                Rule::All => 0,
-                Rule::Any => match free.first() {
-                    Some(first) => *first,
-                    None => return Ok(Some(Reply::Busy)),
-                },
-            };
-            match self.take_unless_changed(attempt, chosen, (lease, promise), seen, asked).await {
-                Ok(Some(reply)) => return Ok(Some(reply)),
-                Ok(None) => {}
-                Err(Failure::NoLease) => {
-                    self.lease_is_gone(lease.id);
-                    return Ok(None);
+            Ok(reply) => {
+                if reply == Reply::Busy {
+                    self.client.forget(attempt.owner);
                 }
-                Err(Failure::Failed(error)) => return Err(error),
+                Ok(reply)
+            }
+            Err(Failure::NoLease) => self.without_lease(step, again).await,
+            Err(Failure::Failed(error)) => {
+                self.did_not_arrive(attempt);
+                Err(error)
             }
         }
-        Ok(Some(Reply::Busy))
     }
 
-    /// Whether somebody is in the seat that an attempt has or would get.
-    fn is_seated<'a>(&self, attempt: &Attempt, mut line: impl Iterator<Item = &'a KeyValue>) -> bool {
-        self.state().seats.take(attempt);
-        let seats: Vec<Vec<u8>> = attempt.wants.iter().map(|want| self.seat(want, attempt.owner)).collect();
+    /// Takes one of the wanted locks, or all of them, if there is room now. Answers [`Reply::Busy`] if there is not.
+    async fn take_if_free(self, attempt: &Arc<Attempt>, leased: Leased) -> Result<Reply, Failure> {
+        let (client, keys) = (self.client, &self.client.store.keys);
+        for _ in 0..READS {
+            client.state().enters(attempt, leased.0.id, self.asked);
+            let lines = attempt.wants.iter().map(|want| in_order(keys.line(&want.name)));
+            let looks = lines.map(|line| get(RangeRequest { keys_only: true, ..line }));
+            let answer = client.store.txn(all(looks.collect()), request_timeout(attempt.ttl)).await?;
+            let seen = answer.header.map_or(0, |header| header.revision);
+            if self.is_seated(attempt, answer.responses.iter().flat_map(found)) {
+                if client.state().take_another_seat(attempt.owner) {
+                    continue;
+                }
+                // What it has sent before may have arrived after all.
+                client.ends(attempt.owner);
+                return Err(self.client.store.undone(attempt).into());
+            }
+            let Some(chosen) = self.free(attempt, &answer.responses)? else { return Ok(Reply::Busy) };
+            if let Some(reply) = self.take_unless_changed(attempt, chosen, leased, seen).await? {
+                return Ok(reply);
+            }
+        }
+        Ok(Reply::Busy)
+    }
+
+    /// Returns whether a key is in the seat that an attempt has.
+    fn is_seated<'a>(self, attempt: &Attempt, mut line: impl Iterator<Item = &'a KeyValue>) -> bool {
+        let (store, state) = (&self.client.store, self.client.state());
+        let seats = attempt.wants.iter().map(|want| state.seat(store, want, attempt.owner));
+        let seats: Vec<Vec<u8>> = seats.collect();
         line.any(|key| seats.contains(&key.key))
     }
 
+    /// Returns which of the wants, or the first of all, can be had in lines like these.
+    fn free(self, attempt: &Attempt, lines: &[ResponseOp]) -> Result<Option<usize>> {
+        let mut free = Vec::new();
+        for (at, (want, line)) in attempt.wants.iter().zip(lines).enumerate() {
+            let modes = found(line).iter().map(|key| self.client.store.keys.mode_of(key));
+            let modes: Vec<Mode> = modes.collect();
+            want.agree(modes.iter().copied())?;
+            let last = modes.len();
+            if holding(modes.into_iter().chain([want.mode])) > last {
+                free.push(at);
+            }
+        }
+        Ok(match attempt.rule {
+            Rule::All => (free.len() == attempt.wants.len()).then_some(0),
+            Rule::Any => free.first().copied(),
+        })
+    }
+
     async fn take_unless_changed(
-        &self,
+        self,
         attempt: &Arc<Attempt>,
         chosen: usize,
-        (lease, promise): (Lease, Option<Promise>),
+        leased: Leased,
         seen: i64,
-        asked: Moment,
     ) -> Result<Option<Reply>, Failure> {
-        let owner = attempt.owner;
-        let wants: &[Want] = crate::watching::held(attempt, chosen);
-        let card = Card::new(attempt);
-        if !self.state().comes(attempt, lease.id, asked) {
-            return self.refused(attempt, asked).map(Some).map_err(Failure::Failed);
-        }
+        let (client, owner, lease) = (self.client, attempt.owner, leased.0.id);
+        let (store, card) = (&client.store, Card::new(attempt));
         let mut request = TxnRequest::default();
-        request.compare.push(absent(self.keys.left(owner, lease.id)));
-        for want in wants {
-            let line = self.keys.line(&want.name);
-            request.compare.push(Compare {
-                result: CompareResult::Less.into(),
-                target: CompareTarget::Mod.into(),
-                key: line.from,
-                range_end: line.to,
-                target_union: Some(TargetUnion::ModRevision(seen + 1)),
-            });
-            let seat = self.seat(want, owner);
-            request.compare.push(absent(seat.clone()));
-            request.success.push(put(seat, card.to_bytes(), lease.id));
+        request.compare.push(absent(store.keys.left(owner, lease)));
+        {
+            let mut state = client.state();
+            state.sends(owner, lease);
+            if let Some(place) = state.live(owner) {
+                // If this is not answered, these are the keys to look for.
+                place.entry.held = Some(chosen);
+            }
+            for want in held(attempt, chosen) {
+                request.compare.push(unchanged_since(store.keys.line(&want.name), seen));
+                let seat = state.seat(store, want, owner);
+                request.compare.push(absent(seat.clone()));
+                request.success.push(put(seat, card.to_bytes(), lease));
+            }
         }
-        let answer = self.link.txn(request, Self::patience(attempt.ttl)).await;
-        let is_known = is_known(&answer);
-        self.arrived(owner, lease.id, is_known);
-        if is_known && answer.is_err() {
-            self.forget(owner);
-        }
-        let answer = answer?;
-        if let Some(promise) = promise {
-            self.state().leases.confirm(promise, term(&answer));
-        }
+        let answer = store.link.txn(request, request_timeout(attempt.ttl)).await;
+        let answer = self.arrived(attempt, leased, answer)?;
         if !answer.succeeded {
-            self.forget(owner);
             return Ok(None);
         }
         let revision = answer.header.map_or(0, |header| header.revision);
-        let mut state = self.state();
-        let state = &mut *state;
-        let Some(place) = state.keep(owner, asked) else {
-            return Ok(Some(Reply::NoTicket));
-        };
-        place.entry.revision = Some(revision);
-        place.entry.held = Some(chosen);
-        state.watches.later(owner, asked);
-        self.granted.notify_one();
-        let award = Self::award(state.leases.get(lease.id), attempt.ttl, revision, chosen, asked);
-        Ok(Some(Reply::Granted(award)))
+        let is_taken = |at: usize| attempt.rule == Rule::All || at == chosen;
+        let lines =
+            (0..attempt.wants.len()).map(|at| if is_taken(at) { Before::Free } else { Before::Blocked });
+        let lines: Vec<Before> = lines.collect();
+        let stands = client.stands(attempt, &lines, revision, revision, self.asked);
+        let reply = stands.ok_or_else(|| self.client.store.undone(attempt))?;
+        client.let_others_in(attempt, chosen);
+        Ok(Some(reply))
     }
 }

@@ -6,80 +6,82 @@ use std::time::Duration;
 
 use fencepost_contenders::{Card, KeptCell};
 use fencepost_core::backend::Reply;
-use fencepost_core::{Cell, Error, ErrorKind, Grant, Keep, LockName, Mode, Result, Want};
+use fencepost_core::{Cell, Error, ErrorKind, Grant, Keep, LockName, Mode, Result, Want, request_timeout};
 
+use crate::client_state::ClientState;
 use crate::config::Layout;
 use crate::enter::revision_of;
-use crate::home::Home;
 use crate::leases::seconds;
 use crate::proto::{RequestOp, TxnRequest};
 use crate::request::{created, delete, in_order, nested, put, replace};
+use crate::store::Store;
 
-impl Home {
-    pub(crate) async fn read_cell(&self, name: &LockName) -> Result<Reply> {
-        Ok(Reply::Cell(self.lock_state(name).await?.cell))
+pub(crate) async fn read_cell(client: &ClientState, name: &LockName) -> Result<Reply> {
+    Ok(Reply::Cell(client.store.lock_state(name).await?.cell))
+}
+
+pub(crate) async fn write_cell(
+    client: &ClientState,
+    grant: &Grant,
+    name: &LockName,
+    bytes: &Arc<[u8]>,
+    keep: Keep,
+) -> Result<Reply> {
+    let store = &client.store;
+    if store.keys.layout == Layout::Single {
+        return Err(Error::new(ErrorKind::Unsupported, "locks with layout=single have no cell")
+            .with_hint("leave out layout=, and Fencepost keeps locks in its own form, which has"));
     }
-
-    pub(crate) async fn write_cell(
-        &self,
-        grant: &Grant,
-        name: &LockName,
-        bytes: &Arc<[u8]>,
-        keep: Keep,
-    ) -> Result<Reply> {
-        if self.keys.layout == Layout::Single {
-            return Err(Error::new(ErrorKind::Unsupported, "locks with layout=single have no cell")
-                .with_hint("leave out layout=, and Fencepost keeps locks in its own form, which has"));
+    let Some(want) = grant.held().iter().find(|want| want.name == *name) else {
+        return Ok(Reply::NotHeld);
+    };
+    let (mut card, seat) = {
+        let (owner, state) = (grant.attempt.owner, client.state());
+        let known = state.places.get(owner).map(|place| place.entry.card.clone());
+        (known.unwrap_or_else(|| Card::new(&grant.attempt)), state.seat(store, want, owner))
+    };
+    let (cell, timeout) = (store.keys.cell(name), request_timeout(grant.award.ttl));
+    let (lease, writes) = match keep {
+        Keep::WhileHeld => {
+            card.cell = Some(bytes.clone());
+            (None, delete(cell))
         }
-        let Some(want) = grant.held().iter().find(|want| want.name == *name) else {
-            return Ok(Reply::NotHeld);
-        };
-        let owner = grant.attempt.owner;
-        let known = self.state().places.get(owner).map(|place| place.entry.card.clone());
-        let mut card = known.unwrap_or_else(|| Card::new(&grant.attempt));
-        let (seat, cell) = (self.seat(want, owner), self.keys.cell(name));
-        let patience = Self::patience(grant.award.ttl);
-        let (lease, writes) = match keep {
-            Keep::WhileHeld => {
-                card.cell = Some(bytes.clone());
-                (None, delete(cell))
-            }
-            Keep::For(_) | Keep::Always => {
-                let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };
-                let lease = match lasts {
-                    Some(lasts) => Some(self.cell_lease(lasts, patience).await?),
-                    None => None,
-                };
-                let kept = KeptCell { cell: Cell { token: grant.award.token, bytes: bytes.clone() }, lasts };
-                (lease, put(cell, kept.to_bytes(), lease.unwrap_or(0)))
-            }
-        };
-        let mut success = self.without_cells_of_others(want, &seat, patience).await?;
-        success.extend([replace(seat.clone(), card.to_bytes()), writes]);
-        let compare = vec![created(seat, revision_of(grant))];
-        let request = TxnRequest { compare, success, failure: Vec::new() };
-        let answer = self.link.txn(request, patience).await.map_err(|failure| self.failed(failure))?;
-        if answer.succeeded {
-            return Ok(Reply::Written);
+        Keep::For(_) | Keep::Always => {
+            let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };
+            let lease = match lasts {
+                Some(lasts) => Some(store.cell_lease(lasts, timeout).await?),
+                None => None,
+            };
+            let kept = KeptCell { cell: Cell { token: grant.award.token, bytes: bytes.clone() }, lasts };
+            (lease, put(cell, kept.to_bytes(), lease.unwrap_or(0)))
         }
-        if let Some(lease) = lease {
-            // Nothing hangs on it; if this fails it ends by itself.
-            let _ = self.link.lease_revoke(lease, patience).await;
-        }
-        Ok(Reply::NotHeld)
+    };
+    let mut success = store.without_cells_of_others(want, &seat, timeout).await?;
+    success.extend([replace(seat.clone(), card.to_bytes()), writes]);
+    let compare = vec![created(seat, revision_of(grant))];
+    let request = TxnRequest { compare, success, failure: Vec::new() };
+    if store.txn(request, timeout).await?.succeeded {
+        return Ok(Reply::Written);
     }
+    if let Some(lease) = lease {
+        // Nothing hangs on it; if this fails it ends by itself.
+        let _ = store.link.lease_revoke(lease, timeout).await;
+    }
+    Ok(Reply::NotHeld)
+}
 
-    /// A lock has one cell: whoever shares it, and has one in its key, has it no more.
+impl Store {
+    /// Returns what removes the cells in the keys of others that share a lock: it has one cell.
     async fn without_cells_of_others(
         &self,
         want: &Want,
         own: &[u8],
-        patience: Duration,
+        timeout: Duration,
     ) -> Result<Vec<RequestOp>> {
         if want.mode == Mode::Exclusive {
             return Ok(Vec::new());
         }
-        let line = self.link.range(in_order(self.keys.line(&want.name)), patience).await;
+        let line = self.link.range(in_order(self.keys.line(&want.name)), timeout).await;
         let line = line.map_err(|failure| self.failed(failure))?.kvs;
         let emptied = line.into_iter().filter(|key| key.key != own).filter_map(|key| {
             let card = Card::from_bytes(&key.value).filter(|card| card.cell.is_some())?;
@@ -90,8 +92,8 @@ impl Home {
         Ok(emptied.collect())
     }
 
-    async fn cell_lease(&self, lasts: Duration, patience: Duration) -> Result<i64> {
-        let lease = self.link.lease_grant(seconds(lasts), 0, patience).await;
+    async fn cell_lease(&self, lasts: Duration, timeout: Duration) -> Result<i64> {
+        let lease = self.link.lease_grant(seconds(lasts), 0, timeout).await;
         Ok(lease.map_err(|failure| self.failed(failure))?.id)
     }
 }

@@ -8,18 +8,18 @@ use fencepost_core::{Finding, Result};
 use futures_util::future::join4;
 
 use crate::config::{Config, Layout};
-use crate::home::{Home, LOOKING};
 use crate::request::one;
+use crate::store::{LOOKING, Store};
 use cluster::Cluster;
 
 pub(crate) use whereabouts::whereabouts;
 
 /// Examines the cluster, and every member of it that the URL names.
-pub(crate) async fn examine(home: &Home, config: &Config) -> Vec<Finding> {
-    let link = &home.link;
+pub(crate) async fn examine(store: &Store, config: &Config) -> Vec<Finding> {
+    let link = &store.link;
     let (namespace, asked, members, alarms) =
-        join4(namespace(home, config), link.each(), link.members(LOOKING), link.alarms(LOOKING)).await;
-    let failed = |failure| home.failed(failure);
+        join4(namespace(store, config), link.each(), link.members(LOOKING), link.alarms(LOOKING)).await;
+    let failed = |failure| store.failed(failure);
     let cluster = Cluster {
         asked,
         members: members.map(|answer| answer.members).map_err(failed),
@@ -32,12 +32,12 @@ pub(crate) async fn examine(home: &Home, config: &Config) -> Vec<Finding> {
     findings
 }
 
-async fn namespace(home: &Home, config: &Config) -> Result<Finding> {
+async fn namespace(store: &Store, config: &Config) -> Result<Finding> {
     let name = &config.namespace;
-    let about = home.link.range(one(home.keys.about()), LOOKING).await;
-    let about = about.map_err(|failure| home.failed(failure))?;
+    let about = store.link.range(one(store.keys.about()), LOOKING).await;
+    let about = about.map_err(|failure| store.failed(failure))?;
     Ok(match about.kvs.first() {
-        Some(_) => Finding::fine("namespace", format!("{name}, storage id {}", home.storage_id)),
+        Some(_) => Finding::fine("namespace", format!("{name}, storage id {}", store.storage_id)),
         None => Finding::fine("namespace", format!("{name}, where no lock has been taken yet")),
     })
 }

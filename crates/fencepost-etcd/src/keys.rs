@@ -1,9 +1,11 @@
 //! Which key is what: every attempt has a key of its own under the name of the lock, and whatever is not a contender lives
 //! elsewhere.
 
+use fencepost_contenders::Card;
 use fencepost_core::{LockName, Mode, Owner, Want};
 
 use crate::config::Layout;
+use crate::proto::KeyValue;
 
 /// Where everything is.
 #[derive(Clone, Debug)]
@@ -147,6 +149,11 @@ impl Keys {
         Some(Seat { name, mode: parts.next().and_then(Mode::from_word).unwrap_or(Mode::Exclusive) })
     }
 
+    /// Returns how the contender with this key wants its lock.
+    pub(crate) fn mode_of(&self, key: &KeyValue) -> Mode {
+        self.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode)
+    }
+
     /// The lock whose cell this is.
     pub(crate) fn read_cell(&self, key: &[u8]) -> Option<LockName> {
         let rest = std::str::from_utf8(key).ok()?.strip_prefix(&self.namespace)?.strip_prefix("/cell/")?;
@@ -172,6 +179,12 @@ impl Stretch {
         // Everything: etcd's way to say it.
         Self { from: if from.is_empty() { vec![0] } else { from }, to: vec![0] }
     }
+}
+
+/// Returns whether a key that was found in an attempt's seat is its own, although it is not known what created it. Others may
+/// have had the seat before: its value tells.
+pub(crate) fn is_own(key: &KeyValue, owner: Owner) -> bool {
+    Card::from_bytes(&key.value).is_some_and(|card| card.owner == owner)
 }
 
 /// A name without the two characters that mean something in a key, so that no lock is inside another.

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use fencepost_contenders::Place;
 use fencepost_core::clock::Moment;
-use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_core::{Error, ErrorKind, LostReason, Result, request_timeout};
 use futures_util::future::join_all;
 
+use crate::client_state::{ClientState, Entry};
 use crate::error::Failure;
-use crate::home::{Entry, Home};
 use crate::request::mere;
-use crate::watching::held;
+use crate::store::LOOKING;
 
 /// After this part of its ttl a lease is kept alive before anything new hangs on it.
 const FRESH: u32 = 4;
@@ -73,6 +73,11 @@ impl Leases {
         self.leases.insert(lease.id, lease);
     }
 
+    /// Returns whether a lease should be kept alive before anything is promised on it.
+    pub(crate) fn is_stale(&self, id: i64, now: Moment) -> bool {
+        self.get(id).is_some_and(|lease| now.since(lease.confirmed) > lease.ttl / FRESH)
+    }
+
     /// What was promised has come true if the cluster is still of that term, and the lease not older.
     pub(crate) fn confirm(&mut self, promise: Promise, term: u64) -> bool {
         let lease = self.leases.get_mut(&promise.lease);
@@ -120,9 +125,12 @@ pub(crate) fn seconds(ttl: Duration) -> i64 {
     i64::try_from(ttl.as_nanos().div_ceil(1_000_000_000)).unwrap_or(i64::MAX)
 }
 
-impl Home {
+/// A lease, and what is promised of it.
+pub(crate) type Leased = (Lease, Option<Promise>);
+
+impl ClientState {
     /// A lease for this ttl on which something new may hang, kept alive or made if need be.
-    pub(crate) async fn lease_for(&self, ttl: Duration) -> Result<(Lease, Option<Promise>)> {
+    pub(crate) async fn lease_for(&self, ttl: Duration) -> Result<Leased> {
         let wanted = seconds(ttl);
         // One at a time, so that a crowd does not make a lease each.
         let _alone = self.leasing.lock().await;
@@ -138,9 +146,9 @@ impl Home {
                 self.state().leases.retire(lease.id);
             }
         }
-        let (sent, term) = (self.clock.now(), self.link.term());
-        let granted = self.link.lease_grant(wanted, 0, Self::patience(ttl)).await;
-        let granted = granted.map_err(|failure| self.failed(failure))?;
+        let (sent, term) = (self.clock.now(), self.store.link.term());
+        let granted = self.store.link.lease_grant(wanted, 0, request_timeout(ttl)).await;
+        let granted = granted.map_err(|failure| self.store.failed(failure))?;
         let given = Duration::from_secs(granted.ttl.unsigned_abs());
         let lease = Lease {
             id: granted.id,
@@ -170,15 +178,17 @@ impl Home {
     /// Gives a lease its whole ttl again; nothing if it is gone, and what hung on it is told so.
     pub(crate) async fn keep_alive(&self, id: i64) -> Result<Option<Promise>> {
         let sent = self.clock.now();
-        let ttl = self.state().leases.get(id).map_or(Duration::ZERO, |lease| lease.ttl);
-        match self.link.keep_alive(id, Self::patience(ttl)).await {
+        let timeout = self.state().leases.get(id).map_or(LOOKING, |lease| request_timeout(lease.ttl));
+        match self.store.link.keep_alive(id, timeout).await {
             Ok(kept) => Ok(Some(Promise { lease: id, sent, term: kept.raft_term })),
-            Err(Failure::NoLease) if self.has_keys(id, Self::patience(ttl)).await? => {
-                let message = format!("whoever leads {} does not know a lease that it has", self.location);
+            Err(Failure::NoLease) if self.has_keys(id, timeout).await? => {
+                let location = &self.store.location;
+                let message =
+                    format!("the leader of {location} reports a lease as missing although its keys exist");
                 Err(Error::new(ErrorKind::Unreachable, message))
             }
             Err(Failure::NoLease) => {
-                self.lease_is_gone(id);
+                self.lose_lease(id, LostReason::NotHeld);
                 Ok(None)
             }
             Err(Failure::Failed(error)) => Err(error),
@@ -187,30 +197,21 @@ impl Home {
 
     /// Whether a key of ours hangs on this lease. A leader answers for leases before it has heard of all of them, or that it
     /// is none any more; for keys it asks the others.
-    async fn has_keys(&self, id: i64, patience: Duration) -> Result<bool> {
+    async fn has_keys(&self, id: i64, timeout: Duration) -> Result<bool> {
         let key = {
             let state = self.state();
             let mut places = state.places.iter().map(|(_, place)| place);
-            let is_sure = |place: &Place<Entry>| place.entry.revision.is_some() && !place.entry.lapsed;
+            let is_sure = |place: &Place<Entry>| place.entry.revision.is_some() && !place.entry.ending;
             let place = places.find(|place| is_sure(place) && place.entry.proven_lease() == id);
             place.map(|place| {
-                let want = &held(&place.attempt, place.entry.held.unwrap_or(0))[0];
-                self.keys.seat(want, state.seats.called(place.attempt.owner))
+                let want = &place.entry.wants(&place.attempt)[0];
+                state.seat(&self.store, want, place.attempt.owner)
             })
         };
         let Some(key) = key else { return Ok(false) };
-        let answer = self.link.range(mere(key), patience).await.map_err(|failure| self.failed(failure))?;
+        let answer = self.store.link.range(mere(key), timeout).await;
+        let answer = answer.map_err(|failure| self.store.failed(failure))?;
         Ok(answer.kvs.iter().any(|key| key.lease == id))
-    }
-
-    /// What it means if only the first of two steps was done.
-    pub(crate) fn half_done(&self, failure: Failure) -> Error {
-        let message = format!("{} has done only a part of it", self.location);
-        Error::new(ErrorKind::OutcomeUnknown, message).with_source(self.failed(failure))
-    }
-
-    pub(crate) fn failed(&self, failure: Failure) -> Error {
-        failure.into_error(&self.location)
     }
 }
 

@@ -4,17 +4,17 @@ use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
 use fencepost_contenders::{Card, Contender, Elsewhere, KeptCell, holding, state};
-use fencepost_core::backend::{ListPage, LockState, Page, Reply, WaiterState};
+use fencepost_core::backend::{ListPage, LockState, Page, Reply};
 use fencepost_core::clock::wall_time;
-use fencepost_core::{FencingToken, LockName, Mode, Result};
+use fencepost_core::{Error, ErrorKind, FencingToken, LockName, Result};
 use futures_util::future::join_all;
 
 use crate::config::Layout;
-use crate::enter::MOST_PARTS;
-use crate::home::{Home, LOOKING};
-use crate::keys::Stretch;
+use crate::error::{Failure, unreachable};
+use crate::keys::{Stretch, is_own};
 use crate::proto::{KeyValue, RangeRequest, TxnRequest};
 use crate::request::{all, all_gone, created, found, get, in_order, one, replace};
+use crate::store::{LOOKING, MOST_PARTS, Store};
 use crate::watching::BROKEN;
 
 /// How many keys are asked for at once when all names are wanted.
@@ -27,7 +27,7 @@ struct Found {
     cell: Option<KeyValue>,
 }
 
-impl Home {
+impl Store {
     pub(crate) async fn lock_state(&self, name: &LockName) -> Result<LockState> {
         let mut states = self.lock_states(std::slice::from_ref(name)).await?;
         Ok(states.remove(0))
@@ -37,7 +37,7 @@ impl Home {
     async fn lock_states(&self, names: &[LockName]) -> Result<Vec<LockState>> {
         let mut known: HashMap<LockName, Found> = HashMap::new();
         self.read(names, &mut known).await?;
-        // How somebody stands who wants several names, the lines of all of them tell.
+        // How an attempt stands that wants several names, the lines of all of them tell.
         let elsewhere: BTreeSet<LockName> = known
             .values()
             .flat_map(|found| &found.line)
@@ -55,9 +55,7 @@ impl Home {
                 let line: Vec<Contender> =
                     known[name].line.iter().map(|key| self.contender(name, key, &left, &known)).collect();
                 let cell = known[name].cell.as_ref().and_then(|key| KeptCell::from_bytes(&key.value));
-                let mut seen = state(name, &line, cell.map(|kept| kept.cell), now);
-                self.add_those_who_wait_here(&mut seen);
-                seen
+                state(name, &line, cell.map(|kept| kept.cell), now)
             })
             .collect())
     }
@@ -85,9 +83,7 @@ impl Home {
     ) -> HashMap<i64, Duration> {
         let holders = names.iter().flat_map(|name| {
             let line = &known[name].line;
-            let modes =
-                line.iter().map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
-            line.iter().take(holding(modes).max(1))
+            line.iter().take(self.holders(line).max(1))
         });
         let leases: BTreeSet<i64> = holders.map(|key| key.lease).filter(|lease| *lease != 0).collect();
         let asked = leases.into_iter().map(async |lease| {
@@ -110,7 +106,7 @@ impl Home {
         });
         Contender {
             token: FencingToken::new(key.create_revision.unsigned_abs()),
-            mode: self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode),
+            mode: self.keys.mode_of(key),
             card,
             called: format!("key {}", String::from_utf8_lossy(&key.key)),
             expires_in: left.get(&key.lease).copied(),
@@ -118,35 +114,22 @@ impl Home {
         }
     }
 
-    /// Whether the owner of this card is among the first of a line.
+    /// Returns how many of a line hold the lock.
+    fn holders(&self, line: &[KeyValue]) -> usize {
+        holding(line.iter().map(|key| self.keys.mode_of(key)))
+    }
+
+    /// Returns whether the owner of this card is among the first of a line.
     fn holds(&self, card: &Card, line: &[KeyValue]) -> bool {
-        let modes = line.iter().map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
-        let first = holding(modes);
-        line.iter().take(first).any(|key| Self::is_own(key, card.owner))
+        line.iter().take(self.holders(line)).any(|key| is_own(key, card.owner))
     }
 
-    /// Those of this client that wait in this process, because it has enough keys in that line.
-    fn add_those_who_wait_here(&self, seen: &mut LockState) {
-        let state = self.state();
-        for attempt in state.places.waiting_for(&seen.name) {
-            seen.waiters += 1;
-            if seen.line.len() < LockState::MAX_LINE {
-                let want = attempt.wants.iter().find(|want| want.name == seen.name);
-                seen.line.push(WaiterState {
-                    mode: want.map_or(Mode::Exclusive, |want| want.mode),
-                    label: attempt.label.clone(),
-                    waiting_for: Duration::ZERO,
-                });
-            }
-        }
-    }
-
-    fn looking_failed(&self, failure: crate::error::Failure) -> fencepost_core::Error {
+    fn looking_failed(&self, failure: Failure) -> Error {
         let error = self.failed(failure);
-        if error.kind() != fencepost_core::ErrorKind::OutcomeUnknown {
+        if error.kind() != ErrorKind::OutcomeUnknown {
             return error;
         }
-        crate::error::unreachable(&self.location).with_source(error)
+        unreachable(&self.location).with_source(error)
     }
 
     pub(crate) async fn list(&self, prefix: &str, page: &Page) -> Result<ListPage> {
@@ -162,9 +145,7 @@ impl Home {
         let mut names = names.into_iter().filter(|name| after.is_none_or(|after| name > after));
         let wanted: Vec<LockName> = names.by_ref().take(page.limit).collect();
         let next = names.next().and(wanted.last().cloned());
-        let mut locks = self.lock_states(&wanted).await?;
-        locks.retain(|lock| !lock.is_idle());
-        Ok(ListPage { locks, next })
+        Ok(ListPage { locks: self.lock_states(&wanted).await?, next })
     }
 
     /// All keys of a stretch, without their values.
@@ -211,19 +192,19 @@ impl Home {
         if let Some(card) = card.filter(|card| !card.any && !card.names.is_empty()) {
             self.read(&card.names, &mut known).await?;
             let lines = card.names.iter().filter_map(|name| known.get(name)).flat_map(|found| &found.line);
-            let others = lines.filter(|key| key.create_revision == revision && Self::is_own(key, card.owner));
+            let others = lines.filter(|key| key.create_revision == revision && is_own(key, card.owner));
             keys.extend(others.map(|key| key.key.clone()));
         }
         let are_there = keys.iter().map(|key| created(key.clone(), revision));
         let marks = keys.iter().map(|key| replace(key.clone(), BROKEN.to_vec()));
         let mark = TxnRequest { compare: are_there.collect(), success: marks.collect(), failure: Vec::new() };
-        let answer = self.link.txn(mark, LOOKING).await.map_err(|failure| self.failed(failure))?;
+        let answer = self.txn(mark, LOOKING).await?;
         if !answer.succeeded {
             return Ok(Reply::NotHeld);
         }
         // The holder may have heard of it already, and have removed them itself; what is there now may be another's.
         let ends = all_gone(keys.into_iter().map(|key| (key, revision)));
-        self.link.txn(ends, LOOKING).await.map_err(|failure| self.failed(failure))?;
+        self.txn(ends, LOOKING).await?;
         Ok(Reply::Released)
     }
 }

@@ -1,27 +1,29 @@
 //! Looking where our own attempts stand. Every look is linearizable, and proves that our own keys are there.
 
-use std::collections::VecDeque;
 use std::sync::Arc;
 
 use fencepost_contenders::Place;
 use fencepost_core::backend::Reply;
-use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Mode, Owner, Result, Rule, Want};
+use fencepost_core::{Attempt, Mode, Result, Rule, Want, request_timeout};
 
-use crate::enter::{MOST_PARTS, term};
+use crate::client_state::{Entry, State};
+use crate::enter::term;
 use crate::error::Failure;
-use crate::home::{Home, State};
-use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp};
+use crate::flight::Flight;
+use crate::keys::is_own;
+use crate::proto::{KeyValue, RangeRequest, RequestOp, ResponseOp, TxnResponse};
 use crate::request::{all, all_gone, found, get, in_order, latest, mere, one};
 use crate::standing::Before;
-use crate::watching::held;
+use crate::store::{MOST_PARTS, Store, batches};
 
-/// Where an attempt stands.
-pub(crate) enum Standing {
-    /// One of its keys is missing, of so many that were looked for, or is not what it was. Others may be left.
-    Gone { is_some_left: bool, seen: i64, looked: usize },
-    /// Its keys were made by `revision`; what is before it in each line, as of `seen`.
+/// What a look finds of an attempt.
+pub(crate) enum Found {
+    /// Its keys were created by `revision`; what is before it in each line, as of `seen`.
     There { revision: i64, seen: i64, lines: Vec<Before> },
+    /// One of its keys is missing, or is not what it was. Others may be left.
+    Gone { is_some_left: bool },
+    /// The one key is gone whose end it waits for: another may be before it.
+    Unsure,
 }
 
 /// How a look finds out what is before an attempt.
@@ -34,163 +36,48 @@ enum Look {
 }
 
 /// What is known of an attempt before a look.
-#[derive(Default)]
-struct Known {
-    /// The leases that its keys may hang on.
-    leases: Option<[i64; 2]>,
+struct Known<'a> {
+    attempt: &'a Attempt,
+    /// The wants that it has keys for, and these keys.
+    wants: &'a [Want],
+    seats: Vec<Vec<u8>>,
+    lease: Option<i64>,
     revision: Option<i64>,
     awaited: Option<Vec<u8>>,
 }
 
-impl Known {
-    fn of(state: &State, owner: Owner, look: Look) -> Self {
-        let Some(Place { attempt, entry, .. }) = state.places.get(owner) else { return Self::default() };
-        let is_simple = look == Look::AtTheKeyAwaited && attempt.wants.len() == 1 && entry.held.is_none();
-        let awaited = state.watches.awaited(owner).filter(|_| is_simple && entry.revision.is_some());
+impl<'a> Known<'a> {
+    fn new(state: &State, store: &Store, attempt: &'a Attempt, look: Look) -> Self {
+        let owner = attempt.owner;
+        let entry = state.places.get(owner).map(|place| &place.entry);
+        let wants = entry.map_or(attempt.wants.as_slice(), |entry| entry.wants(attempt));
+        let is_simple = |entry: &&Entry| {
+            look == Look::AtTheKeyAwaited
+                && wants.len() == 1
+                && entry.held.is_none()
+                && entry.revision.is_some()
+        };
+        let awaited = entry.filter(is_simple).and_then(|_| state.watches.awaited(owner));
         Self {
-            leases: Some([entry.lease, entry.proven_lease()]),
-            revision: entry.revision,
+            attempt,
+            wants,
+            seats: wants.iter().map(|want| state.seat(store, want, owner)).collect(),
+            lease: entry.map(|entry| entry.lease),
+            revision: entry.and_then(|entry| entry.revision),
             awaited: awaited.map(<[u8]>::to_vec),
         }
     }
-}
 
-impl Home {
-    /// The heartbeat of a ticket: where it stands.
-    pub(crate) async fn check(&self, attempts: &[Arc<Attempt>], asked: Moment) -> Vec<Result<Reply>> {
-        let keep =
-            |attempt: &Arc<Attempt>| self.state().keep(attempt.owner, asked).map(|place| place.entry.lease);
-        let leases: Vec<i64> = attempts.iter().filter_map(keep).collect();
-        let promises =
-            self.keep_all_alive(leases.into_iter().filter(|lease| self.is_stale(*lease, asked))).await;
-        let mut replies = Vec::with_capacity(attempts.len());
-        let mut rest = VecDeque::from(chunks(attempts));
-        while let Some(chunk) = rest.pop_front() {
-            match self.look(chunk).await {
-                Ok((standings, now)) => {
-                    for promise in promises.values().filter_map(|kept| kept.as_ref().ok().copied().flatten())
-                    {
-                        self.state().leases.confirm(promise, now);
-                    }
-                    for (attempt, standing) in chunk.iter().zip(standings) {
-                        replies.push(self.answer(attempt, standing, asked).await);
-                    }
-                }
-                // What is not permitted for one name may be for another.
-                Err(failure) if failure.is_definite() && chunk.len() > 1 => {
-                    chunk.chunks(1).rev().for_each(|one| rest.push_front(one));
-                }
-                Err(failure) => {
-                    let error = self.failed(failure);
-                    replies.extend(chunk.iter().map(|_| Err(error.duplicate())));
-                }
-            }
-        }
-        replies
-    }
-
-    /// Whether an attempt has come after this revision, may be coming now, or has found no room and waits in this process.
-    fn has_come_since(&self, owner: Owner, seen: i64, now: Moment) -> bool {
-        let mut state = self.state();
-        state.places.is_waiting(owner, now)
-            || state.places.get(owner).is_some_and(|place| match place.entry.revision {
-                Some(revision) => revision > seen,
-                None => place.entry.coming > Some(now),
-            })
-    }
-
-    /// Whether a lease should be kept alive before anything is promised on it.
-    fn is_stale(&self, lease: i64, now: Moment) -> bool {
-        self.state().leases.get(lease).is_some_and(|lease| now.since(lease.confirmed) > lease.ttl / 4)
-    }
-
-    /// Where these stand, and the term of the answer.
-    pub(crate) async fn look(&self, attempts: &[Arc<Attempt>]) -> Result<(Vec<Standing>, u64), Failure> {
-        let (found, mut term) = self.look_at(attempts, Look::AtTheKeyAwaited).await?;
-        let unsure = attempts.iter().zip(&found).filter(|(_, standing)| standing.is_none());
-        let unsure: Vec<Arc<Attempt>> = unsure.map(|(attempt, _)| attempt.clone()).collect();
-        let mut again = Vec::new();
-        if !unsure.is_empty() {
-            (again, term) = self.look_at(&unsure, Look::AtTheLine).await?;
-        }
-        let mut again = again.into_iter().flatten();
-        Ok((found.into_iter().filter_map(|standing| standing.or_else(|| again.next())).collect(), term))
-    }
-
-    /// Where these stand, as far as this look can tell, and the term of the answer.
-    async fn look_at(
-        &self,
-        attempts: &[Arc<Attempt>],
-        look: Look,
-    ) -> Result<(Vec<Option<Standing>>, u64), Failure> {
-        let shortest = attempts.iter().map(|attempt| attempt.ttl).min().unwrap_or_default();
-        let patience = Self::patience(shortest);
-        let known: Vec<Known> = {
-            let state = self.state();
-            attempts.iter().map(|attempt| Known::of(&state, attempt.owner, look)).collect()
-        };
-        // Once: it may hold one of several by the time of the answer.
-        let wants: Vec<&[Want]> = attempts.iter().map(|attempt| self.in_line(attempt)).collect();
-        let parts = attempts
-            .iter()
-            .zip(&wants)
-            .zip(&known)
-            .flat_map(|((attempt, wants), known)| self.parts(attempt.owner, wants, known));
-        let answer = self.link.txn(all(parts.collect()), patience).await?;
-        let seen = answer.header.map_or(0, |header| header.revision);
-        let mut looks = answer.responses.iter();
-        let mut standings = Vec::with_capacity(attempts.len());
-        let state = self.state();
-        for ((attempt, wants), Known { leases, revision, awaited }) in attempts.iter().zip(wants).zip(known) {
-            let keys: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
-            let lines: Vec<&[KeyValue]> = (0..wants.len()).map(|_| next(&mut looks)).collect();
-            let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
-            // On a lease that was given up nothing is ours any more, although it may still be there.
-            // Its keys may have been moved while the look was under way.
-            let since = Known::of(&state, attempt.owner, look).leases;
-            let is_ours = |key: &KeyValue| {
-                let hangs_on = |leases: [i64; 2]| leases.contains(&key.lease);
-                (leases.is_none_or(hangs_on) || since.is_some_and(hangs_on))
-                    && (revision.is_some() || Self::is_own(key, attempt.owner))
-            };
-            let is_whole = |keys: &&[KeyValue]| {
-                keys.first().is_some_and(|key| Some(key.create_revision) == first && is_ours(key))
-            };
-            standings.push(match first {
-                Some(made) if keys.iter().all(is_whole) && revision.is_none_or(|it| it == made) => {
-                    let lines = wants.iter().zip(lines).map(|(want, line)| self.before(want, line, made));
-                    let lines: Vec<Before> = lines.collect();
-                    // If the key is gone, another may be before it.
-                    let is_unsure = awaited.is_some() && lines.contains(&Before::Nobody);
-                    (!is_unsure).then_some(Standing::There { revision: made, seen, lines })
-                }
-                _ => {
-                    let is_some_left = keys.iter().any(|keys| !keys.is_empty());
-                    Some(Standing::Gone { is_some_left, seen, looked: wants.len() })
-                }
-            });
-        }
-        Ok((standings, term(&answer)))
-    }
-
-    /// The wants that an attempt has keys for.
-    fn in_line<'a>(&self, attempt: &'a Attempt) -> &'a [Want] {
-        let held_one = self.state().places.get(attempt.owner).and_then(|place| place.entry.held);
-        held_one.map_or(&attempt.wants, |chosen| held(attempt, chosen))
-    }
-
-    fn parts(&self, owner: Owner, wants: &[Want], known: &Known) -> Vec<RequestOp> {
-        let revision = known.revision;
-        let own = wants.iter().map(|want| {
-            let seat = self.seat(want, owner);
-            get(if revision.is_some() { mere(seat) } else { one(seat) })
-        });
-        let lines = wants.iter().map(|want| {
-            if let Some(key) = &known.awaited {
+    /// Returns the questions: its own keys, and what is before each of them.
+    fn parts(&self, store: &Store) -> Vec<RequestOp> {
+        let own = self.seats.iter().cloned();
+        let own = own.map(|seat| get(if self.revision.is_some() { mere(seat) } else { one(seat) }));
+        let lines = self.wants.iter().map(|want| {
+            if let Some(key) = &self.awaited {
                 return get(mere(key.clone()));
             }
-            let line = self.keys.ahead_of(want);
-            get(match (want.mode, revision) {
+            let line = store.keys.ahead_of(want);
+            get(match (want.mode, self.revision) {
                 (Mode::Slots { .. }, Some(revision)) => {
                     RangeRequest { keys_only: true, max_create_revision: revision, ..in_order(line) }
                 }
@@ -201,44 +88,125 @@ impl Home {
         own.chain(lines).collect()
     }
 
-    async fn answer(&self, attempt: &Arc<Attempt>, standing: Standing, asked: Moment) -> Result<Reply> {
-        match standing {
-            // Another flight brings it just now, or has brought it after this look, or has made its choice meanwhile.
-            Standing::Gone { seen, looked, .. }
-                if self.has_come_since(attempt.owner, seen, asked)
-                    || self.in_line(attempt).len() < looked =>
-            {
-                Ok(Reply::Waiting { turn_in: attempt.ttl })
-            }
-            Standing::Gone { is_some_left, .. } => {
-                let was_there = self.state().places.get(attempt.owner).is_some();
-                if is_some_left || (was_there && attempt.wants.len() > 1) {
-                    // Only then: whatever is forgotten nobody would ever take away.
-                    self.clear(attempt).await?;
-                }
-                self.forget(attempt.owner);
-                Ok(Reply::NoTicket)
-            }
-            Standing::There { revision, seen, lines } => {
-                let reply = self.stands(attempt, &lines, revision, seen, asked);
-                self.settled(attempt, reply).await
+    /// Reads the answers to these questions.
+    fn read<'b>(&self, store: &Store, looks: &mut impl Iterator<Item = &'b ResponseOp>, seen: i64) -> Found {
+        let keys: Vec<&[KeyValue]> = self.wants.iter().map(|_| next(looks)).collect();
+        let lines: Vec<&[KeyValue]> = self.wants.iter().map(|_| next(looks)).collect();
+        let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
+        // What was created by an earlier request may hang on a lease that was given up.
+        let is_ours = |key: &KeyValue| match self.revision {
+            Some(revision) => key.create_revision == revision,
+            None => is_own(key, self.attempt.owner) && Some(key.lease) == self.lease,
+        };
+        let is_whole = |keys: &&[KeyValue]| {
+            keys.first().is_some_and(|key| Some(key.create_revision) == first && is_ours(key))
+        };
+        match first.filter(|_| keys.iter().all(is_whole)) {
+            None => Found::Gone { is_some_left: keys.iter().any(|keys| !keys.is_empty()) },
+            Some(revision) => {
+                let lines =
+                    self.wants.iter().zip(lines).map(|(want, line)| store.before(want, line, revision));
+                let lines: Vec<Before> = lines.collect();
+                let is_unsure = self.awaited.is_some() && lines.contains(&Before::Free);
+                if is_unsure { Found::Unsure } else { Found::There { revision, seen, lines } }
             }
         }
     }
+}
 
-    /// Whoever got one of several leaves the other lines before it is told; and lets those in who may share.
-    pub(crate) async fn settled(&self, attempt: &Arc<Attempt>, reply: Reply) -> Result<Reply> {
+impl Flight<'_> {
+    /// Looks where these attempts stand, with their leases kept alive. Answers nothing for those whose keys are not there: such
+    /// an attempt ends, unless a request that it has sent may still create them.
+    pub(crate) async fn check(self, attempts: &[Arc<Attempt>]) -> Vec<Result<Option<Reply>>> {
+        let client = self.client;
+        let (leases, old) = {
+            let mut state = client.state();
+            let mut lease = |it: &Arc<Attempt>| state.live(it.owner).map(|place| place.entry.lease);
+            let leases: Vec<Option<i64>> = attempts.iter().map(&mut lease).collect();
+            let old = leases.iter().flatten().copied().filter(|it| state.leases.is_stale(*it, self.asked));
+            let old: Vec<i64> = old.collect();
+            (leases, old)
+        };
+        let kept = client.keep_all_alive(old.into_iter()).await;
+        let found = self.look(attempts).await;
+        let mut answers = Vec::with_capacity(attempts.len());
+        for ((attempt, lease), found) in attempts.iter().zip(leases).zip(found) {
+            let promise = lease.and_then(|lease| kept.get(&lease)?.as_ref().ok().copied().flatten());
+            if let (Ok((_, term)), Some(promise)) = (&found, promise) {
+                client.state().leases.confirm(promise, *term);
+            }
+            answers.push(match found {
+                Ok((found, _)) => self.answer(attempt, found).await,
+                Err(failure) => Err(client.store.failed(failure)),
+            });
+        }
+        answers
+    }
+
+    async fn answer(self, attempt: &Arc<Attempt>, found: Found) -> Result<Option<Reply>> {
+        match found {
+            Found::There { revision, seen, lines } => {
+                match self.client.stands(attempt, &lines, revision, seen, self.asked) {
+                    Some(reply) => self.settled(attempt, reply).await.map(Some),
+                    None => Ok(None),
+                }
+            }
+            Found::Gone { is_some_left } => {
+                let was_seen = |place: &Place<Entry>| place.entry.revision.is_some();
+                if is_some_left || self.client.state().places.get(attempt.owner).is_some_and(was_seen) {
+                    self.client.ends(attempt.owner);
+                }
+                Ok(None)
+            }
+            Found::Unsure => Ok(Some(Reply::Waiting { turn_in: attempt.ttl })),
+        }
+    }
+
+    /// Looks where these stand. Returns with each the term of the answer.
+    pub(crate) async fn look(self, attempts: &[Arc<Attempt>]) -> Vec<Result<(Found, u64), Failure>> {
+        let mut found = self.look_by(attempts, Look::AtTheKeyAwaited).await;
+        let is_unsure = |at: &usize| matches!(found[*at], Ok((Found::Unsure, _)));
+        let unsure: Vec<usize> = (0..found.len()).filter(is_unsure).collect();
+        let again: Vec<Arc<Attempt>> = unsure.iter().map(|at| attempts[*at].clone()).collect();
+        let again = self.look_by(&again, Look::AtTheLine).await;
+        unsure.into_iter().zip(again).for_each(|(at, again)| found[at] = again);
+        found
+    }
+
+    async fn look_by(self, attempts: &[Arc<Attempt>], look: Look) -> Vec<Result<(Found, u64), Failure>> {
+        let store = &self.client.store;
+        let known: Vec<Known<'_>> = {
+            let state = self.client.state();
+            attempts.iter().map(|attempt| Known::new(&state, store, attempt, look)).collect()
+        };
+        let ask = |batch: &[Known<'_>]| {
+            let shortest = batch.iter().map(|known| known.attempt.ttl).min().unwrap_or_default();
+            let parts = batch.iter().flat_map(|known| known.parts(store)).collect();
+            (all(parts), request_timeout(shortest))
+        };
+        let read = |batch: &[Known<'_>], answer: TxnResponse| {
+            let seen = answer.header.map_or(0, |header| header.revision);
+            let mut looks = answer.responses.iter();
+            batch.iter().map(|known| (known.read(store, &mut looks, seen), term(&answer))).collect()
+        };
+        store.ask_all(batches(&known, MOST_PARTS, |known| known.wants.len() * 2), ask, read).await
+    }
+
+    /// Lets an attempt that got one of several leave the other lines before it is told.
+    pub(crate) async fn settled(self, attempt: &Arc<Attempt>, reply: Reply) -> Result<Reply> {
         let Reply::Granted(award) = &reply else { return Ok(reply) };
+        let (client, store) = (self.client, &self.client.store);
         if attempt.rule == Rule::Any && attempt.wants.len() > 1 {
-            let others = attempt.wants.iter().enumerate().filter(|(at, _)| *at != award.chosen);
             let made = i64::try_from(award.token.get()).unwrap_or(0);
-            let others = all_gone(others.map(|(_, want)| (self.seat(want, attempt.owner), made)));
-            let left = self.link.txn(others, Self::patience(attempt.ttl)).await;
-            left.map_err(|failure| self.half_done(failure))?;
+            let others: Vec<(Vec<u8>, i64)> = {
+                let state = client.state();
+                let others = attempt.wants.iter().enumerate().filter(|(at, _)| *at != award.chosen);
+                others.map(|(_, want)| (state.seat(store, want, attempt.owner), made)).collect()
+            };
+            let left = store.link.txn(all_gone(others), request_timeout(attempt.ttl)).await;
+            left.map_err(|failure| store.half_done(failure))?;
         }
-        for want in held(attempt, award.chosen).iter().filter(|want| want.mode != Mode::Exclusive) {
-            self.wake_line(&want.name);
-        }
+        client.let_others_in(attempt, award.chosen);
         Ok(reply)
     }
 }
@@ -246,22 +214,4 @@ impl Home {
 /// What the next look found.
 pub(crate) fn next<'a>(looks: &mut impl Iterator<Item = &'a ResponseOp>) -> &'a [KeyValue] {
     looks.next().map_or(&[], found)
-}
-
-/// Attempts that are looked at together.
-fn chunks(attempts: &[Arc<Attempt>]) -> Vec<&[Arc<Attempt>]> {
-    let mut chunks = Vec::new();
-    let (mut from, mut parts) = (0, 0);
-    for (at, attempt) in attempts.iter().enumerate() {
-        let needs = attempt.wants.len() * 2;
-        if at > from && parts + needs > MOST_PARTS {
-            chunks.push(&attempts[from..at]);
-            (from, parts) = (at, 0);
-        }
-        parts += needs;
-    }
-    if from < attempts.len() {
-        chunks.push(&attempts[from..]);
-    }
-    chunks
 }

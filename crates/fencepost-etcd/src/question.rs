@@ -1,37 +1,43 @@
-//! What is asked by those who come and go: the transactions, and which attempts there are none for.
+//! The transactions of acquires and releases, and which attempts there are none for.
 
 use fencepost_contenders::Card;
 use fencepost_core::backend::Queue;
 use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Want};
 
 use crate::config::Layout;
-use crate::enter::{MOST_PARTS, revision_of};
-use crate::heir::Heir;
-use crate::home::Home;
-use crate::proto::TxnRequest;
+use crate::enter::revision_of;
+use crate::proto::{RangeRequest, TxnRequest};
 use crate::request::{absent, all, empty, get, gone, in_order, latest, mere, nested, one, put};
+use crate::store::{MOST_PARTS, Store};
+use crate::successor::Successor;
 
-impl Home {
+impl Store {
     /// If nobody is in any of the lines, nothing else needs to be looked at.
-    pub(crate) fn coming_alone(&self, attempt: &Attempt, lease: i64) -> TxnRequest {
+    pub(crate) fn coming_alone(&self, attempt: &Attempt, called: &str, lease: i64) -> TxnRequest {
         let card = Card::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
         request.compare.push(absent(self.keys.left(attempt.owner, lease)));
         for want in &attempt.wants {
             request.compare.push(empty(self.keys.line(&want.name)));
-            request.success.push(put(self.seat(want, attempt.owner), card.clone(), lease));
+            request.success.push(put(self.keys.seat(want, called), card.clone(), lease));
         }
         request
     }
 
-    pub(crate) fn coming_among_others(&self, attempt: &Attempt, queue: Queue, lease: i64) -> TxnRequest {
+    pub(crate) fn coming_among_others(
+        &self,
+        attempt: &Attempt,
+        called: &str,
+        queue: Queue,
+        lease: i64,
+    ) -> TxnRequest {
         let keys = &self.keys;
         let card = Card::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
         request.compare.push(absent(keys.left(attempt.owner, lease)));
         request.failure.push(get(mere(keys.left(attempt.owner, lease))));
         for want in &attempt.wants {
-            let seat = self.seat(want, attempt.owner);
+            let seat = keys.seat(want, called);
             request.compare.push(absent(seat.clone()));
             request.failure.push(get(one(seat.clone())));
             request.success.push(put(seat, card.clone(), lease));
@@ -49,8 +55,8 @@ impl Home {
         request
     }
 
-    /// What tells somebody who has just come whether it holds.
-    fn ahead_of_the_last(&self, want: &Want) -> crate::proto::RangeRequest {
+    /// Returns what tells an attempt that has just come whether it holds.
+    fn ahead_of_the_last(&self, want: &Want) -> RangeRequest {
         let line = self.keys.ahead_of(want);
         match want.mode {
             // Below a name there may be others, and keys that were made by the same transaction hide who was before them.
@@ -58,15 +64,15 @@ impl Home {
             Mode::Exclusive => latest(line, 2),
             // Its own key is not among them.
             Mode::Shared => latest(line, 1),
-            Mode::Slots { .. } => crate::proto::RangeRequest { keys_only: true, ..in_order(line) },
+            Mode::Slots { .. } => RangeRequest { keys_only: true, ..in_order(line) },
         }
     }
 
-    pub(crate) fn going(&self, grant: &Grant, heir: Option<&Heir<'_>>) -> TxnRequest {
+    pub(crate) fn going(&self, grant: &Grant, called: &str, successor: Option<&Successor<'_>>) -> TxnRequest {
         let revision = revision_of(grant);
         let going = |want: &Want| {
-            let mut request = gone(self.seat(want, grant.attempt.owner), revision);
-            request.success.extend(heir.into_iter().flat_map(Heir::succession));
+            let mut request = gone(self.keys.seat(want, called), revision);
+            request.success.extend(successor.into_iter().flat_map(Successor::questions));
             request
         };
         match grant.held() {
@@ -76,14 +82,19 @@ impl Home {
         }
     }
 
-    /// Whether whoever comes does so only if the lock is free. Where one key is the whole line, nobody waits in it.
+    /// Returns whether an attempt comes only if the lock is free. Where one key is the whole line, none waits in it.
     pub(crate) fn is_try(&self, queue: Queue) -> bool {
         queue == Queue::Never || self.keys.layout == Layout::Single
     }
 
-    /// Whether locks in this layout can be taken like this.
+    /// Refuses an attempt for which there is no transaction, or no lock in this layout.
     pub(crate) fn can_be_taken(&self, attempt: &Attempt) -> Result<()> {
-        let layout = self.keys.layout;
+        let (layout, names) = (self.keys.layout, attempt.wants.len());
+        if most_parts(attempt) > MOST_PARTS {
+            let message = format!("{names} names at once are more than etcd takes in one transaction");
+            let hint = "take fewer locks together: at most 31";
+            return Err(Error::new(ErrorKind::Unsupported, message).with_hint(hint));
+        }
         let Some(word) = layout.word() else { return Ok(()) };
         let unsupported = |what: &str| {
             let hint = "leave out layout=, and Fencepost keeps locks in its own form, which can";
@@ -109,17 +120,7 @@ impl Home {
     }
 }
 
-/// How many parts a transaction has by which this attempt comes, with those inside it.
+/// Returns how many parts a transaction has by which this attempt comes, with those inside it.
 pub(crate) fn most_parts(attempt: &Attempt) -> usize {
     attempt.wants.len() * 4 + 1
-}
-
-/// Refuses what is too large for any server, and says what to do about it.
-pub(crate) fn not_too_many_names(attempt: &Attempt) -> Result<()> {
-    if most_parts(attempt) <= MOST_PARTS {
-        return Ok(());
-    }
-    let message =
-        format!("{} names at once are more than etcd takes in one transaction", attempt.wants.len());
-    Err(Error::new(ErrorKind::Unsupported, message).with_hint("take fewer locks together: at most 31"))
 }

@@ -9,15 +9,19 @@ use crate::proto::{
     TxnResponse, response_op::Response,
 };
 
-/// The key was created by this revision; 0 stands for a key that is not there.
-pub(crate) fn created(key: Vec<u8>, revision: i64) -> Compare {
+fn equal(key: Vec<u8>, target: CompareTarget, revision: TargetUnion) -> Compare {
     Compare {
         result: CompareResult::Equal.into(),
-        target: CompareTarget::Create.into(),
+        target: target.into(),
         key,
         range_end: Vec::new(),
-        target_union: Some(TargetUnion::CreateRevision(revision)),
+        target_union: Some(revision),
     }
+}
+
+/// The key was created by this revision; 0 stands for a key that is not there.
+pub(crate) fn created(key: Vec<u8>, revision: i64) -> Compare {
+    equal(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
 }
 
 /// There is no such key.
@@ -41,13 +45,13 @@ pub(crate) fn replace(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
 
 /// The key was changed for the last time by this revision.
 fn changed(key: Vec<u8>, revision: i64) -> Compare {
-    Compare {
-        result: CompareResult::Equal.into(),
-        target: CompareTarget::Mod.into(),
-        key,
-        range_end: Vec::new(),
-        target_union: Some(TargetUnion::ModRevision(revision)),
-    }
+    equal(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
+}
+
+/// No key of this stretch was changed after this revision.
+pub(crate) fn unchanged_since(stretch: Stretch, revision: i64) -> Compare {
+    let before = changed(stretch.from, revision + 1);
+    Compare { result: CompareResult::Less.into(), range_end: stretch.to, ..before }
 }
 
 /// This key, if it is as it was found, hangs on another lease, with the value that it has. A move that arrives after a later

@@ -7,11 +7,10 @@ use std::time::Duration;
 
 use fencepost_contenders::Card;
 use fencepost_core::LockName;
-use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::Moment;
 
+use crate::client_state::ClientState;
 use crate::config::Layout;
-use crate::home::Home;
 
 /// For how long clients of ours have a lock one after the other.
 const RUN: Duration = Duration::from_millis(333);
@@ -88,10 +87,10 @@ impl Rests {
     }
 }
 
-impl Home {
+impl ClientState {
     /// Records who was seen to have a lock whose key has this value.
     pub(crate) fn saw_holder(&self, name: &LockName, value: &[u8]) {
-        if self.keys.layout == Layout::Single {
+        if self.store.keys.layout == Layout::Single {
             let is_ours = Card::from_bytes(value).is_some();
             self.state().rests.taken(name, is_ours, self.clock.now());
         }
@@ -99,14 +98,14 @@ impl Home {
 
     /// Records that this client has acquired a lock.
     pub(crate) fn took(&self, name: &LockName) {
-        if self.keys.layout == Layout::Single {
+        if self.store.keys.layout == Layout::Single {
             self.state().rests.taken(name, true, self.clock.now());
         }
     }
 
     /// Records that a lock was given back.
     pub(crate) fn saw_release(&self, name: &LockName) {
-        if self.keys.layout == Layout::Single && self.state().rests.given_back(name, self.clock.now()) {
+        if self.store.keys.layout == Layout::Single && self.state().rests.given_back(name, self.clock.now()) {
             self.resting.notify_one();
         }
     }
@@ -117,7 +116,7 @@ impl Home {
         let (over, next) = state.rests.over(self.clock.now());
         for name in over {
             if let Some(first) = state.places.waiting_for(&name).next() {
-                self.push(Wakeup::Turn { owner: first.owner });
+                self.wake(first.owner);
             }
         }
         next
@@ -125,9 +124,9 @@ impl Home {
 }
 
 /// Wakes the waiters whose rest has ended, for as long as there is a client.
-pub(crate) async fn end_rests(home: Weak<Home>) {
+pub(crate) async fn end_rests(client: Weak<ClientState>) {
     loop {
-        let Some(strong) = home.upgrade() else { return };
+        let Some(strong) = client.upgrade() else { return };
         let (next, clock, resting) = (strong.end_rests(), strong.clock.clone(), strong.resting.clone());
         drop(strong);
         match next {

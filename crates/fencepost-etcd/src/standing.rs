@@ -1,62 +1,65 @@
 //! What becomes of an attempt that stands in its lines: it holds, or it waits for those before it.
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use fencepost_contenders::holding;
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
-use fencepost_core::{Attempt, Mode, Rule, Want};
+use fencepost_core::{Attempt, Award, FencingToken, Mode, Rule, Want};
 
-use crate::home::Home;
+use crate::client_state::{ClientState, State, held};
 use crate::proto::KeyValue;
-use crate::watching::held;
+use crate::store::Store;
 
-/// Who stands before somebody in a line.
+/// What stands before an attempt in a line.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Before {
-    /// Nobody who would keep it from holding.
-    Nobody,
+    /// Nothing that would keep it from holding.
+    Free,
     /// This key is the last before it.
-    This(Vec<u8>),
-    /// Enough of them.
-    Somebody,
+    Key(Vec<u8>),
+    /// Enough keys to keep it from holding.
+    Blocked,
 }
 
-impl Home {
-    /// Lets an attempt wait in this process until the key of its lock is gone.
-    pub(crate) fn wait_for_the_key(&self, attempt: &Arc<Attempt>, seen: i64, asked: Moment) -> Reply {
-        let mut state = self.state();
-        let state = &mut *state;
-        if state.has_departed(attempt.owner, asked) {
-            // It has left while it came.
-            return Reply::Busy;
-        }
-        state.places.wait(attempt, asked);
-        for want in &attempt.wants {
-            let line = self.keys.line(&want.name);
-            // The key may have ended by the very transaction that found it.
-            state.watches.line(&self.link, attempt.owner, &want.name, (line, seen), false);
-        }
-        self.pass_on(state, attempt);
-        Reply::Waiting { turn_in: attempt.ttl }
-    }
-
-    /// Who is before the key of this revision, given what was found of its line.
+impl Store {
+    /// Returns what is before the key of this revision, given what was found of its line.
     pub(crate) fn before(&self, want: &Want, line: &[KeyValue], revision: i64) -> Before {
         let ahead = line.iter().filter(|key| key.create_revision < revision);
         if !matches!(want.mode, Mode::Slots { .. }) {
             return ahead
                 .max_by_key(|key| key.create_revision)
-                .map_or(Before::Nobody, |key| Before::This(key.key.clone()));
+                .map_or(Before::Free, |key| Before::Key(key.key.clone()));
         }
-        let modes = ahead.map(|key| self.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
-        let modes: Vec<Mode> = modes.collect();
+        let modes: Vec<Mode> = ahead.map(|key| self.keys.mode_of(key)).collect();
         let mine = modes.len();
         let holds = holding(modes.into_iter().chain([want.mode])) > mine;
-        if holds { Before::Nobody } else { Before::Somebody }
+        if holds { Before::Free } else { Before::Blocked }
+    }
+}
+
+impl ClientState {
+    /// Lets an attempt wait in this process until the key of its lock is gone.
+    pub(crate) fn wait_for_the_key(&self, attempt: &Arc<Attempt>, seen: i64, asked: Moment) -> Reply {
+        let mut state = self.state();
+        let state = &mut *state;
+        if state.places.get(attempt.owner).is_some() {
+            // A request of it may still arrive: its next check finds no ticket, and it asks again as another owner.
+            return Reply::Waiting { turn_in: Duration::ZERO };
+        }
+        state.places.wait(attempt, asked);
+        for want in &attempt.wants {
+            let line = self.store.keys.line(&want.name);
+            // The key may have ended by the very transaction that found it.
+            state.watches.line(&self.store.link, attempt.owner, &want.name, (line, seen), false);
+        }
+        self.pass_on(state, attempt);
+        Reply::Waiting { turn_in: attempt.ttl }
     }
 
-    /// An attempt stands in its lines, made by `revision`: it holds, or it waits for something to happen after `seen`.
+    /// Records that an attempt stands in its lines, with keys created by `revision`: it holds, or it waits for something to
+    /// happen after `seen`. Returns nothing if it has ended.
     pub(crate) fn stands(
         &self,
         attempt: &Arc<Attempt>,
@@ -64,50 +67,67 @@ impl Home {
         revision: i64,
         seen: i64,
         asked: Moment,
-    ) -> Reply {
-        let is_free = |line: &Before| *line == Before::Nobody;
+    ) -> Option<Reply> {
+        let is_free = |line: &Before| *line == Before::Free;
         let chosen = match attempt.rule {
             Rule::All => lines.iter().all(is_free).then_some(0),
             Rule::Any => lines.iter().position(is_free),
         };
         let mut state = self.state();
-        let state = &mut *state;
-        let Some(place) = state.keep(attempt.owner, asked) else {
-            return Reply::NoTicket;
+        let entry = &mut state.live(attempt.owner)?.entry;
+        entry.revision = Some(revision);
+        // An attempt that has chosen already stands in no other line.
+        entry.held = entry.held.or(chosen);
+        let (held, lease) = (entry.held, entry.proven_lease());
+        let Some(chosen) = held else {
+            self.waits(&mut state, attempt, lines, seen);
+            return Some(Reply::Waiting { turn_in: attempt.ttl });
         };
-        if place.entry.revision.is_some_and(|known| known > revision) {
-            // It has come again since.
-            return Reply::Waiting { turn_in: attempt.ttl };
-        }
-        place.entry.revision = Some(revision);
-        // Whoever has chosen already stands in no other line.
-        let chosen = place.entry.held.or(chosen);
-        if let Some(chosen) = chosen {
-            place.entry.held = Some(chosen);
-            let lease = place.entry.proven_lease();
-            let lease = state.leases.get(lease);
-            let award = Self::award(lease, attempt.ttl, revision, chosen, asked);
-            let called = state.seats.called(attempt.owner);
-            let held = held(attempt, chosen).iter().map(|want| self.keys.seat(want, called));
-            state.watches.arrived(&self.link, attempt.owner, &held.collect::<Vec<_>>());
-            state.watches.later(attempt.owner, asked);
-            self.granted.notify_one();
-            return Reply::Granted(award);
-        }
+        let award = state.award(lease, attempt.ttl, revision, chosen, asked);
+        self.holds(&mut state, attempt, chosen, asked);
+        Some(Reply::Granted(award))
+    }
+
+    fn holds(&self, state: &mut State, attempt: &Attempt, chosen: usize, asked: Moment) {
         let owner = attempt.owner;
+        let seats = held(attempt, chosen).iter().map(|want| state.seat(&self.store, want, owner));
+        let seats: Vec<Vec<u8>> = seats.collect();
+        state.watches.arrived(&self.store.link, owner, &seats);
+        state.watches.later(owner, asked);
+        self.granted.notify_one();
+    }
+
+    fn waits(&self, state: &mut State, attempt: &Attempt, lines: &[Before], seen: i64) {
+        let (owner, link) = (attempt.owner, &self.store.link);
         for (want, line) in attempt.wants.iter().zip(lines) {
             // What was found may have ended by the very transaction that found it.
             match line {
-                Before::Nobody => {}
-                Before::This(key) => state.watches.ahead(&self.link, owner, key.clone(), seen),
-                Before::Somebody => {
-                    let line = self.keys.line(&want.name);
-                    state.watches.line(&self.link, owner, &want.name, (line, seen), true);
+                Before::Free => {}
+                Before::Key(key) => state.watches.ahead(link, owner, key.clone(), seen),
+                Before::Blocked => {
+                    let stretch = self.store.keys.line(&want.name);
+                    state.watches.line(link, owner, &want.name, (stretch, seen), true);
                 }
             }
-            let seat = self.keys.seat(want, state.seats.called(owner));
-            state.watches.own(&self.link, owner, seat, seen);
+            let seat = state.seat(&self.store, want, owner);
+            state.watches.own(link, owner, seat, seen);
         }
-        Reply::Waiting { turn_in: attempt.ttl }
+    }
+
+    /// Wakes waiters that may share what an attempt holds now.
+    pub(crate) fn let_others_in(&self, attempt: &Attempt, chosen: usize) {
+        for want in held(attempt, chosen).iter().filter(|want| want.mode != Mode::Exclusive) {
+            self.wake_line(&want.name);
+        }
+    }
+}
+
+impl State {
+    /// Returns what an attempt is awarded whose keys were created by this revision: what is left of its lease.
+    fn award(&self, lease: i64, ttl: Duration, revision: i64, chosen: usize, asked: Moment) -> Award {
+        let (ttl, confirmed) =
+            self.leases.get(lease).map_or((ttl, Moment::START), |it| (it.ttl, it.confirmed));
+        let token = FencingToken::new(revision.unsigned_abs());
+        Award { token, ttl, chosen, spent: asked.since(confirmed) }
     }
 }

@@ -2,32 +2,26 @@
 //! still counts its leases down, and when it recovers, the new leader executes its revocations, although the leases were
 //! renewed meanwhile (etcd issues 12528 and 15247). It cannot revoke a lease that it has never known.
 
-use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::Wakeup;
-use fencepost_core::{Attempt, LostReason, Owner, Result};
+use fencepost_core::{LostReason, Owner, Result, request_timeout};
 
-use crate::enter::TOGETHER;
+use crate::client_state::{ClientState, Entry, State};
 use crate::error::Failure;
-use crate::home::{Entry, Home, State};
 use crate::leases::Promise;
 use crate::proto::KeyValue;
 use crate::request::{all, found, get, inner, mere, moved, nested};
-use crate::watching::held;
+use crate::store::{LOOKING, TOGETHER, batches};
 
 impl State {
     /// From now on the keys of one lease belong on another. Those that may still arrive on the first stay there.
     fn replace(&mut self, from: i64, to: i64) {
-        let owners: Vec<Owner> = self.places.iter().map(|(owner, _)| owner).collect();
-        for owner in owners {
-            let Some(place) = self.places.get_mut(owner) else { continue };
-            let entry = &mut place.entry;
-            if entry.lease == from && entry.revision.is_some() && !entry.lapsed {
+        self.for_each_entry(|entry| {
+            if entry.lease == from && entry.revision.is_some() && !entry.ending {
                 entry.moving_from = Some(entry.proven_lease());
                 entry.lease = to;
             }
-        }
+        });
         if let Some(lease) = self.leases.get_mut(to) {
             lease.is_incomplete = true;
         }
@@ -36,12 +30,12 @@ impl State {
 
 /// An attempt whose keys may hang on another lease than they should.
 struct Moving {
-    attempt: Arc<Attempt>,
+    owner: Owner,
     revision: i64,
     keys: Vec<Vec<u8>>,
 }
 
-impl Home {
+impl ClientState {
     /// Gives a lease its whole ttl again, or replaces it if the leader has changed since it was granted: its keys are moved to a
     /// new lease, and what is promised is promised by that one. Returns nothing if the lease is gone.
     pub(crate) async fn keep_alive_or_replace(&self, id: i64) -> Result<Option<Promise>> {
@@ -81,18 +75,19 @@ impl Home {
             if moving.is_empty() {
                 return Ok(());
             }
-            for together in in_transactions(moving) {
+            for together in batches(&moving, TOGETHER, |it| it.keys.len()) {
                 self.move_together(lease, together).await?;
             }
         }
     }
 
-    async fn move_together(&self, lease: i64, moving: Vec<Moving>) -> Result<()> {
-        let ttl = self.state().leases.get(lease).map_or(Duration::ZERO, |lease| lease.ttl);
+    async fn move_together(&self, lease: i64, moving: &[Moving]) -> Result<()> {
+        let timeout = self.state().leases.get(lease).map_or(LOOKING, |lease| request_timeout(lease.ttl));
+        let store = &self.store;
         let keys = moving.iter().flat_map(|it| &it.keys);
         let looks = keys.map(|key| get(mere(key.clone()))).collect();
-        let looked = self.link.txn(all(looks), Self::patience(ttl)).await;
-        let looked = looked.map_err(|failure| self.half_done(failure))?;
+        let looked = store.link.txn(all(looks), timeout).await;
+        let looked = looked.map_err(|failure| store.half_done(failure))?;
         let mut looks = looked.responses.iter();
         let (mut there, mut gone) = (Vec::new(), Vec::new());
         for one in moving {
@@ -101,11 +96,11 @@ impl Home {
             if keys.len() == one.keys.len() {
                 there.push((one, keys));
             } else {
-                gone.push(one.attempt);
+                gone.push(one.owner);
             }
         }
         let moves = there.iter().flat_map(|(_, keys)| keys.iter().map(|key| nested(moved(key, lease))));
-        match self.link.txn(all(moves.collect()), Self::patience(ttl)).await {
+        match store.link.txn(all(moves.collect()), timeout).await {
             Ok(answer) => {
                 let mut moves = answer.responses.into_iter();
                 for (one, keys) in &there {
@@ -116,29 +111,15 @@ impl Home {
                 }
             }
             Err(Failure::NoLease) => {
-                self.lease_is_gone(lease);
-                return Err(self.failed(Failure::NoLease));
+                self.lose_lease(lease, LostReason::NotHeld);
+                return Err(store.failed(Failure::NoLease));
             }
-            Err(failure) => return Err(self.half_done(failure)),
+            Err(failure) => return Err(store.half_done(failure)),
         }
-        for attempt in gone {
-            self.keys_are_gone(&attempt).await;
+        for owner in gone {
+            self.lose(owner, LostReason::NotHeld).await;
         }
         Ok(())
-    }
-
-    /// Loses an attempt of which a key was removed. Without a place it is awarded nothing, whatever was read before.
-    async fn keys_are_gone(&self, attempt: &Attempt) {
-        let owner = attempt.owner;
-        let place = self.state().places.get(owner).map(|place| place.entry.held.is_some());
-        let Some(is_held) = place else { return };
-        let why = LostReason::NotHeld;
-        self.push(if is_held { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
-        if attempt.wants.len() > 1 {
-            self.end(attempt).await;
-        } else {
-            self.forget(owner);
-        }
     }
 
     /// Returns the attempts whose keys are not known to hang on this lease, although they should.
@@ -147,15 +128,14 @@ impl Home {
         let state = &mut *state;
         let places = state.places.iter().map(|(_, place)| place);
         let should_move =
-            |entry: &Entry| entry.lease == lease && entry.moving_from.is_some() && !entry.lapsed;
+            |entry: &Entry| entry.lease == lease && entry.moving_from.is_some() && !entry.ending;
         let places = places.filter(|it| should_move(&it.entry));
         let moving = places.filter_map(|place| {
             let (attempt, entry) = (&place.attempt, &place.entry);
             let revision = entry.revision?;
-            let wants = entry.held.map_or(attempt.wants.as_slice(), |chosen| held(attempt, chosen));
-            let called = state.seats.called(attempt.owner);
-            let keys = wants.iter().map(|want| self.keys.seat(want, called)).collect();
-            Some(Moving { attempt: attempt.clone(), revision, keys })
+            let seat = |want| state.seat(&self.store, want, attempt.owner);
+            let keys = entry.wants(attempt).iter().map(seat).collect();
+            Some(Moving { owner: attempt.owner, revision, keys })
         });
         let moving: Vec<Moving> = moving.collect();
         if let Some(lease) = state.leases.get_mut(lease) {
@@ -165,29 +145,77 @@ impl Home {
     }
 }
 
-/// Splits these into as few transactions as possible.
-fn in_transactions(moving: Vec<Moving>) -> Vec<Vec<Moving>> {
-    let mut transactions: Vec<Vec<Moving>> = Vec::new();
-    let mut keys = 0;
-    for one in moving {
-        keys += one.keys.len();
-        if let Some(last) = transactions.last_mut().filter(|_| keys <= TOGETHER) {
-            last.push(one);
-        } else {
-            keys = one.keys.len();
-            transactions.push(vec![one]);
-        }
-    }
-    transactions
-}
-
 impl State {
     /// The keys of this attempt, created by this revision, hang on this lease.
     fn have_moved(&mut self, lease: i64, moved: &Moving) {
-        let place = self.places.get_mut(moved.attempt.owner);
+        let place = self.places.get_mut(moved.owner);
         let is_same = |entry: &Entry| entry.lease == lease && entry.revision == Some(moved.revision);
         if let Some(place) = place.filter(|place| is_same(&place.entry)) {
             place.entry.moving_from = None;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use fencepost_core::clock::Moment;
+    use fencepost_core::{Attempt, LockName, Mode, Rule, Want};
+
+    use super::*;
+    use crate::proto::compare::TargetUnion;
+
+    const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
+
+    /// Lets an attempt stand on lease 1, with keys created by this revision if it is known.
+    fn stand(state: &mut State, revision: Option<i64>) -> Owner {
+        let attempt = Arc::new(Attempt {
+            owner: Owner::random(),
+            wants: vec![Want { name: LockName::new("a").unwrap(), mode: Mode::Exclusive }],
+            rule: Rule::All,
+            ttl: Duration::from_secs(10),
+            label: "test".into(),
+            meta: [].into(),
+        });
+        state.enters(&attempt, 1, NOW);
+        state.live(attempt.owner).unwrap().entry.revision = revision;
+        attempt.owner
+    }
+
+    fn leases(state: &State, owner: Owner) -> (i64, i64) {
+        let entry = &state.places.get(owner).unwrap().entry;
+        (entry.lease, entry.proven_lease())
+    }
+
+    #[test]
+    fn keys_that_are_there_belong_on_the_new_lease_and_count_on_the_old_one_until_they_have_moved() {
+        let mut state = State::default();
+        let (there, coming, ending) =
+            (stand(&mut state, Some(7)), stand(&mut state, None), stand(&mut state, Some(8)));
+        state.live(ending).unwrap().entry.ending = true;
+        state.replace(1, 2);
+        assert_eq!(leases(&state, there), (2, 1));
+        assert_eq!((leases(&state, coming), leases(&state, ending)), ((1, 1), (1, 1)));
+        state.replace(2, 3);
+        assert_eq!(leases(&state, there), (3, 1), "they still hang on the first");
+        let moved = |revision| Moving { owner: there, revision, keys: Vec::new() };
+        state.have_moved(2, &moved(7));
+        state.have_moved(3, &moved(6));
+        assert_eq!(leases(&state, there), (3, 1), "another lease, or other keys");
+        state.have_moved(3, &moved(7));
+        assert_eq!(leases(&state, there), (3, 3));
+    }
+
+    /// A move that arrives after a later one, or after the key was removed and created again, does nothing.
+    #[test]
+    fn a_move_compares_what_was_read() {
+        let found =
+            KeyValue { key: b"a".to_vec(), create_revision: 7, mod_revision: 9, ..KeyValue::default() };
+        let request = moved(&found, 2);
+        let compared: Vec<_> = request.compare.into_iter().map(|it| (it.key, it.target_union)).collect();
+        let expected = [TargetUnion::CreateRevision(7), TargetUnion::ModRevision(9)];
+        assert_eq!(compared, expected.map(|target| (b"a".to_vec(), Some(target))));
+        assert!(request.failure.is_empty() && request.success.len() == 1);
     }
 }

@@ -1,32 +1,32 @@
 //! Where a lock is kept: the exact keys, who is in them, and whether another program keeps a lock of the same name.
 
 use fencepost_contenders::{Card, holding};
-use fencepost_core::{Finding, LockName, Mode, Result, shell_word};
+use fencepost_core::{Finding, LockName, Result, shell_word};
 
 use crate::config::Layout;
-use crate::home::{Home, LOOKING};
 use crate::keys::{Keys, Stretch};
 use crate::proto::{KeyValue, RangeRequest};
 use crate::request::{in_order, mere};
+use crate::store::{LOOKING, Store};
 
 /// How many foreign keys are named.
 const MOST_STRANGERS: usize = 5;
 
 /// The keys of a lock, and what is in them.
-pub(crate) async fn whereabouts(home: &Home, name: &LockName) -> Vec<Finding> {
+pub(crate) async fn whereabouts(store: &Store, name: &LockName) -> Vec<Finding> {
     let mut findings = Vec::new();
-    match read(home, in_order(home.keys.line(name))).await {
+    match read(store, in_order(store.keys.line(name))).await {
         Ok(line) => {
-            findings.push(place(home, name, &line));
-            findings.extend(home.keys.layout.word().and_then(|_| strangers_among(&line)));
+            findings.push(place(store, name, &line));
+            findings.extend(store.keys.layout.word().and_then(|_| strangers_among(&line)));
         }
         Err(error) => findings.push(Finding::or_why_not("lock's keys", Err(error))),
     }
-    if home.keys.layout != Layout::Single {
-        findings.push(Finding::or_why_not("cell's key", cell(home, name).await));
+    if store.keys.layout != Layout::Single {
+        findings.push(Finding::or_why_not("cell's key", cell(store, name).await));
     }
-    for (layout, stretch) in elsewhere(home.keys.layout, name) {
-        match read(home, in_order(stretch)).await {
+    for (layout, stretch) in elsewhere(store.keys.layout, name) {
+        match read(store, in_order(stretch)).await {
             Ok(keys) => findings.extend(stranger(layout, &keys)),
             Err(error) => findings.push(Finding::not_checked("foreign key", &error)),
         }
@@ -35,9 +35,9 @@ pub(crate) async fn whereabouts(home: &Home, name: &LockName) -> Vec<Finding> {
     findings
 }
 
-async fn read(home: &Home, request: RangeRequest) -> Result<Vec<KeyValue>> {
-    let answer = home.link.range(request, LOOKING).await;
-    Ok(answer.map_err(|failure| home.failed(failure))?.kvs)
+async fn read(store: &Store, request: RangeRequest) -> Result<Vec<KeyValue>> {
+    let answer = store.link.range(request, LOOKING).await;
+    Ok(answer.map_err(|failure| store.failed(failure))?.kvs)
 }
 
 fn text(bytes: &[u8]) -> String {
@@ -45,10 +45,10 @@ fn text(bytes: &[u8]) -> String {
 }
 
 /// Where the lock's keys are, and who is in them.
-fn place(home: &Home, name: &LockName, line: &[KeyValue]) -> Finding {
-    let from = text(&home.keys.line(name).from);
-    let below = if home.keys.layout == Layout::Single { "" } else { "--prefix --sort-by=CREATE " };
-    let modes = line.iter().map(|key| home.keys.read(&key.key).map_or(Mode::Exclusive, |seat| seat.mode));
+fn place(store: &Store, name: &LockName, line: &[KeyValue]) -> Finding {
+    let from = text(&store.keys.line(name).from);
+    let below = if store.keys.layout == Layout::Single { "" } else { "--prefix --sort-by=CREATE " };
+    let modes = line.iter().map(|key| store.keys.mode_of(key));
     let found = match (holding(modes), line) {
         (_, []) => "nothing there now".to_owned(),
         (first, [holder, ..]) => format!(
@@ -62,9 +62,9 @@ fn place(home: &Home, name: &LockName, line: &[KeyValue]) -> Finding {
         .with_advice(format!("to look: etcdctl get {below}{}", shell_word(&from)))
 }
 
-async fn cell(home: &Home, name: &LockName) -> Result<Finding> {
-    let key = home.keys.cell(name);
-    let there = read(home, mere(key.clone())).await?;
+async fn cell(store: &Store, name: &LockName) -> Result<Finding> {
+    let key = store.keys.cell(name);
+    let there = read(store, mere(key.clone())).await?;
     let what = if there.is_empty() { "nothing there now" } else { "a value" };
     Ok(Finding::fine("cell's key", format!("{} ({what})", text(&key))))
 }
