@@ -58,8 +58,8 @@ pub enum Decision<T> {
 pub enum Needs {
     /// These lines, which are in the order of their names. One that was fetched in part is needed as a whole.
     Lines(Vec<LockName>),
-    /// The ticket of the operation's owner: it may be behind the part of the line that was fetched.
-    Ticket(Owner),
+    /// The ticket of this owner in this line, which may be behind the part that was fetched.
+    Ticket(LockName, Owner),
     /// More numbers.
     Numbers,
 }
@@ -123,8 +123,8 @@ impl LockTable {
         }
     }
 
-    /// Adds a line that was fetched, with its tickets, in place of what is known of it. All changes must have been written
-    /// before.
+    /// Adds a line that was fetched, with its tickets, in place of what is known of it. What was changed in it must have been
+    /// written before.
     pub fn insert(&mut self, name: LockName, line: Line, tickets: Vec<Ticket>) {
         for ticket in tickets {
             self.tickets.entry(ticket.attempt.owner).or_insert(ticket);
@@ -132,7 +132,7 @@ impl LockTable {
         self.lines.insert(name, line);
     }
 
-    /// Adds what was found when the ticket of this owner was looked up.
+    /// Adds what was found when the ticket of this owner was looked up, after what was changed had been written.
     pub fn insert_ticket(&mut self, owner: Owner, found: Option<Ticket>) {
         self.looked_up = Some(owner);
         self.swap(Change::Ticket(owner, found));

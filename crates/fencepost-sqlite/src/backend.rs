@@ -8,11 +8,12 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
 use fencepost_core::line::ClientId;
+use fencepost_core::push::Pushes;
 use fencepost_core::{Error, ErrorKind, Finding, LockName, Result, StorageId};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tokio::net::UnixDatagram;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::inbox::{Inbox, Job};
 use crate::lookout::Waiters;
@@ -25,13 +26,14 @@ pub(crate) struct SqliteBackend {
     pub(crate) client: ClientId,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) sockets: Arc<Sockets>,
+    /// What our own writer pushes.
+    pub(crate) pushes: Pushes,
     /// Until the engine listens.
     pub(crate) ears: Mutex<Option<Ears>>,
 }
 
-/// Where pushes come in: from our own writer, and from other processes.
+/// Where pushes of other processes come in.
 pub(crate) struct Ears {
-    own: mpsc::UnboundedReceiver<Wakeup>,
     socket: UnixDatagram,
     inbox: Arc<Inbox>,
     waiters: Waiters,
@@ -41,13 +43,8 @@ pub(crate) struct Ears {
 }
 
 impl Ears {
-    pub(crate) fn new(
-        own: mpsc::UnboundedReceiver<Wakeup>,
-        socket: UnixDatagram,
-        inbox: Arc<Inbox>,
-        waiters: Waiters,
-    ) -> Self {
-        Self { own, socket, inbox, waiters, heard: VecDeque::new(), letters: vec![0; LONGEST] }
+    pub(crate) fn new(socket: UnixDatagram, inbox: Arc<Inbox>, waiters: Waiters) -> Self {
+        Self { socket, inbox, waiters, heard: VecDeque::new(), letters: vec![0; LONGEST] }
     }
 
     async fn hear(mut self) -> Option<(Wakeup, Self)> {
@@ -55,10 +52,7 @@ impl Ears {
             if let Some(wakeup) = self.heard.pop_front() {
                 return Some((wakeup, self));
             }
-            tokio::select! {
-                own = self.own.recv() => return Some((own?, self)),
-                readable = self.socket.readable() => readable.ok()?,
-            }
+            self.socket.readable().await.ok()?;
             self.read_all();
         }
     }
@@ -114,7 +108,9 @@ impl Backend for SqliteBackend {
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
         match self.ears.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(ears) => stream::unfold(ears, Ears::hear).boxed(),
+            Some(ears) => {
+                stream::select(self.pushes.stream(), stream::unfold(ears, Ears::hear).boxed()).boxed()
+            }
             None => stream::empty().boxed(),
         }
     }

@@ -254,10 +254,11 @@ impl<'a, 'c> Step<'a, 'c> {
 
     fn ticket_of(&self, attempt: &Attempt) -> Decided<Option<Ticket>> {
         let found = self.table.tickets.get(&attempt.owner);
-        let is_partial = |want: &Want| self.line(&want.name).unknown_from.is_some();
-        let is_unknown = found.is_none() && self.table.looked_up != Some(attempt.owner);
-        if is_unknown && attempt.wants.iter().any(is_partial) {
-            return Err(Needs::Ticket(attempt.owner));
+        if found.is_none() && self.table.looked_up != Some(attempt.owner) {
+            let is_partial = |want: &&Want| self.line(&want.name).unknown_from.is_some();
+            if let Some(partial) = attempt.wants.iter().find(is_partial) {
+                return Err(Needs::Ticket(partial.name.clone(), attempt.owner));
+            }
         }
         Ok(found.cloned())
     }

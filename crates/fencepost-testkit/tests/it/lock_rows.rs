@@ -96,7 +96,7 @@ impl Storage {
                         table.insert(name, line, tickets);
                     }
                 }
-                Decision::Needs(Needs::Ticket(owner)) => {
+                Decision::Needs(Needs::Ticket(_, owner)) => {
                     let found = rows.tickets.values().find(|ticket| ticket.attempt.owner == owner);
                     table.insert_ticket(owner, found.cloned());
                 }

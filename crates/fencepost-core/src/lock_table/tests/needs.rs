@@ -127,7 +127,7 @@ fn an_owner_that_may_wait_behind_the_fetched_part_is_looked_up() {
     let (mut scene, _, waiters) = Scene::crowded(2 * FIRST_WAITERS, FIRST_WAITERS);
     let later = waiters[FIRST_WAITERS].clone();
     let check = Op::Check(later.clone());
-    assert_eq!(scene.needs(&check), Needs::Ticket(later.owner));
+    assert_eq!(scene.needs(&check), Needs::Ticket(name("a"), later.owner));
     let ticket = scene.rows[&name("a")].1[FIRST_WAITERS].clone();
     scene.table.insert_ticket(later.owner, Some(ticket));
     assert!(matches!(scene.decide(OURS, &check), Decision::Done(Ok(Reply::Waiting { .. }))));
@@ -141,13 +141,13 @@ fn an_owner_that_was_looked_up_and_not_found_joins_the_line() {
     let (mut scene, ..) = Scene::crowded(2 * FIRST_WAITERS, FIRST_WAITERS);
     let new = exclusive(&["a"]);
     let op = Op::Acquire { attempt: new.clone(), queue: Queue::Join };
-    assert_eq!(scene.needs(&op), Needs::Ticket(new.owner));
+    assert_eq!(scene.needs(&op), Needs::Ticket(name("a"), new.owner));
     scene.table.insert_ticket(new.owner, None);
     assert!(matches!(scene.decide(OURS, &op), Decision::Done(Ok(Reply::Waiting { .. }))));
     // What another process does in between may bring it back.
     scene.write();
     scene.fetch(&name("a"), FIRST_WAITERS);
-    assert_eq!(scene.needs(&op), Needs::Ticket(new.owner));
+    assert_eq!(scene.needs(&op), Needs::Ticket(name("a"), new.owner));
 }
 
 #[test]
@@ -155,7 +155,7 @@ fn a_leave_that_needs_more_is_not_remembered() {
     let (mut scene, _, waiters) = Scene::crowded(2 * FIRST_WAITERS, FIRST_WAITERS);
     assert_eq!(
         scene.needs(&Op::Leave(waiters[FIRST_WAITERS].clone())),
-        Needs::Ticket(waiters[FIRST_WAITERS].owner)
+        Needs::Ticket(name("a"), waiters[FIRST_WAITERS].owner)
     );
     assert_eq!(scene.table.departures(), 0);
 }
