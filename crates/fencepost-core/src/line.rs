@@ -105,11 +105,6 @@ impl Line {
         room && self.holders.any().is_none_or(|holder| holder.mode.goes_with(mode))
     }
 
-    /// The holder with this owner.
-    pub fn holder(&self, owner: Owner) -> Option<&Holder> {
-        self.holders.get(owner)
-    }
-
     /// Iterates over the places in this range; the last item is `None` if others may follow that were not fetched.
     pub fn places(&self, places: Range<u64>) -> impl Iterator<Item = Option<(u64, Owner)>> {
         let Range { start, end } = places;

@@ -1,9 +1,9 @@
 //! The rules of the lock as a pure decision over lines that were fetched before, for backends whose client decides inside a
 //! transaction.
 //!
-//! A backend asks a [`LockTable`] to decide about an operation. The answer is [`Decision::Done`], or [`Decision::Needs`] with
-//! what has to be fetched first; nothing has changed then. What changed is written row by row ([`LockTable::changed`]), and
-//! the pushes are sent once that is committed. First come, first served: a place in line is the same in all lines of an
+//! A backend asks a [`LockTable`] to decide about an operation. The answer is a reply, or [`Needs`]: what has to be fetched
+//! before it asks again. What changed is written row by row ([`LockTable::changed`]), and the pushes are sent once that is
+//! committed. First come, first served: a place in line is the same in all lines of an
 //! attempt, so several names are granted without a deadlock, and no waiter overtakes another.
 
 mod changes;
@@ -17,7 +17,7 @@ use std::time::Duration;
 
 use self::changes::Change;
 pub use self::changes::RowKey;
-use self::step::{Decided, Step};
+use self::step::Step;
 use crate::backend::{Op, Reply, Wakeup};
 use crate::clock::StorageTime;
 use crate::error::Result;
@@ -44,14 +44,8 @@ pub struct Context<'a> {
     pub reachable: &'a dyn Fn(ClientId) -> bool,
 }
 
-/// The answer to a question.
-#[derive(Debug)]
-pub enum Decision<T> {
-    /// It is decided.
-    Done(T),
-    /// It cannot be decided yet, and nothing has changed.
-    Needs(Needs),
-}
+/// What was decided, or what has to be fetched first; nothing has changed then.
+pub type Decision<T> = std::result::Result<T, Needs>;
 
 /// What has to be fetched before a decision.
 #[derive(Debug, PartialEq, Eq)]
@@ -85,42 +79,48 @@ impl LockTable {
         Self { is_copy: true, ..Self::default() }
     }
 
-    /// Decides about one operation. An operation that is refused is done, with an error of kind
-    /// [`crate::ErrorKind::Conflict`].
+    /// Decides about one operation.
+    ///
+    /// # Errors
+    /// What it needs. An operation that is refused is decided, with an error of kind [`crate::ErrorKind::Conflict`].
     pub fn decide(&mut self, op: &Op, context: &mut Context<'_>) -> Decision<Result<Reply>> {
         self.run(context, |step| step.execute(op))
     }
 
     /// Ends everything that has ended in this line, and hands on what became free.
+    ///
+    /// # Errors
+    /// What it needs.
     pub fn sweep(&mut self, name: &LockName, context: &mut Context<'_>) -> Decision<()> {
         self.run(context, |step| step.sweep(name))
     }
 
-    /// Ends everything that has ended in any line, and drops what is empty.
-    pub fn sweep_all(&mut self, context: &mut Context<'_>) {
-        for name in self.lines.keys().cloned().collect::<Vec<_>>() {
-            self.sweep(&name, context);
-        }
+    /// Sweeps every line, and drops what is empty.
+    ///
+    /// # Errors
+    /// What it needs.
+    pub fn sweep_all(&mut self, context: &mut Context<'_>) -> Decision<()> {
+        let names: Vec<LockName> = self.lines.keys().cloned().collect();
+        names.iter().try_for_each(|name| self.sweep(name, context))?;
         self.tidy(context.now);
+        Ok(())
     }
 
     fn run<T>(
         &mut self,
         context: &mut Context<'_>,
-        act: impl FnOnce(&mut Step<'_, '_>) -> Decided<T>,
+        act: impl FnOnce(&mut Step<'_, '_>) -> Decision<T>,
     ) -> Decision<T> {
         if !self.is_copy {
             self.forget_changes();
         }
         let (changes, pushes) = (self.changes.len(), self.pushes.len());
-        match act(&mut Step::new(self, context)) {
-            Ok(out) => Decision::Done(out),
-            Err(needs) => {
-                self.undo(changes);
-                self.pushes.truncate(pushes);
-                Decision::Needs(needs)
-            }
+        let decision = act(&mut Step::new(self, context));
+        if decision.is_err() {
+            self.undo(changes);
+            self.pushes.truncate(pushes);
         }
+        decision
     }
 
     /// Adds a line that was fetched, with its tickets, in place of what is known of it. What was changed in it must have been

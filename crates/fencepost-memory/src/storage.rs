@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply};
 use fencepost_core::clock::{Clock, StorageTime, wall_time};
 use fencepost_core::line::{ClientId, Line};
-use fencepost_core::lock_table::{Context, Decision, LockTable};
+use fencepost_core::lock_table::{Context, LockTable};
 use fencepost_core::push::Pusher;
 use fencepost_core::{Client, LockName, Options, Result, StorageId};
 
@@ -52,6 +52,8 @@ struct State {
 /// After this many operations, and as many as there are locks and waiters, everything is swept: so it costs next to
 /// nothing.
 const SWEEP_AFTER: usize = 64;
+
+const IN_MEMORY: &str = "everything is in memory";
 
 impl State {
     /// Asks the table, with what it depends on. Every client that listens can be reached.
@@ -158,16 +160,16 @@ impl Memory {
     pub(crate) fn execute(&self, client: ClientId, ops: &[Op]) -> Vec<Result<Reply>> {
         let mut state = self.state();
         let now = StorageTime::read(&self.clock);
-        let decide = |op| match state.ask(client, now, |table, context| table.decide(op, context)) {
-            Decision::Done(reply) => reply,
-            Decision::Needs(needs) => unreachable!("everything is in memory: {needs:?}"),
+        let decide = |op| {
+            let reply = state.ask(client, now, |table, context| table.decide(op, context));
+            reply.expect(IN_MEMORY)
         };
         let replies = ops.iter().map(decide).collect();
         state.unswept += ops.len();
         let table = &state.table;
         if state.unswept > SWEEP_AFTER.max(table.lines().len() + table.tickets().len() + table.departures()) {
             state.unswept = 0;
-            state.ask(client, now, |table, context| table.sweep_all(context));
+            state.ask(client, now, |table, context| table.sweep_all(context)).expect(IN_MEMORY);
         }
         for (to, push) in state.table.take_pushes() {
             if let Some(pusher) = state.pushers.get(&to) {

@@ -165,8 +165,8 @@ impl Writer {
                 reachable: &|client| sockets.is_alive(client),
             };
             match ask(table, &mut context) {
-                Decision::Done(out) => return Ok(out),
-                Decision::Needs(needs) => self.fetch(needs, now)?,
+                Ok(out) => return Ok(out),
+                Err(needs) => self.fetch(needs, now)?,
             }
         }
     }

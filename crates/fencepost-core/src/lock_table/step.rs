@@ -2,12 +2,11 @@
 
 use std::cell::RefCell;
 use std::collections::HashMap;
-use std::result::Result as StdResult;
 use std::sync::Arc;
 use std::time::Duration;
 
 use super::changes::Change;
-use super::{Context, LockTable, Needs};
+use super::{Context, Decision, LockTable, Needs};
 use crate::backend::{Cell, Keep, Op, Queue, Reply, Wakeup};
 use crate::clock::StorageTime;
 use crate::error::Result;
@@ -15,9 +14,6 @@ use crate::grant::{Attempt, Award, Grant, LostReason, Rule, Want};
 use crate::line::{ClientId, Holder, Line, StoredCell, Ticket};
 use crate::name::LockName;
 use crate::token::{FencingToken, Owner};
-
-/// What was decided, or what has to be fetched first.
-pub(super) type Decided<T> = StdResult<T, Needs>;
 
 /// One operation on its way through the table.
 pub(super) struct Step<'a, 'c> {
@@ -34,7 +30,7 @@ impl<'a, 'c> Step<'a, 'c> {
         Self { table, context, now, probed: RefCell::default() }
     }
 
-    pub(super) fn execute(&mut self, op: &Op) -> Decided<Result<Reply>> {
+    pub(super) fn execute(&mut self, op: &Op) -> Decision<Result<Reply>> {
         self.need(op.names())?;
         Ok(Ok(match op {
             Op::Acquire { attempt, queue } => return self.acquire(attempt, *queue),
@@ -48,11 +44,11 @@ impl<'a, 'c> Step<'a, 'c> {
         }))
     }
 
-    fn acquire(&mut self, attempt: &Arc<Attempt>, queue: Queue) -> Decided<Result<Reply>> {
+    fn acquire(&mut self, attempt: &Arc<Attempt>, queue: Queue) -> Decision<Result<Reply>> {
         if self.table.departed.get(&attempt.owner).is_some_and(|until| *until > self.now) {
             return Ok(Ok(Reply::Busy));
         }
-        self.open_all(&attempt.wants)?;
+        self.settle(names(&attempt.wants))?;
         if let Some(reply) = self.known(attempt)? {
             return Ok(Ok(reply));
         }
@@ -72,15 +68,15 @@ impl<'a, 'c> Step<'a, 'c> {
         Ok(Ok(self.known(attempt)?.unwrap_or(Reply::NoTicket)))
     }
 
-    fn check(&mut self, attempt: &Arc<Attempt>) -> Decided<Reply> {
+    fn check(&mut self, attempt: &Arc<Attempt>) -> Decision<Reply> {
         // The ticket is extended before its lease is judged: the waiter that asks is alive.
         self.extend_ticket(attempt)?;
         self.settle(names(&attempt.wants))?;
         Ok(self.known(attempt)?.unwrap_or(Reply::NoTicket))
     }
 
-    fn leave(&mut self, attempt: &Arc<Attempt>) -> Decided<Reply> {
-        self.open_all(&attempt.wants)?;
+    fn leave(&mut self, attempt: &Arc<Attempt>) -> Decision<Reply> {
+        self.settle(names(&attempt.wants))?;
         if let Some(award) = self.award_of(attempt) {
             return Ok(Reply::HadBeenGranted(award));
         }
@@ -99,9 +95,9 @@ impl<'a, 'c> Step<'a, 'c> {
         Ok(Reply::Left)
     }
 
-    fn renew(&mut self, grant: &Grant) -> Decided<Reply> {
+    fn renew(&mut self, grant: &Grant) -> Decision<Reply> {
         let wants = grant.held();
-        self.open_all(wants)?;
+        self.settle(names(wants))?;
         if !wants.iter().all(|want| self.holds(&want.name, grant)) {
             // Of several names some may be left, if the rows of others were deleted.
             self.release(grant)?;
@@ -110,7 +106,7 @@ impl<'a, 'c> Step<'a, 'c> {
         Ok(Reply::Renewed { ttl: self.extend(wants, grant.attempt.owner) })
     }
 
-    fn release(&mut self, grant: &Grant) -> Decided<Reply> {
+    fn release(&mut self, grant: &Grant) -> Decision<Reply> {
         let wants = grant.held();
         let mut held = false;
         for want in wants {
@@ -124,8 +120,8 @@ impl<'a, 'c> Step<'a, 'c> {
         Ok(if held { Reply::Released } else { Reply::NotHeld })
     }
 
-    fn break_lock(&mut self, name: &LockName, token: FencingToken) -> Decided<Reply> {
-        self.open(name)?;
+    fn break_lock(&mut self, name: &LockName, token: FencingToken) -> Decision<Reply> {
+        self.settle(vec![name.clone()])?;
         let Some(holder) = self.line(name).holders.with_token(token).cloned() else {
             return Ok(Reply::NotHeld);
         };
@@ -146,8 +142,8 @@ impl<'a, 'c> Step<'a, 'c> {
         name: &LockName,
         bytes: &Arc<[u8]>,
         keep: Keep,
-    ) -> Decided<Reply> {
-        self.open(name)?;
+    ) -> Decision<Reply> {
+        self.settle(vec![name.clone()])?;
         if !self.holds(name, grant) {
             return Ok(Reply::NotHeld);
         }
@@ -161,7 +157,7 @@ impl<'a, 'c> Step<'a, 'c> {
     }
 
     /// Returns what this attempt has already: a grant, which is renewed, or a place in line.
-    fn known(&mut self, attempt: &Arc<Attempt>) -> Decided<Option<Reply>> {
+    fn known(&mut self, attempt: &Arc<Attempt>) -> Decision<Option<Reply>> {
         if let Some(award) = self.award_of(attempt) {
             let grant = Grant { attempt: attempt.clone(), award };
             self.extend(grant.held(), attempt.owner);
@@ -178,7 +174,7 @@ impl<'a, 'c> Step<'a, 'c> {
         attempt: &Arc<Attempt>,
         client: ClientId,
         chosen: usize,
-    ) -> Decided<Award> {
+    ) -> Decision<Award> {
         let token = FencingToken::new(self.number()?);
         let award = Award { token, ttl: attempt.ttl, chosen, spent: Duration::ZERO };
         let grant = Grant { attempt: attempt.clone(), award };
@@ -203,7 +199,7 @@ impl<'a, 'c> Step<'a, 'c> {
         Ok(award)
     }
 
-    fn join(&mut self, attempt: &Arc<Attempt>) -> Decided<()> {
+    fn join(&mut self, attempt: &Arc<Attempt>) -> Decision<()> {
         let ticket = Ticket {
             attempt: attempt.clone(),
             seq: self.number()?,
@@ -216,7 +212,7 @@ impl<'a, 'c> Step<'a, 'c> {
     }
 
     fn award_of(&self, attempt: &Attempt) -> Option<Award> {
-        let holder = |want: &Want| self.line(&want.name).holder(attempt.owner);
+        let holder = |want: &Want| self.line(&want.name).holders.get(attempt.owner);
         let mut held = attempt.wants.iter().filter_map(holder).filter(|holder| holder.until > self.now);
         let first = held.next()?.award();
         // Of several names all must be held: the row of one may have been deleted.
@@ -225,14 +221,17 @@ impl<'a, 'c> Step<'a, 'c> {
     }
 
     fn holds(&self, name: &LockName, grant: &Grant) -> bool {
-        self.line(name).holder(grant.attempt.owner).is_some_and(|holder| holder.token == grant.award.token)
+        self.line(name)
+            .holders
+            .get(grant.attempt.owner)
+            .is_some_and(|holder| holder.token == grant.award.token)
     }
 
     /// Extends the lease of a holder and returns its length.
     fn extend(&mut self, wants: &[Want], owner: Owner) -> Duration {
         let mut ttl = Duration::ZERO;
         for want in wants {
-            if let Some(holder) = self.line(&want.name).holder(owner) {
+            if let Some(holder) = self.line(&want.name).holders.get(owner) {
                 ttl = holder.ttl;
                 let extended = Holder { until: self.now + ttl, ..holder.clone() };
                 self.table.change(Change::Holder(want.name.clone(), owner, Some(extended)));
@@ -242,7 +241,7 @@ impl<'a, 'c> Step<'a, 'c> {
     }
 
     /// Extends the lease of a ticket and returns its place.
-    fn extend_ticket(&mut self, attempt: &Attempt) -> Decided<Option<u64>> {
+    fn extend_ticket(&mut self, attempt: &Attempt) -> Decision<Option<u64>> {
         let Some(ticket) = self.ticket_of(attempt)? else {
             return Ok(None);
         };
@@ -252,7 +251,7 @@ impl<'a, 'c> Step<'a, 'c> {
         Ok(Some(seq))
     }
 
-    fn ticket_of(&self, attempt: &Attempt) -> Decided<Option<Ticket>> {
+    fn ticket_of(&self, attempt: &Attempt) -> Decision<Option<Ticket>> {
         let found = self.table.tickets.get(&attempt.owner);
         if found.is_none() && self.table.looked_up != Some(attempt.owner) {
             let is_partial = |want: &&Want| self.line(&want.name).unknown_from.is_some();
@@ -263,7 +262,7 @@ impl<'a, 'c> Step<'a, 'c> {
         Ok(found.cloned())
     }
 
-    pub(super) fn remove_ticket(&mut self, ticket: &Ticket) -> Decided<()> {
+    pub(super) fn remove_ticket(&mut self, ticket: &Ticket) -> Decision<()> {
         self.need(ticket.attempt.wants.iter().map(|want| &want.name))?;
         self.table.change(Change::Ticket(ticket.attempt.owner, None));
         Ok(())
@@ -271,7 +270,7 @@ impl<'a, 'c> Step<'a, 'c> {
 
     fn remove_holder(&mut self, name: &LockName, owner: Owner) {
         let line = self.line(name);
-        let Some(holder) = line.holder(owner) else {
+        let Some(holder) = line.holders.get(owner) else {
             return;
         };
         let ends = |stored: &StoredCell| stored.keep == Keep::WhileHeld && stored.cell.token == holder.token;
@@ -296,21 +295,12 @@ impl<'a, 'c> Step<'a, 'c> {
         }
     }
 
-    fn open_all(&mut self, wants: &[Want]) -> Decided<()> {
-        wants.iter().try_for_each(|want| self.open(&want.name))
-    }
-
-    /// Ends what has ended in a line, and hands on what is free: any call is a claim for the first in line.
-    fn open(&mut self, name: &LockName) -> Decided<()> {
-        self.settle(vec![name.clone()])
-    }
-
-    fn number(&mut self) -> Decided<u64> {
+    fn number(&mut self) -> Decision<u64> {
         self.context.numbers.next().ok_or(Needs::Numbers)
     }
 
     /// Makes sure that these lines are here.
-    pub(super) fn need<'n>(&mut self, names: impl Iterator<Item = &'n LockName>) -> Decided<()> {
+    pub(super) fn need<'n>(&mut self, names: impl Iterator<Item = &'n LockName>) -> Decision<()> {
         let missing = names.filter(|name| !self.table.lines.contains_key(*name));
         let missing: Vec<LockName> = missing.cloned().collect();
         if self.table.is_copy && !missing.is_empty() {

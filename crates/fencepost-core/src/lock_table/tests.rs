@@ -52,11 +52,9 @@ impl Scene {
     fn execute(&mut self, client: ClientId, op: &Op) -> Result<Reply> {
         loop {
             match self.decide(client, op) {
-                Decision::Done(reply) => return reply,
-                Decision::Needs(Needs::Lines(names)) => {
-                    names.iter().for_each(|name| self.fetch(name, usize::MAX))
-                }
-                Decision::Needs(other) => panic!("{other:?}"),
+                Ok(reply) => return reply,
+                Err(Needs::Lines(names)) => names.iter().for_each(|name| self.fetch(name, usize::MAX)),
+                Err(other) => panic!("{other:?}"),
             }
         }
     }
@@ -72,7 +70,7 @@ impl Scene {
 
     fn sweep(&mut self, text: &str) {
         let decision = self.ask(OURS, |table, context| table.sweep(&name(text), context));
-        assert!(matches!(decision, Decision::Done(())), "{decision:?}");
+        assert_eq!(decision, Ok(()));
     }
 
     fn acquire(&mut self, client: ClientId, attempt: &Arc<Attempt>, queue: Queue) -> Reply {

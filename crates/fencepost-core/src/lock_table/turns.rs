@@ -3,8 +3,8 @@
 use std::ops::Range;
 use std::time::Duration;
 
-use super::step::{Decided, Step};
-use super::{Context, Needs};
+use super::step::Step;
+use super::{Context, Decision, Needs};
 use crate::backend::Wakeup;
 use crate::clock::StorageTime;
 use crate::grant::{Attempt, Mode, Rule, Want};
@@ -19,9 +19,9 @@ const SHORTEST_TURN: Duration = Duration::from_millis(1);
 
 impl Step<'_, '_> {
     /// Ends everything that has ended in this line, also behind a head that lives.
-    pub(super) fn sweep(&mut self, name: &LockName) -> Decided<()> {
+    pub(super) fn sweep(&mut self, name: &LockName) -> Decision<()> {
         self.need([name].into_iter())?;
-        let places: Vec<_> = self.places(name, 0..u64::MAX).collect::<Decided<_>>()?;
+        let places: Vec<_> = self.places(name, 0..u64::MAX).collect::<Decision<_>>()?;
         for (_, owner) in places {
             if let Some(over) = self.ticket(owner).filter(|ticket| ticket.until <= self.now).cloned() {
                 self.remove_ticket(&over)?;
@@ -30,8 +30,9 @@ impl Step<'_, '_> {
         self.settle(vec![name.clone()])
     }
 
-    /// Hands on everything that is free in these lines, and in those that become free by it.
-    pub(super) fn settle(&mut self, mut names: Vec<LockName>) -> Decided<()> {
+    /// Ends what has ended in these lines and hands on what is free, and so in the lines that become free by it: any operation is
+    /// a claim for the first in line.
+    pub(super) fn settle(&mut self, mut names: Vec<LockName>) -> Decision<()> {
         while let Some(name) = names.pop() {
             self.expire(&name);
             let mut from = 0;
@@ -53,7 +54,7 @@ impl Step<'_, '_> {
 
     /// Returns the first ticket from this place on that is over or can be reached. The others are passed over, even if they are
     /// first: they keep their places and block no other waiter.
-    fn next_in_line(&self, name: &LockName, from: u64) -> Decided<Option<(u64, Ticket)>> {
+    fn next_in_line(&self, name: &LockName, from: u64) -> Decision<Option<(u64, Ticket)>> {
         for place in self.places(name, from..u64::MAX) {
             let (seq, owner) = place?;
             let ticket = self.ticket(owner);
@@ -66,7 +67,7 @@ impl Step<'_, '_> {
         Ok(None)
     }
 
-    fn hand_over(&mut self, ticket: &Ticket, chosen: usize) -> Decided<()> {
+    fn hand_over(&mut self, ticket: &Ticket, chosen: usize) -> Decision<()> {
         self.remove_ticket(ticket)?;
         let attempt = ticket.attempt.clone();
         let award = self.grant(&attempt, ticket.client, chosen)?;
@@ -75,7 +76,7 @@ impl Step<'_, '_> {
     }
 
     /// Returns which wants of this ticket, which is the first in the line of `name`, may be granted, if any: 0 for all.
-    fn turn_of(&mut self, ticket: &Ticket, name: &LockName) -> Decided<Option<usize>> {
+    fn turn_of(&mut self, ticket: &Ticket, name: &LockName) -> Decision<Option<usize>> {
         let Attempt { wants, rule, .. } = &*ticket.attempt;
         let here = wants.iter().position(|want| want.name == *name);
         let here = here.filter(|here| self.line(name).admits(wants[*here].mode));
@@ -93,9 +94,9 @@ impl Step<'_, '_> {
     }
 
     /// Returns which of the wants, or 0 for all, may be granted without overtaking a waiter.
-    pub(super) fn free_for(&self, attempt: &Attempt) -> Decided<Option<usize>> {
+    pub(super) fn free_for(&self, attempt: &Attempt) -> Decision<Option<usize>> {
         let free = attempt.wants.iter().map(|want| self.is_free(want, u64::MAX));
-        let free: Vec<bool> = free.collect::<Decided<_>>()?;
+        let free: Vec<bool> = free.collect::<Decision<_>>()?;
         Ok(match attempt.rule {
             Rule::All => free.iter().all(|free| *free).then_some(0),
             Rule::Any => free.iter().position(|free| *free),
@@ -103,7 +104,7 @@ impl Step<'_, '_> {
     }
 
     /// Returns whether a lock has room, and no waiter that is present stands before this place.
-    fn is_free(&self, want: &Want, place: u64) -> Decided<bool> {
+    fn is_free(&self, want: &Want, place: u64) -> Decision<bool> {
         if !self.line(&want.name).admits(want.mode) {
             return Ok(false);
         }
@@ -119,9 +120,9 @@ impl Step<'_, '_> {
     }
 
     /// Returns when all leases ahead will have ended, should none be renewed.
-    pub(super) fn turn_in(&self, attempt: &Attempt, place: u64) -> Decided<Duration> {
+    pub(super) fn turn_in(&self, attempt: &Attempt, place: u64) -> Decision<Duration> {
         let ends = attempt.wants.iter().map(|want| self.last_end(want, place));
-        let ends: Vec<Option<StorageTime>> = ends.collect::<Decided<_>>()?;
+        let ends: Vec<Option<StorageTime>> = ends.collect::<Decision<_>>()?;
         let ends = ends.into_iter().flatten();
         let turn = match attempt.rule {
             Rule::All => ends.max(),
@@ -130,7 +131,7 @@ impl Step<'_, '_> {
         Ok(turn.unwrap_or(self.now).since(self.now).max(SHORTEST_TURN))
     }
 
-    fn last_end(&self, want: &Want, place: u64) -> Decided<Option<StorageTime>> {
+    fn last_end(&self, want: &Want, place: u64) -> Decision<Option<StorageTime>> {
         let holders = &self.line(&want.name).holders;
         let mut last = match want.mode {
             // One slot that becomes free is enough.
@@ -144,7 +145,7 @@ impl Step<'_, '_> {
     }
 
     /// Returns the modes that this lock is used in: that of its holders, and that of the first waiter.
-    pub(super) fn modes_of(&self, name: &LockName) -> Decided<Vec<Mode>> {
+    pub(super) fn modes_of(&self, name: &LockName) -> Decision<Vec<Mode>> {
         let first = self.places(name, 0..u64::MAX).next().transpose()?;
         let wants = first.and_then(|(_, owner)| self.ticket(owner)).map(|ticket| &ticket.attempt.wants);
         let waiting = wants.into_iter().flatten().find(|want| want.name == *name).map(|want| want.mode);
@@ -153,7 +154,7 @@ impl Step<'_, '_> {
     }
 
     /// Iterates over the places in this range; needs the whole line where the part that was fetched ends.
-    fn places(&self, name: &LockName, places: Range<u64>) -> impl Iterator<Item = Decided<(u64, Owner)>> {
+    fn places(&self, name: &LockName, places: Range<u64>) -> impl Iterator<Item = Decision<(u64, Owner)>> {
         let line = self.line(name);
         line.places(places).map(|place| place.ok_or_else(|| Needs::Lines(vec![name.clone()])))
     }

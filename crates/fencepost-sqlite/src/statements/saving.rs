@@ -15,13 +15,15 @@ impl Statements {
     pub(crate) fn save(&self, table: &LockTable) -> Result<()> {
         for key in table.changed() {
             match key {
-                RowKey::Holder(name, owner) => match table.line(name).and_then(|line| line.holder(owner)) {
-                    Some(holder) => self.put_holder(name, holder)?,
-                    None => self.run(
-                        "DELETE FROM holders WHERE name = ?1 AND owner = ?2",
-                        params![name.as_str(), owner.to_bytes()],
-                    )?,
-                },
+                RowKey::Holder(name, owner) => {
+                    match table.line(name).and_then(|line| line.holders.get(owner)) {
+                        Some(holder) => self.put_holder(name, holder)?,
+                        None => self.run(
+                            "DELETE FROM holders WHERE name = ?1 AND owner = ?2",
+                            params![name.as_str(), owner.to_bytes()],
+                        )?,
+                    }
+                }
                 RowKey::Ticket(name, seq, owner) => match table.tickets().get(&owner) {
                     Some(ticket) if ticket.seq == seq => self.put_ticket(name, ticket)?,
                     _ => self.run(

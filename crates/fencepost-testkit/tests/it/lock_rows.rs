@@ -10,7 +10,7 @@ use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
 use fencepost_core::clock::{Clock, ManualClock, StorageTime};
 use fencepost_core::line::{ClientId, Holder, Line, StoredCell, Ticket};
-use fencepost_core::lock_table::{Context, Decision, LockTable, Needs, RowKey};
+use fencepost_core::lock_table::{Context, LockTable, Needs, RowKey};
 use fencepost_core::{LockName, Owner, Result, StorageId};
 use fencepost_testkit::{Leftovers, TestBench, state_machine};
 use futures_util::StreamExt;
@@ -44,7 +44,7 @@ impl Rows {
         for key in table.changed() {
             match key {
                 RowKey::Holder(name, owner) => {
-                    let holder = table.line(name).and_then(|line| line.holder(owner)).cloned();
+                    let holder = table.line(name).and_then(|line| line.holders.get(owner)).cloned();
                     put(&mut self.holders, (name.clone(), owner), holder);
                 }
                 RowKey::Ticket(name, seq, owner) => {
@@ -87,8 +87,8 @@ impl Storage {
             let mut context =
                 Context { client, now, wall: Duration::ZERO, numbers: &mut numbers, reachable: &|_| true };
             match table.decide(op, &mut context) {
-                Decision::Done(reply) => break reply,
-                Decision::Needs(Needs::Lines(names)) => {
+                Ok(reply) => break reply,
+                Err(Needs::Lines(names)) => {
                     assert!(names.is_sorted(), "{names:?}");
                     for name in names {
                         let waiters = if table.line(&name).is_some() { usize::MAX } else { 1 };
@@ -96,11 +96,11 @@ impl Storage {
                         table.insert(name, line, tickets);
                     }
                 }
-                Decision::Needs(Needs::Ticket(_, owner)) => {
+                Err(Needs::Ticket(_, owner)) => {
                     let found = rows.tickets.values().find(|ticket| ticket.attempt.owner == owner);
                     table.insert_ticket(owner, found.cloned());
                 }
-                Decision::Needs(Needs::Numbers) => unreachable!("there are enough"),
+                Err(Needs::Numbers) => unreachable!("there are enough"),
             }
         };
         rows.write(table);

@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencepost_core::backend::{Op, Reply, Wakeup};
 use fencepost_core::clock::{Moment, StorageTime};
 use fencepost_core::line::ClientId;
-use fencepost_core::lock_table::{Context, Decision, LockTable};
+use fencepost_core::lock_table::{Context, LockTable};
 use fencepost_core::{FencingToken, LockName, Owner, Result};
 
 /// A holder or a ticket.
@@ -32,10 +32,8 @@ impl Storage {
         op: &Op,
         now: Moment,
     ) -> (Result<Reply>, Vec<(usize, Wakeup)>) {
-        let reply = match self.ask(client, now, |table, context| table.decide(op, context)) {
-            Decision::Done(reply) => reply,
-            Decision::Needs(needs) => panic!("everything is in the table: {needs:?}"),
-        };
+        let reply = self.ask(client, now, |table, context| table.decide(op, context));
+        let reply = reply.expect("everything is in the table");
         let pushes = self.table.take_pushes();
         (reply, pushes.into_iter().map(|(client, push)| (number(client), push)).collect())
     }
@@ -91,7 +89,7 @@ impl Storage {
 
     /// What is left after everything that has ended by now was swept.
     pub(super) fn leftovers(&mut self, now: Moment) -> Vec<String> {
-        self.ask(usize::MAX, now, |table, context| table.sweep_all(context));
+        self.ask(usize::MAX, now, |table, context| table.sweep_all(context)).expect("everything is there");
         self.table.lines().map(|(name, line)| format!("{name}: {line:?}")).collect()
     }
 
