@@ -17,6 +17,7 @@ use tokio::sync::oneshot;
 
 use crate::inbox::{Inbox, Job};
 use crate::lookout::Waiters;
+use crate::surroundings::surroundings_of;
 use crate::wake::{FULL_QUEUE, LONGEST, Sockets, decode};
 use crate::whereabouts::rows_of;
 
@@ -128,6 +129,12 @@ impl Backend for SqliteBackend {
     async fn examine(&self) -> Vec<Finding> {
         let findings = self.ask(|answer| Job::Examine { answer }).await;
         findings.unwrap_or_else(|closed| vec![Finding::failed("answer", &closed)])
+    }
+
+    /// Only what is seen from outside: the rest was checked when the database was opened, but for its integrity, which takes
+    /// the longer the larger the file is, and keeps the writer from its work.
+    async fn warnings(&self) -> Vec<Finding> {
+        Finding::worth_a_word(surroundings_of(&self.path))
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
