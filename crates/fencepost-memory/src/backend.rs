@@ -70,8 +70,8 @@ impl Backend for MemoryBackend {
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
-        let (pusher, pushes) = push::channel();
-        self.memory.listen(self.client, pusher);
+        let (sender, pushes) = push::channel();
+        self.memory.listen(self.client, sender);
         pushes.stream()
     }
 

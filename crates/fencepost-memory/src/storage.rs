@@ -169,7 +169,7 @@ impl Memory {
         let table = &state.table;
         if state.unswept > SWEEP_AFTER.max(table.lines().len() + table.tickets().len() + table.departures()) {
             state.unswept = 0;
-            state.ask(client, now, |table, context| table.sweep_all(context)).expect(IN_MEMORY);
+            state.ask(client, now, LockTable::sweep_all).expect(IN_MEMORY);
         }
         for (to, push) in state.table.take_pushes() {
             if let Some(pusher) = state.pushers.get(&to) {

@@ -72,7 +72,9 @@ impl LockTable {
             Change::Holder(name, owner, holder) => {
                 let holders = &mut self.fetched(&name).holders;
                 let before = holders.remove(owner);
-                holder.into_iter().for_each(|holder| holders.insert(holder));
+                if let Some(holder) = holder {
+                    holders.insert(holder);
+                }
                 Change::Holder(name, owner, before)
             }
             Change::Ticket(owner, ticket) => {

@@ -53,7 +53,11 @@ impl Scene {
         loop {
             match self.decide(client, op) {
                 Ok(reply) => return reply,
-                Err(Needs::Lines(names)) => names.iter().for_each(|name| self.fetch(name, usize::MAX)),
+                Err(Needs::Lines(names)) => {
+                    for name in &names {
+                        self.fetch(name, usize::MAX);
+                    }
+                }
                 Err(other) => panic!("{other:?}"),
             }
         }

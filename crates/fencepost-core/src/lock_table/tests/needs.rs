@@ -188,6 +188,6 @@ fn a_table_that_is_the_storage_needs_nothing() {
     scene.join(THEIRS, &exclusive(&["b", "c"]));
     assert!(matches!(scene.decide(OURS, &Op::Release(grant)), Ok(Ok(Reply::Released))));
     scene.now = scene.now + TTL;
-    scene.ask(OURS, |table, context| table.sweep_all(context)).unwrap();
+    scene.ask(OURS, LockTable::sweep_all).unwrap();
     assert_eq!(scene.table.lines().len(), 0);
 }

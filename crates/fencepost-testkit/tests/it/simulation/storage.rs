@@ -89,7 +89,7 @@ impl Storage {
 
     /// What is left after everything that has ended by now was swept.
     pub(super) fn leftovers(&mut self, now: Moment) -> Vec<String> {
-        self.ask(usize::MAX, now, |table, context| table.sweep_all(context)).expect("everything is there");
+        self.ask(usize::MAX, now, LockTable::sweep_all).expect("everything is there");
         self.table.lines().map(|(name, line)| format!("{name}: {line:?}")).collect()
     }
 
