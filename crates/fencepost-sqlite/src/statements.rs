@@ -28,11 +28,9 @@ pub(crate) struct Counter {
     pub(crate) swept: StorageTime,
 }
 
-impl Iterator for Counter {
-    type Item = u64;
-
+impl Counter {
     /// Returns the next number that is reserved, for a token or a place in line.
-    fn next(&mut self) -> Option<u64> {
+    pub(crate) fn next_number(&mut self) -> Option<u64> {
         if self.last >= self.reserved {
             return None;
         }

@@ -161,7 +161,7 @@ impl Writer {
                 client: *client,
                 now,
                 wall: wall_time(),
-                numbers: counter,
+                numbers: &mut std::iter::from_fn(|| counter.next_number()),
                 reachable: &|client| sockets.is_alive(client),
             };
             match ask(table, &mut context) {
@@ -195,13 +195,11 @@ impl Writer {
 
     /// Fetches the first waiters of a line; the whole line if that is known already.
     fn fetch_line(&mut self, name: LockName, now: StorageTime) -> Result<()> {
-        let waiters = match self.table.line(&name) {
-            None => Waiters::First(FIRST_WAITERS),
-            Some(_) => {
-                self.save()?;
-                Waiters::All
-            }
-        };
+        let mut waiters = Waiters::First(FIRST_WAITERS);
+        if self.table.line(&name).is_some() {
+            self.save()?;
+            waiters = Waiters::All;
+        }
         let (line, tickets) = self.statements.fetch(&name, waiters, now, Sight::Note)?;
         self.table.insert(name, line, tickets);
         Ok(())
