@@ -8,6 +8,7 @@ use std::time::Duration;
 
 pub use crate::manual_clock::ManualClock;
 use crate::manual_clock::ManualTimer;
+pub use crate::storage_time::StorageTime;
 
 /// A point in time on a [`Clock`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

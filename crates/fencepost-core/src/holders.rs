@@ -3,7 +3,7 @@
 
 use std::collections::{BTreeSet, HashMap};
 
-use crate::clock::Moment;
+use crate::clock::StorageTime;
 use crate::line::Holder;
 use crate::token::{FencingToken, Owner};
 
@@ -11,7 +11,7 @@ use crate::token::{FencingToken, Owner};
 #[derive(Clone, Debug, Default)]
 pub struct Holders {
     by_owner: HashMap<Owner, Holder>,
-    by_end: BTreeSet<(Moment, Owner)>,
+    by_end: BTreeSet<(StorageTime, Owner)>,
 }
 
 impl Holders {
@@ -60,15 +60,6 @@ impl Holders {
         Some(holder)
     }
 
-    /// Gives the holder with this owner its whole ttl from now on, and returns it.
-    pub fn extend(&mut self, owner: Owner, now: Moment) -> Option<&Holder> {
-        let holder = self.by_owner.get_mut(&owner)?;
-        self.by_end.remove(&(holder.until, owner));
-        holder.until = now + holder.ttl;
-        self.by_end.insert((holder.until, owner));
-        Some(holder)
-    }
-
     /// Removes all holders.
     pub fn clear(&mut self) {
         self.by_owner.clear();
@@ -76,12 +67,12 @@ impl Holders {
     }
 
     /// Returns when the first lease ends, and whose it is.
-    pub fn first_end(&self) -> Option<(Moment, Owner)> {
+    pub fn first_end(&self) -> Option<(StorageTime, Owner)> {
         self.by_end.first().copied()
     }
 
     /// Returns when the last lease ends.
-    pub fn last_end(&self) -> Option<Moment> {
+    pub fn last_end(&self) -> Option<StorageTime> {
         self.by_end.last().map(|(until, _)| *until)
     }
 }
@@ -102,8 +93,8 @@ mod tests {
     use crate::grant::Mode;
     use crate::line::ClientId;
 
-    fn at(seconds: u64) -> Moment {
-        Moment::START + Duration::from_secs(seconds)
+    fn at(seconds: u64) -> StorageTime {
+        StorageTime::from_nanos(0) + Duration::from_secs(seconds)
     }
 
     fn holder(until: u64) -> Holder {
@@ -127,7 +118,8 @@ mod tests {
         let (first, second) = (holder(5), holder(7));
         let mut holders: Holders = [first.clone(), second.clone()].into_iter().collect();
         assert_eq!((holders.first_end(), holders.last_end()), (Some((at(5), first.owner)), Some(at(7))));
-        assert_eq!(holders.extend(first.owner, at(1)).map(|holder| holder.until), Some(at(11)));
+        holders.insert(Holder { until: at(11), ..first.clone() });
+        assert_eq!(holders.len(), 2);
         assert_eq!((holders.first_end(), holders.last_end()), (Some((at(7), second.owner)), Some(at(11))));
         holders.insert(Holder { until: at(20), ..second.clone() });
         assert_eq!((holders.len(), holders.last_end()), (2, Some(at(20))));

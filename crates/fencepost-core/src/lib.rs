@@ -4,13 +4,12 @@
 //! Most programs use the `fencepost` crate, which re-exports what is here together with the storages. Write against
 //! this crate to add a storage: implement [`backend::Backend`].
 //!
-//! The state machine ([`machine`]) and the rules ([`book`], [`mod@line`]) are public so that they can be tested and simulated
+//! The state machine ([`machine`]) and the rules ([`lock_table`], [`mod@line`]) are public so that they can be tested and simulated
 //! from outside. They change without notice; programs need none of them.
 
 mod alarms;
 mod answer;
 pub mod backend;
-pub mod book;
 mod client;
 pub mod clock;
 mod delay_queue;
@@ -25,6 +24,7 @@ pub mod holders;
 mod layers;
 pub mod line;
 mod lock;
+pub mod lock_table;
 pub mod machine;
 mod manual_clock;
 mod name;
@@ -33,6 +33,7 @@ mod options;
 pub mod push;
 mod relay;
 mod shell;
+mod storage_time;
 mod token;
 mod watch;
 

@@ -1,11 +1,12 @@
-//! The state of one lock as data: who holds it, who waits for it, its cell. The rules are in [`crate::book`].
+//! The state of one lock as data: who holds it, who waits for it, its cell. The rules are in [`crate::lock_table`].
 
 use std::collections::{BTreeMap, HashMap};
+use std::ops::Range;
 use std::sync::Arc;
 use std::time::Duration;
 
 use crate::backend::{Cell, HolderState, Keep, LockState, WaiterState};
-use crate::clock::Moment;
+use crate::clock::StorageTime;
 use crate::grant::{Attempt, Award, Mode};
 use crate::holders::Holders;
 use crate::name::LockName;
@@ -15,7 +16,7 @@ use crate::token::{FencingToken, Owner};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
-/// One holder of a lock. Times are the storage's.
+/// One holder of a lock.
 #[derive(Clone, Debug)]
 pub struct Holder {
     /// Whose grant it is.
@@ -27,7 +28,7 @@ pub struct Holder {
     /// The lease's length.
     pub ttl: Duration,
     /// When the lease ends.
-    pub until: Moment,
+    pub until: StorageTime,
     /// When it was granted, on the wall clock: for people.
     pub since: Duration,
     /// Where to push.
@@ -49,7 +50,7 @@ impl Holder {
     }
 }
 
-/// One place in line, in the lines of all the names it wants. Times are the storage's.
+/// One place in line, in the lines of all the names it wants.
 #[derive(Clone, Debug)]
 pub struct Ticket {
     /// What is wanted.
@@ -57,7 +58,7 @@ pub struct Ticket {
     /// Its place: smaller is earlier, in all lines alike.
     pub seq: u64,
     /// When the ticket's lease ends.
-    pub until: Moment,
+    pub until: StorageTime,
     /// Since when it waits, on the wall clock: for people.
     pub since: Duration,
     /// Where to push.
@@ -72,7 +73,7 @@ pub struct StoredCell {
     /// How long it stays.
     pub keep: Keep,
     /// When it ends, for [`Keep::For`].
-    pub until: Moment,
+    pub until: StorageTime,
 }
 
 /// One lock.
@@ -82,6 +83,8 @@ pub struct Line {
     pub holders: Holders,
     /// Who waits for it, by place.
     pub queue: BTreeMap<u64, Owner>,
+    /// The place from which on waiters may be missing, if only the first were fetched.
+    pub unknown_from: Option<u64>,
     /// Its cell.
     pub cell: Option<StoredCell>,
 }
@@ -89,7 +92,7 @@ pub struct Line {
 impl Line {
     /// Whether there is nothing to remember.
     pub fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.queue.is_empty() && self.cell.is_none()
+        self.holders.is_empty() && self.places(0..u64::MAX).next().is_none() && self.cell.is_none()
     }
 
     /// Whether one more holder in this mode may enter.
@@ -102,9 +105,13 @@ impl Line {
         room && self.holders.any().is_none_or(|holder| holder.mode.goes_with(mode))
     }
 
-    /// The holder with this owner.
-    pub fn holder(&self, owner: Owner) -> Option<&Holder> {
-        self.holders.get(owner)
+    /// Iterates over the places in this range; the last item is `None` if others may follow that were not fetched.
+    pub fn places(&self, places: Range<u64>) -> impl Iterator<Item = Option<(u64, Owner)>> {
+        let Range { start, end } = places;
+        let known_to = self.unknown_from.unwrap_or(u64::MAX);
+        let known = self.queue.range(start..end.min(known_to).max(start));
+        let unknown = (end > known_to).then_some(None);
+        known.map(|(seq, owner)| Some((*seq, *owner))).chain(unknown)
     }
 
     /// The lock as people see it, without what has ended by `now`.
@@ -112,7 +119,7 @@ impl Line {
         &self,
         name: &LockName,
         tickets: &HashMap<Owner, Ticket>,
-        now: Moment,
+        now: StorageTime,
         wall: Duration,
     ) -> LockState {
         let live = |ticket: &&Ticket| ticket.until > now;
@@ -130,7 +137,7 @@ impl Line {
     }
 
     /// The cell, unless it has ended by `now`.
-    pub fn live_cell(&self, now: Moment) -> Option<Cell> {
+    pub fn live_cell(&self, now: StorageTime) -> Option<Cell> {
         let stored = self.cell.as_ref()?;
         let alive = match stored.keep {
             Keep::Always => true,
@@ -144,7 +151,7 @@ impl Line {
 }
 
 impl Holder {
-    fn state(&self, now: Moment, wall: Duration) -> HolderState {
+    fn state(&self, now: StorageTime, wall: Duration) -> HolderState {
         HolderState {
             token: self.token,
             mode: self.mode,

@@ -23,6 +23,11 @@ impl Pusher {
     pub fn push(&self, wakeup: Wakeup) {
         let _ = self.0.send(wakeup);
     }
+
+    /// Returns whether the client has ended.
+    pub fn is_closed(&self) -> bool {
+        self.0.is_closed()
+    }
 }
 
 /// The receiving half of a push channel, kept until the engine asks for it.

@@ -3,10 +3,8 @@
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
 use fencepost_core::line::ClientId;
-use fencepost_core::{Error, ErrorKind, LockName, Result};
-use futures_util::StreamExt;
-use futures_util::stream::{self, BoxStream};
-use tokio::sync::mpsc;
+use fencepost_core::{Error, ErrorKind, LockName, Result, push};
+use futures_util::stream::BoxStream;
 
 use crate::faults::Fault;
 use crate::storage::Memory;
@@ -72,9 +70,9 @@ impl Backend for MemoryBackend {
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
-        let (mailbox, letters) = mpsc::unbounded_channel();
-        self.memory.listen(self.client, mailbox);
-        stream::unfold(letters, |mut letters| async move { Some((letters.recv().await?, letters)) }).boxed()
+        let (sender, pushes) = push::channel();
+        self.memory.listen(self.client, sender);
+        pushes.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {

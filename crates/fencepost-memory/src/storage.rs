@@ -1,15 +1,15 @@
-//! The storage itself: a book of lines that all clients share.
+//! The storage itself: a lock table that all clients share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
-use fencepost_core::book::{Book, Shelf};
-use fencepost_core::clock::{Clock, Moment, wall_time};
-use fencepost_core::line::{ClientId, Line, Ticket};
-use fencepost_core::{Client, LockName, Options, Result, StorageId, Want};
-use tokio::sync::mpsc::UnboundedSender;
+use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply};
+use fencepost_core::clock::{Clock, StorageTime, wall_time};
+use fencepost_core::line::{ClientId, Line};
+use fencepost_core::lock_table::{Context, LockTable};
+use fencepost_core::push::Pusher;
+use fencepost_core::{Client, LockName, Options, Result, StorageId};
 
 use crate::backend::MemoryBackend;
 use crate::faults::Faults;
@@ -40,8 +40,11 @@ pub struct Count {
 
 #[derive(Debug)]
 struct State {
-    book: Book,
-    desk: Desk,
+    table: LockTable,
+    /// The last number that was used for a token or a place in line.
+    last: u64,
+    next_client: u64,
+    pushers: HashMap<ClientId, Pusher>,
     /// How many operations there were since everything was swept.
     unswept: usize,
 }
@@ -50,46 +53,24 @@ struct State {
 /// nothing.
 const SWEEP_AFTER: usize = 64;
 
-/// Ends what has ended in locks that nobody asks for any more, and forgets them.
-fn sweep(book: &mut Book, desk: &mut Desk, now: Moment) {
-    let names: Vec<LockName> = book.lines().map(|(name, _)| name.clone()).collect();
-    for name in names {
-        // Nothing is loaded here, so nothing can fail.
-        let _ = book.sweep(desk, &name, now);
-    }
-    book.tidy(now);
-}
+const IN_MEMORY: &str = "everything is in memory";
 
-/// The locks that an operation names, and so may have opened a line for.
-fn named(op: &Op) -> impl Iterator<Item = &LockName> {
-    let (wants, name): (&[Want], _) = match op {
-        Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) => (&attempt.wants, None),
-        Op::Renew(grant) | Op::Release(grant) => (grant.held(), None),
-        Op::ReadCell(name) | Op::WriteCell { name, .. } | Op::Break { name, .. } => (&[], Some(name)),
-    };
-    wants.iter().map(|want| &want.name).chain(name)
-}
-
-/// What the book asks for: nothing is loaded, everybody who has a mailbox can be reached.
-#[derive(Debug)]
-struct Desk {
-    last: u64,
-    next_client: u64,
-    mailboxes: HashMap<ClientId, UnboundedSender<Wakeup>>,
-}
-
-impl Shelf for Desk {
-    fn load(&mut self, _name: &LockName) -> Result<Option<(Line, Vec<Ticket>)>> {
-        Ok(None)
-    }
-
-    fn mint(&mut self) -> Result<u64> {
-        self.last += 1;
-        Ok(self.last)
-    }
-
-    fn reachable(&mut self, client: ClientId) -> bool {
-        self.mailboxes.get(&client).is_some_and(|mailbox| !mailbox.is_closed())
+impl State {
+    /// Asks the table, with what it depends on. Every client that listens can be reached.
+    fn ask<T>(
+        &mut self,
+        client: ClientId,
+        now: StorageTime,
+        ask: impl FnOnce(&mut LockTable, &mut Context<'_>) -> T,
+    ) -> T {
+        let Self { table, last, pushers, .. } = self;
+        let mut numbers = std::iter::repeat_with(|| {
+            *last += 1;
+            *last
+        });
+        let reachable = |client| pushers.get(&client).is_some_and(|pusher: &Pusher| !pusher.is_closed());
+        let wall = wall_time();
+        ask(table, &mut Context { client, now, wall, numbers: &mut numbers, reachable: &reachable })
     }
 }
 
@@ -108,12 +89,13 @@ impl Memory {
     /// An empty storage on this clock, which its clients use too.
     pub fn with_clock(clock: impl Into<Clock>) -> Self {
         let last = u64::try_from(wall_time().as_micros()).unwrap_or_default();
-        let desk = Desk { last, next_client: 1, mailboxes: HashMap::new() };
+        let table = LockTable::default();
+        let state = State { table, last, next_client: 1, pushers: HashMap::new(), unswept: 0 };
         Self {
             clock: clock.into(),
             id: StorageId::random(),
             faults: Faults::default(),
-            state: Arc::new(Mutex::new(State { book: Book::default(), desk, unswept: 0 })),
+            state: Arc::new(Mutex::new(state)),
         }
     }
 
@@ -136,8 +118,8 @@ impl Memory {
     /// A new backend of this storage, for one client.
     pub fn backend(&self) -> MemoryBackend {
         let mut state = self.state();
-        let client = ClientId(state.desk.next_client);
-        state.desk.next_client += 1;
+        let client = ClientId(state.next_client);
+        state.next_client += 1;
         drop(state);
         MemoryBackend::new(self.clone(), client)
     }
@@ -149,79 +131,73 @@ impl Memory {
 
     /// Forgets every lock, ticket and cell, as a server that restarts empty. Tokens go on rising.
     pub fn forget(&self) {
-        self.state().book = Book::default();
+        self.state().table = LockTable::default();
     }
 
-    /// Forgets who holds this lock, as if somebody had deleted it behind the holder's back: for tests.
+    /// Forgets who holds this lock, as if its record had been deleted: for tests.
     pub fn forget_holders(&self, name: &LockName) {
-        self.state().book.forget_holders(name);
+        self.state().table.forget_holders(name);
     }
 
     /// How much is remembered, ended or not: for tests that look for leaks.
     pub fn count(&self) -> Count {
         let state = self.state();
-        let lines = || state.book.lines().map(|(_, line)| line);
+        let lines = || state.table.lines().map(|(_, line)| line).filter(|line| !line.is_empty());
         Count {
-            lines: state.book.len(),
+            lines: lines().count(),
             holders: lines().map(|line| line.holders.len()).sum(),
-            tickets: state.book.tickets().len(),
+            tickets: state.table.tickets().len(),
             cells: lines().filter(|line| line.cell.is_some()).count(),
-            departures: state.book.departures(),
+            departures: state.table.departures(),
         }
     }
 
     /// Whether there is nothing to remember: no holder, no waiter, no cell.
     pub fn is_clean(&self) -> bool {
-        let mut state = self.state();
-        state.book.tidy(self.clock.now());
-        state.book.is_empty()
+        self.state().table.lines().all(|(_, line)| line.is_empty())
     }
 
     pub(crate) fn execute(&self, client: ClientId, ops: &[Op]) -> Vec<Result<Reply>> {
         let mut state = self.state();
+        let now = StorageTime::read(&self.clock);
+        let decide = |op| {
+            let reply = state.ask(client, now, |table, context| table.decide(op, context));
+            reply.expect(IN_MEMORY)
+        };
+        let replies = ops.iter().map(decide).collect();
         state.unswept += ops.len();
-        let State { book, desk, unswept } = &mut *state;
-        let now = self.clock.now();
-        let replies = ops.iter().map(|op| book.execute(desk, client, op, now)).collect();
-        let remembered = book.len() + book.tickets().len() + book.departures();
-        if *unswept > SWEEP_AFTER.max(remembered) {
-            *unswept = 0;
-            sweep(book, desk, now);
+        let table = &state.table;
+        if state.unswept > SWEEP_AFTER.max(table.lines().len() + table.tickets().len() + table.departures()) {
+            state.unswept = 0;
+            state.ask(client, now, LockTable::sweep_all).expect(IN_MEMORY);
         }
-        let touched = std::mem::take(&mut book.touched);
-        let changed = touched.holders.iter().map(|(name, _)| name);
-        let changed = changed.chain(touched.tickets.iter().map(|(name, ..)| name));
-        for name in changed.chain(ops.iter().flat_map(named)) {
-            book.tidy_line(name);
-        }
-        for (to, push) in std::mem::take(&mut book.pushes) {
-            if let Some(mailbox) = desk.mailboxes.get(&to) {
-                // Whoever has gone will not miss it.
-                let _ = mailbox.send(push);
+        for (to, push) in state.table.take_pushes() {
+            if let Some(pusher) = state.pushers.get(&to) {
+                pusher.push(push);
             }
         }
         replies
     }
 
-    pub(crate) fn listen(&self, client: ClientId, mailbox: UnboundedSender<Wakeup>) {
-        self.state().desk.mailboxes.insert(client, mailbox);
+    pub(crate) fn listen(&self, client: ClientId, pusher: Pusher) {
+        self.state().pushers.insert(client, pusher);
     }
 
     pub(crate) fn hang_up(&self, client: ClientId) {
-        self.state().desk.mailboxes.remove(&client);
+        self.state().pushers.remove(&client);
     }
 
     pub(crate) fn inspect(&self, name: &LockName) -> LockState {
         let state = self.state();
-        let line = state.book.line(name).cloned().unwrap_or_default();
-        line.state(name, state.book.tickets(), self.clock.now(), wall_time())
+        let (free, now) = (Line::default(), StorageTime::read(&self.clock));
+        state.table.line(name).unwrap_or(&free).state(name, state.table.tickets(), now, wall_time())
     }
 
     pub(crate) fn list(&self, prefix: &str, page: &Page) -> ListPage {
         let state = self.state();
-        let (now, wall) = (self.clock.now(), wall_time());
+        let (now, wall) = (StorageTime::read(&self.clock), wall_time());
         let mut names: Vec<&LockName> = state
-            .book
+            .table
             .lines()
             .filter(|(name, _)| {
                 name.as_str().starts_with(prefix) && page.after.as_ref().is_none_or(|after| *name > after)
@@ -231,7 +207,7 @@ impl Memory {
         names.sort();
         let mut locks = names
             .into_iter()
-            .filter_map(|name| Some(state.book.line(name)?.state(name, state.book.tickets(), now, wall)))
+            .filter_map(|name| Some(state.table.line(name)?.state(name, state.table.tickets(), now, wall)))
             .filter(|lock| !lock.is_idle())
             .take(page.limit + 1)
             .collect::<Vec<_>>();

@@ -8,14 +8,16 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
 use fencepost_core::line::ClientId;
+use fencepost_core::push::Pushes;
 use fencepost_core::{Error, ErrorKind, Finding, LockName, Result, StorageId};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 use tokio::net::UnixDatagram;
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::inbox::{Inbox, Job};
 use crate::lookout::Waiters;
+use crate::surroundings::surroundings_of;
 use crate::wake::{FULL_QUEUE, LONGEST, Sockets, decode};
 use crate::whereabouts::rows_of;
 
@@ -25,13 +27,14 @@ pub(crate) struct SqliteBackend {
     pub(crate) client: ClientId,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) sockets: Arc<Sockets>,
+    /// What our own writer pushes.
+    pub(crate) pushes: Pushes,
     /// Until the engine listens.
     pub(crate) ears: Mutex<Option<Ears>>,
 }
 
-/// Where pushes come in: from our own writer, and from other processes.
+/// Where pushes of other processes come in.
 pub(crate) struct Ears {
-    own: mpsc::UnboundedReceiver<Wakeup>,
     socket: UnixDatagram,
     inbox: Arc<Inbox>,
     waiters: Waiters,
@@ -41,13 +44,8 @@ pub(crate) struct Ears {
 }
 
 impl Ears {
-    pub(crate) fn new(
-        own: mpsc::UnboundedReceiver<Wakeup>,
-        socket: UnixDatagram,
-        inbox: Arc<Inbox>,
-        waiters: Waiters,
-    ) -> Self {
-        Self { own, socket, inbox, waiters, heard: VecDeque::new(), letters: vec![0; LONGEST] }
+    pub(crate) fn new(socket: UnixDatagram, inbox: Arc<Inbox>, waiters: Waiters) -> Self {
+        Self { socket, inbox, waiters, heard: VecDeque::new(), letters: vec![0; LONGEST] }
     }
 
     async fn hear(mut self) -> Option<(Wakeup, Self)> {
@@ -55,10 +53,7 @@ impl Ears {
             if let Some(wakeup) = self.heard.pop_front() {
                 return Some((wakeup, self));
             }
-            tokio::select! {
-                own = self.own.recv() => return Some((own?, self)),
-                readable = self.socket.readable() => readable.ok()?,
-            }
+            self.socket.readable().await.ok()?;
             self.read_all();
         }
     }
@@ -114,7 +109,9 @@ impl Backend for SqliteBackend {
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
         match self.ears.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(ears) => stream::unfold(ears, Ears::hear).boxed(),
+            Some(ears) => {
+                stream::select(self.pushes.stream(), stream::unfold(ears, Ears::hear).boxed()).boxed()
+            }
             None => stream::empty().boxed(),
         }
     }
@@ -132,6 +129,12 @@ impl Backend for SqliteBackend {
     async fn examine(&self) -> Vec<Finding> {
         let findings = self.ask(|answer| Job::Examine { answer }).await;
         findings.unwrap_or_else(|closed| vec![Finding::failed("answer", &closed)])
+    }
+
+    /// Only what is seen from outside: the rest was checked when the database was opened, but for its integrity, which takes
+    /// the longer the larger the file is, and keeps the writer from its work.
+    async fn warnings(&self) -> Vec<Finding> {
+        Finding::worth_a_word(surroundings_of(&self.path))
     }
 
     async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {

@@ -13,6 +13,7 @@ mod file_system;
 mod host_clock;
 mod identity;
 mod inbox;
+mod listing;
 mod lookout;
 mod open;
 mod replaced;

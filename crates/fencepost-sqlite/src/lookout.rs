@@ -111,20 +111,12 @@ impl Lookout {
             self.due = now + EVERY;
         }
         for (op, reply) in ops.iter().zip(replies) {
-            match (op, reply) {
-                (Op::Acquire { attempt, .. } | Op::Check(attempt), Ok(Reply::Waiting { .. })) => {
-                    if let Some(ticket) = tickets.get(&attempt.owner) {
-                        let waiter = Waiter { attempt: attempt.clone(), seq: ticket.seq };
-                        waiting.insert(attempt.owner, waiter);
-                    }
-                }
-                (Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt), _) => {
-                    waiting.remove(&attempt.owner);
-                }
-                (Op::Renew(grant) | Op::Release(grant), _) => {
-                    waiting.remove(&grant.attempt.owner);
-                }
-                _ => {}
+            let Some(attempt) = op.attempt() else { continue };
+            if !matches!(reply, Ok(Reply::Waiting { .. })) {
+                waiting.remove(&attempt.owner);
+            } else if let Some(ticket) = tickets.get(&attempt.owner) {
+                let waiter = Waiter { attempt: attempt.clone(), seq: ticket.seq };
+                waiting.insert(attempt.owner, waiter);
             }
         }
     }
@@ -133,6 +125,7 @@ impl Lookout {
 #[cfg(test)]
 mod tests {
     use fencepost_core::backend::Queue;
+    use fencepost_core::clock::StorageTime;
     use fencepost_core::line::ClientId;
     use fencepost_core::{LockName, Mode, Rule, Want};
 
@@ -145,7 +138,7 @@ mod tests {
         let attempt =
             Attempt { owner, wants: vec![want], rule: Rule::All, ttl, label: "test".into(), meta: [].into() };
         let attempt = Arc::new(attempt);
-        let until = Moment::START + ttl;
+        let until = StorageTime::from_nanos(0) + ttl;
         let ticket =
             Ticket { attempt: attempt.clone(), seq: 1, until, since: Duration::ZERO, client: ClientId(1) };
         let op = Op::Acquire { attempt, queue: Queue::Join };

@@ -4,14 +4,13 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
-use fencepost_core::book::Book;
-use fencepost_core::clock::{Clock, Moment, wall_time};
+use fencepost_core::clock::{Clock, StorageTime, wall_time};
 use fencepost_core::line::ClientId;
-use fencepost_core::{Error, ErrorKind, Owner, Result};
+use fencepost_core::lock_table::LockTable;
+use fencepost_core::{Error, ErrorKind, Owner, Result, push};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};
 use tokio::net::UnixDatagram;
-use tokio::sync::mpsc;
 
 use crate::backend::{Ears, SqliteBackend};
 use crate::config::{IfMissing, make_private_folder};
@@ -59,7 +58,7 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
 
     let failed = |error| io_error("could not listen for wake-ups in", &beside, error);
     let socket = UnixDatagram::from_std(socket).map_err(failed)?;
-    let (own, heard) = mpsc::unbounded_channel();
+    let (own, pushes) = push::channel();
     let lookout = Lookout::default();
     let waiters = lookout.waiting.clone();
     let writer = Writer {
@@ -69,8 +68,8 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
         sockets: sockets.clone(),
         own,
         boot_id,
-        book: Book::default(),
-        counter: Counter { last: 0, reserved: 0, boot: 0, swept: Moment::START },
+        table: LockTable::of_rows(),
+        counter: Counter { last: 0, reserved: 0, boot: 0, swept: StorageTime::from_nanos(0) },
         version: None,
         lookout,
         file,
@@ -81,8 +80,8 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
     let jobs = inbox.clone();
     let thread = std::thread::Builder::new().name("fencepost-sqlite".into());
     thread.spawn(move || writer.run(&jobs)).map_err(failed)?;
-    let ears = Mutex::new(Some(Ears::new(heard, socket, inbox.clone(), waiters)));
-    Ok(SqliteBackend { path, storage_id, client, inbox, sockets, ears })
+    let ears = Mutex::new(Some(Ears::new(socket, inbox.clone(), waiters)));
+    Ok(SqliteBackend { path, storage_id, client, inbox, sockets, pushes, ears })
 }
 
 /// Who only looks must not make a database where none is: an empty one would say that nothing is locked.

@@ -8,7 +8,7 @@ use fencepost_core::Finding;
 use fencepost_core::backend::{Op, Wakeup};
 use fencepost_core::clock::Clock;
 use fencepost_core::line::ClientId;
-use tokio::sync::mpsc;
+use fencepost_core::push::Pusher;
 
 use crate::identity::FileIdentity;
 use crate::inbox::{Inbox, Job};
@@ -23,14 +23,14 @@ pub(crate) struct Replaced {
     pub(crate) file: FileIdentity,
     pub(crate) client: ClientId,
     pub(crate) sockets: Arc<Sockets>,
-    pub(crate) own: mpsc::UnboundedSender<Wakeup>,
+    pub(crate) own: Pusher,
 }
 
 impl Replaced {
     /// Answers until it is stopped. Newcomers wait for the socket to go, so it goes when the engine knows.
     pub(crate) fn run(self, inbox: &Inbox) {
-        // The engine renews everything it holds, and is told that nothing is held. It has gone if nothing listens.
-        let _ = self.own.send(Wakeup::Recheck);
+        // The engine renews everything it holds, and is told that nothing is held.
+        self.own.push(Wakeup::Recheck);
         let clock = Clock::system();
         let mut quiet = clock.now() + QUIET;
         loop {

@@ -1,8 +1,9 @@
-//! How modes, wants, names and meta stand in a row. Names have no control characters, so a line each is unambiguous.
+//! How modes, wants, times, names and meta stand in a row. Names have no control characters, so a line each is unambiguous.
 
 use std::sync::Arc;
 use std::time::Duration;
 
+use fencepost_core::clock::StorageTime;
 use fencepost_core::{Keep, LockName, Mode, Result, Rule, Want};
 
 pub(crate) fn mode_number(mode: Mode) -> i64 {
@@ -54,6 +55,15 @@ pub(crate) fn nanos(duration: Duration) -> i64 {
 
 pub(crate) fn duration(nanos: i64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
+}
+
+/// A time as it is in a row, on the clock that the row names.
+pub(crate) fn stamp(time: StorageTime) -> i64 {
+    i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
+}
+
+pub(crate) fn time(stamp: i64) -> StorageTime {
+    StorageTime::from_nanos(u64::try_from(stamp).unwrap_or(0))
 }
 
 pub(crate) fn names_text(names: &[LockName]) -> String {

@@ -1,25 +1,27 @@
 //! The one thread that writes. Whatever has gathered while it was busy goes into one transaction: a group commit.
 //!
-//! It keeps the lines it has read in a [`Book`]. As long as no other process has written, which SQLite tells, they are
-//! what the file says, and an operation costs one row to write and none to read.
+//! It keeps the lines it has read in a [`LockTable`]. As long as no other process has written, which SQLite tells, they
+//! are what the file says, and an operation costs one row to write and none to read.
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply, Wakeup};
-use fencepost_core::book::{Book, Shelf, Touched};
-use fencepost_core::clock::{Clock, Moment, wall_time};
-use fencepost_core::line::{ClientId, Line, Ticket};
+use fencepost_core::backend::{Op, Reply, Wakeup};
+use fencepost_core::clock::{Clock, StorageTime, wall_time};
+use fencepost_core::line::ClientId;
+use fencepost_core::lock_table::{Context, Decision, FIRST_WAITERS, LockTable, Needs};
+use fencepost_core::push::Pusher;
 use fencepost_core::{Error, ErrorKind, Finding, LockName, Result, Want};
-use tokio::sync::{mpsc, oneshot};
+use tokio::sync::oneshot;
 
 use crate::identity::FileIdentity;
 use crate::inbox::{CloseOnDrop, Flight, Inbox, Job};
 use crate::lookout::Lookout;
 use crate::replaced::Replaced;
+use crate::statements::fetching::{Sight, Waiters};
 use crate::statements::leases::Place;
-use crate::statements::{Counter, Sight, Statements};
+use crate::statements::{Counter, Statements};
 use crate::surroundings::surroundings_of;
 use crate::turnstile::Turnstile;
 use crate::wake::Sockets;
@@ -42,42 +44,16 @@ pub(crate) struct Writer {
     pub(crate) turnstile: Turnstile,
     pub(crate) sockets: Arc<Sockets>,
     /// Pushes to this very client need no socket.
-    pub(crate) own: mpsc::UnboundedSender<Wakeup>,
+    pub(crate) own: Pusher,
     pub(crate) boot_id: i64,
-    pub(crate) book: Book,
+    pub(crate) table: LockTable,
     pub(crate) counter: Counter,
-    /// The version of the file that the book is true for.
+    /// The version of the file that the table is true for.
     pub(crate) version: Option<i64>,
     /// The tickets of this client.
     pub(crate) lookout: Lookout,
     /// The files that are open, to tell whether they are still the ones at their paths.
     pub(crate) file: FileIdentity,
-}
-
-/// What the book sees of the writer.
-struct Desk<'a> {
-    statements: &'a mut Statements,
-    counter: &'a mut Counter,
-    sockets: &'a Sockets,
-    now: Moment,
-}
-
-impl Shelf for Desk<'_> {
-    fn load(&mut self, name: &LockName) -> Result<Option<(Line, Vec<Ticket>)>> {
-        self.statements.load(name, self.now, Sight::Note)
-    }
-
-    fn mint(&mut self) -> Result<u64> {
-        if self.counter.last >= self.counter.reserved {
-            return Err(Error::new(ErrorKind::Storage, "one operation used up all reserved tokens"));
-        }
-        self.counter.last += 1;
-        Ok(u64::try_from(self.counter.last).unwrap_or_default())
-    }
-
-    fn reachable(&mut self, client: ClientId) -> bool {
-        self.sockets.is_alive(client)
-    }
 }
 
 impl Writer {
@@ -99,7 +75,7 @@ impl Writer {
             }
             let now = clock.now();
             if self.lookout.is_due(now) {
-                self.look_for_lost_wakeups(now);
+                self.look_for_lost_wakeups(&clock);
             }
         }
     }
@@ -148,7 +124,7 @@ impl Writer {
             Ok(replies) => {
                 let now = clock.now();
                 for ((ops, answer), replies) in flights.into_iter().zip(replies) {
-                    self.lookout.note(&ops, &replies, self.book.tickets(), now);
+                    self.lookout.note(&ops, &replies, self.table.tickets(), now);
                     // An engine that gave up on the flight does not want to know.
                     let _ = answer.send(replies);
                 }
@@ -166,16 +142,78 @@ impl Writer {
         if self.file.is_in_place() { Err(error.duplicate()) } else { self.file.answer(op) }
     }
 
-    fn execute(&mut self, op: &Op, now: Moment) -> Result<Reply> {
+    fn execute(&mut self, op: &Op, now: StorageTime) -> Result<Reply> {
         if let Some(reply) = self.extend_row(op, now)? {
             return Ok(reply);
         }
-        let Self { statements, counter, sockets, book, client, .. } = self;
-        book.execute(&mut Desk { statements, counter, sockets, now }, *client, op, now)
+        self.decide(now, |table, context| table.decide(op, context))?
+    }
+
+    /// Fetches what a decision needs until it is made.
+    fn decide<T>(
+        &mut self,
+        now: StorageTime,
+        ask: impl Fn(&mut LockTable, &mut Context<'_>) -> Decision<T>,
+    ) -> Result<T> {
+        loop {
+            let Self { table, counter, sockets, client, .. } = self;
+            let mut context = Context {
+                client: *client,
+                now,
+                wall: wall_time(),
+                numbers: &mut std::iter::from_fn(|| counter.next_number()),
+                reachable: &|client| sockets.is_alive(client),
+            };
+            match ask(table, &mut context) {
+                Ok(out) => return Ok(out),
+                Err(needs) => self.fetch(needs, now)?,
+            }
+        }
+    }
+
+    fn fetch(&mut self, needs: Needs, now: StorageTime) -> Result<()> {
+        match needs {
+            Needs::Lines(names) => names.into_iter().try_for_each(|name| self.fetch_line(name, now)),
+            Needs::Ticket(name, owner) => {
+                let Some(seq) = self.lookout.seq(owner) else {
+                    // Without its place, finding out that it has none costs as much as the rest of the line.
+                    return self.fetch_line(name, now);
+                };
+                self.save()?;
+                let ticket = self.statements.ticket(Place { name: &name, seq, owner }, now)?;
+                if ticket.is_none() {
+                    return self.fetch_line(name, now);
+                }
+                self.table.insert_ticket(owner, ticket);
+                Ok(())
+            }
+            Needs::Numbers => {
+                Err(Error::new(ErrorKind::Storage, "one operation used up all reserved tokens"))
+            }
+        }
+    }
+
+    /// Fetches the first waiters of a line; the whole line if that is known already.
+    fn fetch_line(&mut self, name: LockName, now: StorageTime) -> Result<()> {
+        let mut waiters = Waiters::First(FIRST_WAITERS);
+        if self.table.line(&name).is_some() {
+            self.save()?;
+            waiters = Waiters::All;
+        }
+        let (line, tickets) = self.statements.fetch(&name, waiters, now, Sight::Note)?;
+        self.table.insert(name, line, tickets);
+        Ok(())
+    }
+
+    /// Writes what has changed.
+    fn save(&mut self) -> Result<()> {
+        self.statements.save(&self.table)?;
+        self.table.forget_changes();
+        Ok(())
     }
 
     /// Extends a lease by its own row, if the rest of its line has not been read. Nothing if there is more to it.
-    fn extend_row(&self, op: &Op, now: Moment) -> Result<Option<Reply>> {
+    fn extend_row(&self, op: &Op, now: StorageTime) -> Result<Option<Reply>> {
         match op {
             Op::Renew(grant) => {
                 let Some(name) = self.unread(grant.held()) else { return Ok(None) };
@@ -194,17 +232,17 @@ impl Writer {
         }
     }
 
-    /// The only name of these, if its line is not in the book.
+    /// The only name of these, if its line is not in the table.
     fn unread<'a>(&self, wants: &'a [Want]) -> Option<&'a LockName> {
         let [want] = wants else { return None };
-        self.book.line(&want.name).is_none().then_some(&want.name)
+        self.table.line(&want.name).is_none().then_some(&want.name)
     }
 
-    /// One write transaction. If it fails the book is forgotten, because the file did not follow it.
+    /// One write transaction. If it fails the table is forgotten, because the file did not follow it.
     pub(crate) fn transact<T>(
         &mut self,
         clock: &Clock,
-        act: impl FnOnce(&mut Self, Moment) -> Result<T>,
+        act: impl FnOnce(&mut Self, StorageTime) -> Result<T>,
     ) -> Result<T> {
         let committed = self.counter;
         let outcome = self.try_transact(clock, act);
@@ -212,8 +250,7 @@ impl Writer {
             self.statements.rollback();
             self.version = None;
             self.counter = committed;
-            self.book.touched = Touched::default();
-            self.book.pushes.clear();
+            self.table.forget_lines();
         }
         outcome
     }
@@ -221,7 +258,7 @@ impl Writer {
     fn try_transact<T>(
         &mut self,
         clock: &Clock,
-        act: impl FnOnce(&mut Self, Moment) -> Result<T>,
+        act: impl FnOnce(&mut Self, StorageTime) -> Result<T>,
     ) -> Result<T> {
         let turn = self.turnstile.enter(clock)?;
         self.file.check()?;
@@ -230,7 +267,7 @@ impl Writer {
         if self.counter.reserved - self.counter.last < HEADROOM || self.counter.boot != self.boot_id {
             self.reserve()?;
         }
-        let now = clock.now();
+        let now = StorageTime::read(clock);
         let before = self.counter;
         let out = act(self, now)?;
         self.statements.check_in_transaction()?;
@@ -238,8 +275,7 @@ impl Writer {
         if now >= swept + SWEEP_EVERY || swept > now {
             self.sweep(now)?;
         }
-        let touched = std::mem::take(&mut self.book.touched);
-        self.statements.save(&self.book, &touched)?;
+        self.save()?;
         if self.counter != before {
             self.statements.set_counter(self.counter)?;
         }
@@ -248,8 +284,8 @@ impl Writer {
         self.file.check()?;
         self.push();
         drop(turn);
-        if self.book.len() > REMEMBERED {
-            self.book.tidy(now);
+        if self.table.lines().len() > REMEMBERED {
+            self.table.tidy(now);
         }
         Ok(out)
     }
@@ -258,7 +294,7 @@ impl Writer {
     fn read_up(&mut self) -> Result<()> {
         let version = self.statements.data_version()?;
         if self.version != Some(version) {
-            self.book.forget_lines();
+            self.table.forget_lines();
             let counter = self.statements.counter()?;
             if counter.last < self.counter.last {
                 return Err(self.file.was_put_back());
@@ -291,23 +327,21 @@ impl Writer {
         self.read_up()
     }
 
-    fn sweep(&mut self, now: Moment) -> Result<()> {
-        let Self { statements, counter, sockets, book, .. } = self;
-        for name in statements.overdue(now, SWEPT)? {
-            book.sweep(&mut Desk { statements, counter, sockets, now }, &name, now)?;
+    fn sweep(&mut self, now: StorageTime) -> Result<()> {
+        for name in self.statements.overdue(now, SWEPT)? {
+            self.decide(now, |table, context| table.sweep(&name, context))?;
         }
-        book.tidy(now);
-        counter.swept = now;
-        statements.forget_sightings().map(drop)
+        self.table.tidy(now);
+        self.counter.swept = now;
+        self.statements.forget_sightings().map(drop)
     }
 
     /// Tells what the commit has decided: this client directly, every other with one datagram.
     fn push(&mut self) {
         let mut others: HashMap<ClientId, Vec<Wakeup>> = HashMap::new();
-        for (client, wakeup) in self.book.pushes.drain(..) {
+        for (client, wakeup) in self.table.take_pushes() {
             if client == self.client {
-                // The engine has gone if nothing listens.
-                let _ = self.own.send(wakeup);
+                self.own.push(wakeup);
             } else {
                 others.entry(client).or_default().push(wakeup);
             }
@@ -318,33 +352,17 @@ impl Writer {
     }
 
     /// Wakes waiters whose turn it may be although no wake-up came.
-    fn look_for_lost_wakeups(&mut self, now: Moment) {
+    fn look_for_lost_wakeups(&mut self, clock: &Clock) {
+        let now = StorageTime::read(clock);
         let version = self.statements.data_version().ok();
         let Self { lookout, statements, own, .. } = self;
-        for attempt in lookout.page(version, now) {
+        for attempt in lookout.page(version, clock.now()) {
             let owner = attempt.owner;
             let its_turn = |want: &Want| statements.may_be_granted(&want.name, owner, now).unwrap_or(true);
             if attempt.wants.iter().any(its_turn) {
-                // The engine has gone if nothing listens.
-                let _ = own.send(Wakeup::Turn { owner });
+                own.push(Wakeup::Turn { owner });
             }
         }
-    }
-
-    fn inspect(&mut self, name: &LockName, clock: &Clock) -> Result<LockState> {
-        self.file.check()?;
-        self.statements.begin_read()?;
-        let state = self.state(name, clock);
-        self.statements.rollback();
-        state
-    }
-
-    fn list(&mut self, prefix: &str, page: &Page, clock: &Clock) -> Result<ListPage> {
-        self.file.check()?;
-        self.statements.begin_read()?;
-        let listed = self.page(prefix, page, clock);
-        self.statements.rollback();
-        listed
     }
 
     fn examine(&mut self) -> Vec<Finding> {
@@ -353,35 +371,5 @@ impl Writer {
         findings.extend(replaced);
         findings.extend(self.statements.examine());
         findings
-    }
-
-    fn page(&mut self, prefix: &str, page: &Page, clock: &Clock) -> Result<ListPage> {
-        let mut after = page.after.as_ref().map_or("", LockName::as_str).to_owned();
-        let wanted = i64::try_from(page.limit + 1).unwrap_or(i64::MAX);
-        let mut locks = Vec::new();
-        loop {
-            let names = self.statements.list(prefix, &after, wanted)?;
-            let Some(last) = names.last() else { break };
-            last.as_str().clone_into(&mut after);
-            for name in names {
-                let state = self.state(&name, clock)?;
-                if !state.is_idle() {
-                    locks.push(state);
-                }
-                if locks.len() > page.limit {
-                    locks.truncate(page.limit);
-                    let next = locks.last().map(|lock| lock.name.clone());
-                    return Ok(ListPage { locks, next });
-                }
-            }
-        }
-        Ok(ListPage { locks, next: None })
-    }
-
-    fn state(&mut self, name: &LockName, clock: &Clock) -> Result<LockState> {
-        let now = clock.now();
-        let (line, tickets) = self.statements.load(name, now, Sight::Look)?.unwrap_or_default();
-        let tickets = tickets.into_iter().map(|ticket| (ticket.attempt.owner, ticket)).collect();
-        Ok(line.state(name, &tickets, now, wall_time()))
     }
 }

@@ -47,13 +47,13 @@ fn in_file(repo: &Repo, backends: &[String], path: &str, text: &str) -> Vec<Ment
         if numbers.is_empty() {
             continue;
         }
-        let Some(test) = test_at(path, &lines[at..]) else { continue };
-        let (place, note) = place(repo, backends, path, &test);
-        let test = format!("`{test}`{note}");
+        let Some(name) = test_at(path, &lines[at..]) else { continue };
+        let (place, note) = place(repo, backends, path, &name);
+        let name = format!("`{name}`{note}");
         found.extend(numbers.into_iter().map(|number| Mention {
             number,
             place: place.clone(),
-            test: test.clone(),
+            test: name.clone(),
         }));
     }
     found

@@ -15,82 +15,82 @@ impl Statements {
     pub(crate) fn examine(&self) -> Vec<Finding> {
         let checks: [(&str, Check); 8] = [
             ("SQLite", |_, check| Ok(Finding::fine(check, rusqlite::version()))),
-            ("schema", Self::examine_schema),
+            ("schema", examine_schema),
             ("storage id", |statements, check| {
                 let id = statements.text("SELECT lower(hex(storage_id)) FROM storage")?;
                 Ok(Finding::fine(check, id))
             }),
-            ("journal mode", Self::examine_journal),
-            ("synchronous", Self::examine_synchronous),
-            ("integrity", Self::examine_integrity),
-            ("locks", Self::examine_locks),
-            ("clock", Self::examine_clock),
+            ("journal mode", examine_journal),
+            ("synchronous", examine_synchronous),
+            ("integrity", examine_integrity),
+            ("locks", examine_locks),
+            ("clock", examine_clock),
         ];
         checks.into_iter().map(|(check, examine)| Finding::or_why_not(check, examine(self, check))).collect()
-    }
-
-    fn examine_schema(&self, check: &str) -> Result<Finding> {
-        let version = self.number("PRAGMA user_version")?;
-        Ok(if version == SCHEMA_VERSION {
-            Finding::fine(check, format!("version {version}"))
-        } else {
-            Finding::problem(check, format!("version {version}, and this program knows {SCHEMA_VERSION}"))
-                .with_advice("use the same fencepost everywhere")
-        })
-    }
-
-    fn examine_journal(&self, check: &str) -> Result<Finding> {
-        let mode = self.text("PRAGMA journal_mode")?;
-        Ok(match mode.as_str() {
-            "wal" => Finding::fine(check, mode),
-            _ => Finding::problem(check, format!("{mode}, and not wal")).with_advice(SET_BACK),
-        })
-    }
-
-    fn examine_synchronous(&self, check: &str) -> Result<Finding> {
-        Ok(match self.number("PRAGMA synchronous")? {
-            0 => Finding::problem(check, "off: a power cut can corrupt the file").with_advice(SET_BACK),
-            _ => Finding::fine(check, "normal, and full when tokens are reserved"),
-        })
-    }
-
-    fn examine_integrity(&self, check: &str) -> Result<Finding> {
-        let said = self.text("PRAGMA quick_check(1)")?;
-        Ok(match said.as_str() {
-            "ok" => Finding::fine(check, "quick_check says ok"),
-            _ => Finding::problem(check, format!("quick_check says {}", said.replace('\n', " ")))
-                .with_advice("stop all users of the file and remove it, with everything beside it"),
-        })
-    }
-
-    fn examine_locks(&self, check: &str) -> Result<Finding> {
-        let held = self.number("SELECT count(DISTINCT name) FROM holders")?;
-        let waiting = self.number("SELECT count(*) FROM tickets")?;
-        let cells = self.number("SELECT count(*) FROM cells")?;
-        Ok(Finding::fine(check, format!("{held} held, {waiting} waiting, {cells} cells")))
-    }
-
-    /// Leases of another clock are timed from when they were first seen: safe, and slower.
-    fn examine_clock(&self, check: &str) -> Result<Finding> {
-        if !knows_its_boot() {
-            let found = "this boot has no number: what crashed processes held is free later than it could be";
-            return Ok(Finding::warning(check, found)
-                .with_advice("let processes read /proc/sys/kernel/random/boot_id"));
-        }
-        let foreign = "SELECT (SELECT count(*) FROM holders WHERE clock <> ?1) + (SELECT count(*) FROM tickets \
-                       WHERE clock <> ?1)";
-        let read = self.connection.query_row(foreign, params![self.clock], |row| row.get(0));
-        let foreign: i64 = read.map_err(|error| self.failed(error))?;
-        if foreign == 0 {
-            return Ok(Finding::fine(check, "the machine's, counted from its boot"));
-        }
-        let found =
-            format!("{foreign} leases of another boot or time namespace end a ttl after they are seen");
-        Ok(Finding::warning(check, found)
-            .with_advice("after a reboot it passes; otherwise let all containers share a time namespace"))
     }
 
     fn text(&self, sql: &str) -> Result<String> {
         self.connection.query_row(sql, [], |row| row.get(0)).map_err(|error| self.failed(error))
     }
+}
+
+fn examine_schema(statements: &Statements, check: &str) -> Result<Finding> {
+    let version = statements.number("PRAGMA user_version")?;
+    Ok(if version == SCHEMA_VERSION {
+        Finding::fine(check, format!("version {version}"))
+    } else {
+        Finding::problem(check, format!("version {version}, and this program knows {SCHEMA_VERSION}"))
+            .with_advice("use the same fencepost everywhere")
+    })
+}
+
+fn examine_journal(statements: &Statements, check: &str) -> Result<Finding> {
+    let mode = statements.text("PRAGMA journal_mode")?;
+    Ok(match mode.as_str() {
+        "wal" => Finding::fine(check, mode),
+        _ => Finding::problem(check, format!("{mode}, and not wal")).with_advice(SET_BACK),
+    })
+}
+
+fn examine_synchronous(statements: &Statements, check: &str) -> Result<Finding> {
+    Ok(match statements.number("PRAGMA synchronous")? {
+        0 => Finding::problem(check, "off: a power cut can corrupt the file").with_advice(SET_BACK),
+        _ => Finding::fine(check, "normal, and full when tokens are reserved"),
+    })
+}
+
+fn examine_integrity(statements: &Statements, check: &str) -> Result<Finding> {
+    let said = statements.text("PRAGMA quick_check(1)")?;
+    Ok(match said.as_str() {
+        "ok" => Finding::fine(check, "quick_check says ok"),
+        _ => Finding::problem(check, format!("quick_check says {}", said.replace('\n', " ")))
+            .with_advice("stop all users of the file and remove it, with everything beside it"),
+    })
+}
+
+fn examine_locks(statements: &Statements, check: &str) -> Result<Finding> {
+    let held = statements.number("SELECT count(DISTINCT name) FROM holders")?;
+    let waiting = statements.number("SELECT count(*) FROM tickets")?;
+    let cells = statements.number("SELECT count(*) FROM cells")?;
+    Ok(Finding::fine(check, format!("{held} held, {waiting} waiting, {cells} cells")))
+}
+
+/// Leases of another clock are timed from when they were first seen: safe, and slower.
+fn examine_clock(statements: &Statements, check: &str) -> Result<Finding> {
+    if !knows_its_boot() {
+        let found = "this boot has no number: what crashed processes held is free later than it could be";
+        return Ok(
+            Finding::warning(check, found).with_advice("let processes read /proc/sys/kernel/random/boot_id")
+        );
+    }
+    let foreign = "SELECT (SELECT count(*) FROM holders WHERE clock <> ?1) + (SELECT count(*) FROM tickets \
+                   WHERE clock <> ?1)";
+    let read = statements.connection.query_row(foreign, params![statements.clock], |row| row.get(0));
+    let foreign: i64 = read.map_err(|error| statements.failed(error))?;
+    if foreign == 0 {
+        return Ok(Finding::fine(check, "the machine's, counted from its boot"));
+    }
+    let found = format!("{foreign} leases of another boot or time namespace end a ttl after they are seen");
+    Ok(Finding::warning(check, found)
+        .with_advice("after a reboot it passes; otherwise let all containers share a time namespace"))
 }

@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use fencepost_core::clock::Moment;
+use fencepost_core::clock::StorageTime;
 use fencepost_core::{Grant, LockName, Owner, Result};
 use rusqlite::{OptionalExtension, params};
 
-use super::{Statements, signed, unsigned};
+use super::{Statements, signed};
 use crate::rows;
 
 /// How many of the tickets ahead a waiter asks about.
@@ -23,25 +23,25 @@ pub(crate) struct Place<'a> {
 
 impl Statements {
     /// Extends the lease of a holder and returns its ttl; nothing if no row says that it holds by now, on our clock.
-    pub(crate) fn renew(&self, name: &LockName, grant: &Grant, now: Moment) -> Result<Option<Duration>> {
+    pub(crate) fn renew(&self, name: &LockName, grant: &Grant, now: StorageTime) -> Result<Option<Duration>> {
         let sql = "UPDATE holders SET until_ns = ?5 + ttl_ns \
              WHERE name = ?1 AND owner = ?2 AND token = ?3 AND clock = ?4 AND until_ns > ?5 RETURNING ttl_ns";
         let (owner, token) = (grant.attempt.owner.to_bytes(), signed(grant.award.token.get()));
-        let params = params![name.as_str(), owner, token, self.clock, signed(now.as_nanos())];
+        let params = params![name.as_str(), owner, token, self.clock, rows::stamp(now)];
         let renew = || self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0)).optional();
         Ok(renew().map_err(|error| self.failed(error))?.map(rows::duration))
     }
 
     /// Extends a ticket behind an exclusive holder and returns when its turn may come; nothing if there is no such ticket
     /// or no such holder by now, on our clock. No ticket can be granted then, so no other row has to be read.
-    pub(crate) fn keep_ticket(&self, place: Place<'_>, now: Moment) -> Result<Option<Moment>> {
+    pub(crate) fn keep_ticket(&self, place: Place<'_>, now: StorageTime) -> Result<Option<StorageTime>> {
         let Some(holder) = self.exclusive_until(place.name, now)? else {
             return Ok(None);
         };
         let sql = "UPDATE tickets SET until_ns = ?5 + ttl_ns \
              WHERE name = ?1 AND seq = ?2 AND owner = ?3 AND clock = ?4 AND until_ns > ?5";
         let owner = place.owner.to_bytes();
-        let now = signed(now.as_nanos());
+        let now = rows::stamp(now);
         if self.run(sql, params![place.name.as_str(), signed(place.seq), owner, self.clock, now])? == 0 {
             return Ok(None);
         }
@@ -49,24 +49,24 @@ impl Statements {
     }
 
     /// When the lease of the exclusive holder ends, if there is one whose lease runs.
-    fn exclusive_until(&self, name: &LockName, now: Moment) -> Result<Option<Moment>> {
+    fn exclusive_until(&self, name: &LockName, now: StorageTime) -> Result<Option<StorageTime>> {
         let sql = "SELECT until_ns FROM (SELECT mode, clock, until_ns FROM holders WHERE name = ?1 LIMIT 1) \
              WHERE mode = 0 AND clock = ?2 AND until_ns > ?3";
-        let params = params![name.as_str(), self.clock, signed(now.as_nanos())];
-        self.moment(sql, params)
+        let params = params![name.as_str(), self.clock, rows::stamp(now)];
+        self.time(sql, params)
     }
 
-    fn tickets_ahead_until(&self, place: Place<'_>) -> Result<Option<Moment>> {
+    fn tickets_ahead_until(&self, place: Place<'_>) -> Result<Option<StorageTime>> {
         let sql = "SELECT until_ns FROM \
                 (SELECT clock, until_ns FROM tickets WHERE name = ?1 AND seq < ?2 ORDER BY seq LIMIT ?3) \
              WHERE clock = ?4 ORDER BY until_ns DESC LIMIT 1";
         let params = params![place.name.as_str(), signed(place.seq), LOOK_AHEAD, self.clock];
-        self.moment(sql, params)
+        self.time(sql, params)
     }
 
-    fn moment(&self, sql: &str, params: impl rusqlite::Params) -> Result<Option<Moment>> {
+    fn time(&self, sql: &str, params: impl rusqlite::Params) -> Result<Option<StorageTime>> {
         let read = || self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0)).optional();
         let nanos: Option<i64> = read().map_err(|error| self.failed(error))?;
-        Ok(nanos.map(|nanos| Moment::from_nanos(unsigned(nanos))))
+        Ok(nanos.map(rows::time))
     }
 }

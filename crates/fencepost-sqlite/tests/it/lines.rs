@@ -1,9 +1,10 @@
-//! What the book knows and what stands in the file are the same, whoever reads it next.
+//! What a client knows of a line and what is in the file are the same, whichever process reads it next.
 
 use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::backend::{Backend, Op, Queue, Reply};
+use fencepost_core::lock_table::FIRST_WAITERS;
 use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
 use fencepost_testkit::{TestBench, wait};
 
@@ -128,6 +129,30 @@ async fn a_dead_writer_in_line_does_not_keep_a_reader_out() {
     let lock = theirs.lock("a").mode(Mode::Shared).ttl(LONG);
     drop(wait::within_patience("the lock", lock.acquire()).await.unwrap());
     drop(reading);
+}
+
+/// A line of ten thousand is not read to find out who is next. Here a ticket at its end could not be.
+#[tokio::test]
+async fn a_release_and_a_leave_read_the_first_waiters_only() {
+    let bench = SqliteBench::new();
+    let (ours, theirs) = (bench.connect().await.unwrap(), bench.connect().await.unwrap());
+    let grant = hold(&ours, &attempt("a", Mode::Exclusive, LONG)).await;
+    let waiters: Vec<_> = (0..2 * FIRST_WAITERS).map(|_| attempt("a", Mode::Exclusive, LONG)).collect();
+    for waiter in &waiters {
+        assert!(matches!(join(&theirs, waiter).await, Reply::Waiting { .. }));
+    }
+    let unreadable = "INSERT INTO tickets SELECT name, seq + 1, randomblob(16), ttl_ns, until_ns, clock, since_ms, \
+         client, rule, '0 ' || char(1), label, meta FROM tickets ORDER BY seq DESC LIMIT 1";
+    let driver = bench.driver();
+    assert_eq!(driver.execute(unreadable, []).unwrap(), 1);
+    assert!(ours.inspect(&LockName::new("a").unwrap()).await.is_err(), "the row can be read");
+    assert_eq!(execute(&ours, Op::Release(grant)).await, Reply::Released);
+    let holder =
+        || driver.query_row("SELECT owner FROM holders", [], |row| row.get::<_, [u8; 16]>(0)).unwrap();
+    assert_eq!(holder(), waiters[0].owner.to_bytes());
+    let [.., last] = &waiters[..] else { panic!("there are some") };
+    assert_eq!(execute(&theirs, Op::Leave(last.clone())).await, Reply::Left);
+    assert_eq!(bench.count("tickets"), waiters.len() - 1);
 }
 
 /// Rows of another boot are looked at again and again; they must not stand before the others.

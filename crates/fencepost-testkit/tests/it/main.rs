@@ -3,9 +3,9 @@
 mod etcd_servers;
 mod etcd_setups;
 mod list;
+mod lock_rows;
 mod redis_setups;
 mod servers;
-mod shelf;
 mod simulation;
 mod wire;
 mod zookeeper_servers;

@@ -1,11 +1,12 @@
-//! A storage of one book.
+//! A storage of one lock table.
 
 use std::collections::BTreeSet;
+use std::time::Duration;
 
 use fencepost_core::backend::{Op, Reply, Wakeup};
-use fencepost_core::book::{Book, Shelf};
-use fencepost_core::clock::Moment;
-use fencepost_core::line::{ClientId, Line, Ticket};
+use fencepost_core::clock::{Moment, StorageTime};
+use fencepost_core::line::ClientId;
+use fencepost_core::lock_table::{Context, LockTable};
 use fencepost_core::{FencingToken, LockName, Owner, Result};
 
 /// A holder or a ticket.
@@ -18,29 +19,9 @@ pub(super) struct Lease {
 
 #[derive(Default)]
 pub(super) struct Storage {
-    book: Book,
-    desk: Desk,
-}
-
-#[derive(Default)]
-struct Desk {
+    table: LockTable,
     last: u64,
     out_of_reach: BTreeSet<ClientId>,
-}
-
-impl Shelf for Desk {
-    fn load(&mut self, _name: &LockName) -> Result<Option<(Line, Vec<Ticket>)>> {
-        Ok(None)
-    }
-
-    fn mint(&mut self) -> Result<u64> {
-        self.last += 1;
-        Ok(self.last)
-    }
-
-    fn reachable(&mut self, client: ClientId) -> bool {
-        !self.out_of_reach.contains(&client)
-    }
 }
 
 impl Storage {
@@ -51,17 +32,41 @@ impl Storage {
         op: &Op,
         now: Moment,
     ) -> (Result<Reply>, Vec<(usize, Wakeup)>) {
-        let reply = self.book.execute(&mut self.desk, ClientId(client as u64), op, now);
-        (reply, self.pushes())
+        let reply = self.ask(client, now, |table, context| table.decide(op, context));
+        let reply = reply.expect("everything is in the table");
+        let pushes = self.table.take_pushes();
+        (reply, pushes.into_iter().map(|(client, push)| (number(client), push)).collect())
+    }
+
+    /// Asks the table. The clock of the simulation is the storage's.
+    fn ask<T>(
+        &mut self,
+        client: usize,
+        now: Moment,
+        ask: impl FnOnce(&mut LockTable, &mut Context<'_>) -> T,
+    ) -> T {
+        let Self { table, last, out_of_reach } = self;
+        let mut numbers = std::iter::repeat_with(|| {
+            *last += 1;
+            *last
+        });
+        let mut context = Context {
+            client: ClientId(client as u64),
+            now: StorageTime::from_nanos(now.as_nanos()),
+            wall: Duration::ZERO,
+            numbers: &mut numbers,
+            reachable: &|client| !out_of_reach.contains(&client),
+        };
+        ask(table, &mut context)
     }
 
     pub(super) fn lose_sight_of(&mut self, client: usize) {
-        self.desk.out_of_reach.insert(ClientId(client as u64));
+        self.out_of_reach.insert(ClientId(client as u64));
     }
 
     /// A holder of this lock, if there is one.
     pub(super) fn holder(&self, name: &LockName) -> Option<(Owner, FencingToken)> {
-        let (_, line) = self.book.lines().find(|(there, _)| *there == name)?;
+        let line = self.table.line(name)?;
         line.holders
             .iter()
             .map(|holder| (holder.token, holder.owner))
@@ -71,31 +76,26 @@ impl Storage {
 
     /// All holders and tickets, ended or not.
     pub(super) fn leases(&self) -> impl Iterator<Item = Lease> {
-        let lease = |owner, client, until| Lease { owner, client: number(client), until };
-        let holders = self.book.lines().flat_map(|(_, line)| line.holders.iter());
+        let lease = |owner, client, until: StorageTime| Lease {
+            owner,
+            client: number(client),
+            until: Moment::from_nanos(until.as_nanos()),
+        };
+        let holders = self.table.lines().flat_map(|(_, line)| line.holders.iter());
         let holders = holders.map(move |holder| lease(holder.owner, holder.client, holder.until));
-        let tickets = self.book.tickets().values();
+        let tickets = self.table.tickets().values();
         holders.chain(tickets.map(move |ticket| lease(ticket.attempt.owner, ticket.client, ticket.until)))
     }
 
     /// What is left after everything that has ended by now was swept.
     pub(super) fn leftovers(&mut self, now: Moment) -> Vec<String> {
-        let names: Vec<LockName> = self.book.lines().map(|(name, _)| name.clone()).collect();
-        for name in &names {
-            self.book.sweep(&mut self.desk, name, now).expect("nothing is loaded");
-        }
-        self.book.tidy(now);
-        self.book.lines().map(|(name, line)| format!("{name}: {line:?}")).collect()
+        self.ask(usize::MAX, now, LockTable::sweep_all).expect("everything is there");
+        self.table.lines().map(|(name, line)| format!("{name}: {line:?}")).collect()
     }
 
     /// How many owners are remembered that have left before they came.
     pub(super) fn departures(&self) -> usize {
-        self.book.departures()
-    }
-
-    fn pushes(&mut self) -> Vec<(usize, Wakeup)> {
-        let pushes = std::mem::take(&mut self.book.pushes);
-        pushes.into_iter().map(|(client, push)| (number(client), push)).collect()
+        self.table.departures()
     }
 }
 

@@ -1,6 +1,9 @@
 //! The rules, one situation each.
 
-use std::collections::HashSet;
+mod needs;
+
+use std::collections::{BTreeSet, HashSet};
+use std::ops::RangeFrom;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -14,43 +17,64 @@ const LONGER: Duration = Duration::from_secs(30);
 const OURS: ClientId = ClientId(1);
 const THEIRS: ClientId = ClientId(2);
 
-#[derive(Default)]
-struct Desk {
-    last: u64,
-    gone: HashSet<ClientId>,
-    /// What was put on the shelf.
-    lines: HashMap<LockName, (Line, Vec<Ticket>)>,
-}
-
-impl Shelf for Desk {
-    fn load(&mut self, name: &LockName) -> Result<Option<(Line, Vec<Ticket>)>> {
-        Ok(self.lines.get(name).cloned())
-    }
-
-    fn mint(&mut self) -> Result<u64> {
-        self.last += 1;
-        Ok(self.last)
-    }
-
-    fn reachable(&mut self, client: ClientId) -> bool {
-        !self.gone.contains(&client)
-    }
-}
-
-/// A book, its desk, and what time it is.
+/// A table of copies of rows, the rows, and what time it is.
 struct Scene {
-    book: Book,
-    desk: Desk,
-    now: Moment,
+    table: LockTable,
+    rows: HashMap<LockName, (Line, Vec<Ticket>)>,
+    numbers: RangeFrom<u64>,
+    gone: HashSet<ClientId>,
+    now: StorageTime,
 }
 
 impl Scene {
     fn new() -> Self {
-        Self { book: Book::default(), desk: Desk::default(), now: Moment::START + LONGER }
+        Self {
+            table: LockTable::of_rows(),
+            rows: HashMap::new(),
+            numbers: 1..,
+            gone: HashSet::new(),
+            now: StorageTime::from_nanos(0) + LONGER,
+        }
     }
 
+    fn ask<T>(&mut self, client: ClientId, ask: impl FnOnce(&mut LockTable, &mut Context<'_>) -> T) -> T {
+        let Self { table, numbers, gone, now, .. } = self;
+        let reachable = |client| !gone.contains(&client);
+        let mut context = Context { client, now: *now, wall: Duration::ZERO, numbers, reachable: &reachable };
+        ask(table, &mut context)
+    }
+
+    fn decide(&mut self, client: ClientId, op: &Op) -> Decision<Result<Reply>> {
+        self.ask(client, |table, context| table.decide(op, context))
+    }
+
+    /// Fetches whole lines until it is decided.
     fn execute(&mut self, client: ClientId, op: &Op) -> Result<Reply> {
-        self.book.execute(&mut self.desk, client, op, self.now)
+        loop {
+            match self.decide(client, op) {
+                Ok(reply) => return reply,
+                Err(Needs::Lines(names)) => {
+                    for name in &names {
+                        self.fetch(name, usize::MAX);
+                    }
+                }
+                Err(other) => panic!("{other:?}"),
+            }
+        }
+    }
+
+    /// Fetches a line with its first waiters only.
+    fn fetch(&mut self, name: &LockName, waiters: usize) {
+        let (mut line, mut tickets) = self.rows.get(name).cloned().unwrap_or_default();
+        line.unknown_from = tickets.get(waiters).map(|ticket| ticket.seq);
+        tickets.truncate(waiters);
+        line.queue = tickets.iter().map(|ticket| (ticket.seq, ticket.attempt.owner)).collect();
+        self.table.insert(name.clone(), line, tickets);
+    }
+
+    fn sweep(&mut self, text: &str) {
+        let decision = self.ask(OURS, |table, context| table.sweep(&name(text), context));
+        assert_eq!(decision, Ok(()));
     }
 
     fn acquire(&mut self, client: ClientId, attempt: &Arc<Attempt>, queue: Queue) -> Reply {
@@ -71,18 +95,32 @@ impl Scene {
         }
     }
 
-    /// Puts every line on the shelf and forgets it, as when another process has written.
-    fn put_on_the_shelf(&mut self) {
-        let ticket = |owner: &Owner| self.book.tickets()[owner].clone();
-        let put = |(name, line): (&LockName, &Line)| {
+    /// Writes every line and forgets it, as when another process has written.
+    fn write(&mut self) {
+        let ticket = |owner: &Owner| self.table.tickets()[owner].clone();
+        let write = |(name, line): (&LockName, &Line)| {
             (name.clone(), (line.clone(), line.queue.values().map(ticket).collect()))
         };
-        self.desk.lines = self.book.lines().map(put).collect();
-        self.book.forget_lines();
+        self.rows = self.table.lines().map(write).collect();
+        self.table.forget_lines();
+    }
+
+    /// What a decision could change.
+    fn snapshot(&self) -> String {
+        let mut lines: Vec<_> = self.table.lines().map(|line| format!("{line:?}")).collect();
+        lines.sort();
+        let mut tickets: Vec<_> = self.table.tickets().values().map(|ticket| format!("{ticket:?}")).collect();
+        tickets.sort();
+        format!(
+            "{lines:?} {tickets:?} {:?} {:?} {:?}",
+            self.table.changed(),
+            self.table.pushes,
+            self.table.departed
+        )
     }
 
     fn holders(&self, text: &str) -> Vec<Owner> {
-        let line = self.book.line(&name(text));
+        let line = self.table.line(&name(text));
         line.map(|line| line.holders.iter().map(|holder| holder.owner).collect()).unwrap_or_default()
     }
 }
@@ -113,9 +151,9 @@ fn a_hand_over_tells_the_next_in_line_and_nobody_else() {
     let grant = scene.hold(OURS, &exclusive(&["a"]));
     scene.join(THEIRS, &first);
     scene.join(OURS, &second);
-    assert!(scene.book.pushes.is_empty());
+    assert!(scene.table.pushes.is_empty());
     assert_eq!(scene.execute(OURS, &Op::Release(grant)).unwrap(), Reply::Released);
-    let pushes = std::mem::take(&mut scene.book.pushes);
+    let pushes = scene.table.take_pushes();
     assert!(
         matches!(pushes[..], [(THEIRS, Wakeup::Granted { ref attempt, .. })] if attempt.owner == first.owner),
         "{pushes:?}"
@@ -123,7 +161,7 @@ fn a_hand_over_tells_the_next_in_line_and_nobody_else() {
 }
 
 #[test]
-fn whoever_asks_is_answered_and_not_pushed_to() {
+fn a_waiter_that_asks_is_answered_and_not_pushed_to() {
     let mut scene = Scene::new();
     let waiter = exclusive(&["a"]);
     scene.hold(OURS, &exclusive(&["a"]));
@@ -131,7 +169,7 @@ fn whoever_asks_is_answered_and_not_pushed_to() {
     scene.now = scene.now + TTL;
     let reply = scene.execute(THEIRS, &Op::Check(waiter)).unwrap();
     assert!(matches!(reply, Reply::Granted(_)));
-    assert!(scene.book.pushes.is_empty());
+    assert!(scene.table.pushes.is_empty());
 }
 
 #[test]
@@ -141,12 +179,12 @@ fn a_waiter_that_cannot_be_reached_is_passed_over_and_keeps_its_place() {
     let grant = scene.hold(OURS, &exclusive(&["a"]));
     scene.join(THEIRS, &lost);
     scene.join(OURS, &next);
-    scene.desk.gone.insert(THEIRS);
+    scene.gone.insert(THEIRS);
     scene.execute(OURS, &Op::Release(grant)).unwrap();
     assert_eq!(scene.holders("a"), [next.owner]);
     // It is heard of again, and is the first in line as before.
     scene.join(OURS, &exclusive(&["a"]));
-    scene.desk.gone.clear();
+    scene.gone.clear();
     assert!(matches!(scene.execute(THEIRS, &Op::Check(lost.clone())), Ok(Reply::Waiting { .. })));
     let Ok(Reply::Granted(award)) = scene.execute(OURS, &Op::Check(next.clone())) else { panic!("it holds") };
     scene.execute(OURS, &Op::Release(Grant { attempt: next, award })).unwrap();
@@ -208,7 +246,7 @@ fn several_names_are_granted_when_the_last_of_them_is_free() {
 }
 
 #[test]
-fn whoever_waits_for_any_leaves_the_lines_that_are_still_on_the_shelf() {
+fn a_waiter_for_any_leaves_the_lines_that_are_not_fetched_yet() {
     let mut scene = Scene::new();
     let a = scene.hold(OURS, &exclusive(&["a"]));
     let b = scene.hold(OURS, &exclusive(&["b"]));
@@ -216,33 +254,32 @@ fn whoever_waits_for_any_leaves_the_lines_that_are_still_on_the_shelf() {
     any.rule = Rule::Any;
     let any = Arc::new(any);
     scene.join(THEIRS, &any);
-    scene.put_on_the_shelf();
+    scene.write();
     scene.execute(OURS, &Op::Release(a)).unwrap();
     assert_eq!(scene.holders("a"), [any.owner]);
-    assert!(scene.book.tickets().is_empty(), "it waits although it was granted");
+    assert!(scene.table.tickets().is_empty(), "it waits although it was granted");
     scene.execute(OURS, &Op::Release(b)).unwrap();
     assert!(scene.holders("b").is_empty());
 }
 
 #[test]
-fn what_changed_is_told() {
+fn what_changed_is_told_once() {
     let mut scene = Scene::new();
+    let a = name("a");
     let (holder, waiter) = (exclusive(&["a"]), exclusive(&["a"]));
     let grant = scene.hold(OURS, &holder);
-    assert_eq!(std::mem::take(&mut scene.book.touched).holders, [(name("a"), holder.owner)]);
+    assert_eq!(scene.table.changed(), BTreeSet::from([RowKey::Holder(&a, holder.owner)]));
+    scene.table.forget_changes();
     scene.join(OURS, &waiter);
-    let touched = std::mem::take(&mut scene.book.touched);
-    assert!(touched.holders.is_empty());
-    assert!(
-        touched.tickets.iter().all(|(_, _, owner)| *owner == waiter.owner) && !touched.tickets.is_empty()
-    );
+    let place = RowKey::Ticket(&a, 2, waiter.owner);
+    assert_eq!(scene.table.changed(), BTreeSet::from([place]));
+    scene.table.forget_changes();
     scene.execute(OURS, &Op::Release(grant)).unwrap();
-    let touched = std::mem::take(&mut scene.book.touched);
-    assert!(touched.holders.contains(&(name("a"), holder.owner)));
-    assert!(touched.holders.contains(&(name("a"), waiter.owner)));
-    assert!(touched.tickets.iter().any(|(_, _, owner)| *owner == waiter.owner));
+    let handed_over = [RowKey::Holder(&a, holder.owner), RowKey::Holder(&a, waiter.owner), place];
+    assert_eq!(scene.table.changed(), BTreeSet::from(handed_over));
+    scene.table.forget_changes();
     scene.execute(OURS, &Op::ReadCell(name("a"))).unwrap();
-    assert!(scene.book.touched.is_empty());
+    assert!(scene.table.changed().is_empty());
 }
 
 #[test]
@@ -254,26 +291,26 @@ fn a_line_that_was_swept_is_empty() {
     assert_eq!(scene.execute(OURS, &cell).unwrap(), Reply::Written);
     scene.execute(OURS, &Op::Leave(exclusive(&["b"]))).unwrap();
     scene.now = scene.now + TTL;
-    scene.book.sweep(&mut scene.desk, &name("a"), scene.now).unwrap();
+    scene.sweep("a");
     assert!(scene.holders("a").is_empty());
-    scene.book.tidy(scene.now);
-    assert_eq!((scene.book.len(), scene.book.departures()), (1, 0));
+    scene.table.tidy(scene.now);
+    assert_eq!((scene.table.lines().len(), scene.table.departures()), (1, 0));
     scene.now = scene.now + LONGER;
-    scene.book.sweep(&mut scene.desk, &name("a"), scene.now).unwrap();
-    scene.book.tidy(scene.now);
-    assert!(scene.book.is_empty());
+    scene.sweep("a");
+    scene.table.tidy(scene.now);
+    assert_eq!(scene.table.lines().len(), 0);
 }
 
 #[test]
 fn a_refused_mode_changes_nothing() {
     let mut scene = Scene::new();
     scene.hold(OURS, &attempt(&["b"], Mode::Slots { of: 2 }, TTL));
-    let _ = std::mem::take(&mut scene.book.touched);
+    scene.table.forget_changes();
     let op = Op::Acquire { attempt: exclusive(&["a", "b"]), queue: Queue::Join };
     let error = scene.execute(OURS, &op).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.to_string().contains("semaphore of 2"));
-    assert!(scene.book.touched.is_empty() && scene.book.tickets().is_empty());
+    assert!(scene.table.changed().is_empty() && scene.table.tickets().is_empty());
 }
 
 #[test]
@@ -285,6 +322,6 @@ fn a_sweep_ends_what_has_ended_behind_a_living_head() {
         assert!(matches!(scene.acquire(OURS, waiter, Queue::Join), Reply::Waiting { .. }));
     }
     scene.now = scene.now + TTL;
-    scene.book.sweep(&mut scene.desk, &LockName::new("a").unwrap(), scene.now).unwrap();
-    assert_eq!(scene.book.tickets().keys().collect::<Vec<_>>(), [&head.owner]);
+    scene.sweep("a");
+    assert_eq!(scene.table.tickets().keys().collect::<Vec<_>>(), [&head.owner]);
 }

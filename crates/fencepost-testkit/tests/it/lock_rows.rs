@@ -1,0 +1,206 @@
+//! A storage that writes the rows that a lock table says have changed, and forgets the rest after every operation. It fetches
+//! one waiter of a line at first: what databases rely on that share the rules.
+
+use std::collections::{BTreeMap, HashMap};
+use std::future::{Future, ready};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use async_trait::async_trait;
+use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
+use fencepost_core::clock::{Clock, ManualClock, StorageTime};
+use fencepost_core::line::{ClientId, Holder, Line, StoredCell, Ticket};
+use fencepost_core::lock_table::{Context, LockTable, Needs, RowKey};
+use fencepost_core::{LockName, Owner, Result, StorageId};
+use fencepost_testkit::{Leftovers, TestBench, state_machine};
+use futures_util::StreamExt;
+use futures_util::stream::{self, BoxStream};
+
+#[derive(Default)]
+struct Rows {
+    last: u64,
+    holders: BTreeMap<(LockName, Owner), Holder>,
+    tickets: BTreeMap<(LockName, u64), Ticket>,
+    cells: HashMap<LockName, StoredCell>,
+}
+
+impl Rows {
+    /// A line with its first waiters.
+    fn fetch(&self, name: &LockName, waiters: usize) -> (Line, Vec<Ticket>) {
+        let mut tickets =
+            self.tickets.iter().filter(|((on, _), _)| on == name).map(|(_, ticket)| ticket.clone());
+        let first: Vec<Ticket> = tickets.by_ref().take(waiters).collect();
+        let holders = self.holders.iter().filter(|((on, _), _)| on == name);
+        let line = Line {
+            holders: holders.map(|(_, holder)| holder.clone()).collect(),
+            queue: first.iter().map(|ticket| (ticket.seq, ticket.attempt.owner)).collect(),
+            unknown_from: tickets.next().map(|next| next.seq),
+            cell: self.cells.get(name).cloned(),
+        };
+        (line, first)
+    }
+
+    fn write(&mut self, table: &LockTable) {
+        for key in table.changed() {
+            match key {
+                RowKey::Holder(name, owner) => {
+                    let holder = table.line(name).and_then(|line| line.holders.get(owner)).cloned();
+                    put(&mut self.holders, (name.clone(), owner), holder);
+                }
+                RowKey::Ticket(name, seq, owner) => {
+                    let ticket = table.tickets().get(&owner).filter(|ticket| ticket.seq == seq).cloned();
+                    put(&mut self.tickets, (name.clone(), seq), ticket);
+                }
+                RowKey::Cell(name) => {
+                    self.cells.remove(name);
+                    let cell = table.line(name).and_then(|line| line.cell.clone());
+                    self.cells.extend(cell.map(|cell| (name.clone(), cell)));
+                }
+            }
+        }
+    }
+}
+
+fn put<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, row: Option<V>) {
+    match row {
+        Some(row) => rows.insert(key, row),
+        None => rows.remove(&key),
+    };
+}
+
+#[derive(Default)]
+struct Storage {
+    table: Option<LockTable>,
+    rows: Rows,
+}
+
+impl Storage {
+    fn execute(&mut self, client: ClientId, op: &Op, now: StorageTime) -> Result<Reply> {
+        let Self { table, rows } = self;
+        let table = table.get_or_insert_with(LockTable::of_rows);
+        let reply = loop {
+            let last = &mut rows.last;
+            let mut numbers = std::iter::repeat_with(|| {
+                *last += 1;
+                *last
+            });
+            let mut context =
+                Context { client, now, wall: Duration::ZERO, numbers: &mut numbers, reachable: &|_| true };
+            match table.decide(op, &mut context) {
+                Ok(reply) => break reply,
+                Err(Needs::Lines(names)) => {
+                    assert!(names.is_sorted(), "{names:?}");
+                    for name in names {
+                        let waiters = if table.line(&name).is_some() { usize::MAX } else { 1 };
+                        let (line, tickets) = rows.fetch(&name, waiters);
+                        table.insert(name, line, tickets);
+                    }
+                }
+                Err(Needs::Ticket(_, owner)) => {
+                    let found = rows.tickets.values().find(|ticket| ticket.attempt.owner == owner);
+                    table.insert_ticket(owner, found.cloned());
+                }
+                Err(Needs::Numbers) => unreachable!("there are enough"),
+            }
+        };
+        rows.write(table);
+        table.forget_lines();
+        reply
+    }
+}
+
+struct RowsBackend {
+    client: ClientId,
+    clock: Clock,
+    storage: Arc<Mutex<Storage>>,
+}
+
+#[async_trait]
+impl Backend for RowsBackend {
+    fn info(&self) -> BackendInfo {
+        BackendInfo {
+            scheme: "rows",
+            location: "rows:".into(),
+            scope: Scope::Process,
+            storage_id: StorageId::from_bytes([7; 16]),
+            min_ttl: Duration::from_millis(1),
+            max_ttl: Duration::from_secs(3600),
+            flights: 4,
+            batch: 1024,
+            may_share: None,
+        }
+    }
+
+    async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
+        let mut storage = self.storage.lock().unwrap();
+        let now = StorageTime::read(&self.clock);
+        ops.iter().map(|op| storage.execute(self.client, op, now)).collect()
+    }
+
+    fn wakeups(&self) -> BoxStream<'static, Wakeup> {
+        stream::pending().boxed()
+    }
+
+    async fn inspect(&self, name: &LockName) -> Result<LockState> {
+        let (line, tickets) = self.storage.lock().unwrap().rows.fetch(name, usize::MAX);
+        let tickets = tickets.into_iter().map(|ticket| (ticket.attempt.owner, ticket)).collect();
+        Ok(line.state(name, &tickets, StorageTime::read(&self.clock), Duration::ZERO))
+    }
+
+    async fn list(&self, _prefix: &str, _page: Page) -> Result<ListPage> {
+        Ok(ListPage { locks: Vec::new(), next: None })
+    }
+
+    async fn close(&self) {}
+}
+
+/// The least that the state machine needs.
+struct RowsBench {
+    clock: ManualClock,
+    storage: Arc<Mutex<Storage>>,
+    clients: Mutex<u64>,
+}
+
+impl RowsBench {
+    fn new() -> Self {
+        Self { clock: ManualClock::new(), storage: Arc::default(), clients: Mutex::default() }
+    }
+}
+
+impl TestBench for RowsBench {
+    fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static {
+        let mut clients = self.clients.lock().unwrap();
+        *clients += 1;
+        let backend: Arc<dyn Backend> = Arc::new(RowsBackend {
+            client: ClientId(*clients),
+            clock: self.clock.clone().into(),
+            storage: self.storage.clone(),
+        });
+        ready(Ok(backend))
+    }
+
+    fn peek(&self) -> impl Future<Output = Leftovers> + Send {
+        ready(Leftovers::default())
+    }
+
+    fn steal(&self, _name: &LockName) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+
+    fn cut(&self) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+
+    fn heal(&self) -> impl Future<Output = ()> + Send {
+        ready(())
+    }
+
+    fn manual_clock(&self) -> Option<ManualClock> {
+        Some(self.clock.clone())
+    }
+}
+
+#[test]
+fn a_table_tells_what_it_needs_and_everything_that_changed() {
+    state_machine::check(1_000, RowsBench::new);
+}
