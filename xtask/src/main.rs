@@ -6,6 +6,7 @@ mod commands;
 mod interop;
 mod lines;
 mod manifest;
+mod mutants;
 mod proto;
 mod scenarios;
 mod shell;

@@ -18,7 +18,73 @@ struct Mutant {
     to: &'static str,
 }
 
-const MUTANTS: [Mutant; 0] = [];
+const MUTANTS: [Mutant; 8] = [
+    Mutant {
+        name: "a release does not compare the owner",
+        file: "crates/fencepost-core/src/lock_table/step.rs",
+        from: "            if self.holds(&want.name, grant) {
+                self.remove_holder(&want.name, grant.attempt.owner);
+",
+        to: "            if let Some(owner) = self.line(&want.name).holders.iter().next().map(|holder| holder.owner) {
+                self.remove_holder(&want.name, owner);
+",
+    },
+    Mutant {
+        name: "no tombstone",
+        file: "crates/fencepost-core/src/lock_table/step.rs",
+        from: "self.table.departed.insert(attempt.owner, self.now + attempt.ttl);",
+        to: "",
+    },
+    Mutant {
+        name: "a lease is renewed after its deadline",
+        file: "crates/fencepost-core/src/machine/held.rs",
+        from: "            held.lose(why);
+            Some((why, held.award))
+",
+        to: "            if why == LostReason::Expired {
+                (held.counted_from, held.renew_at) = (now, now);
+                return None;
+            }
+            held.lose(why);
+            Some((why, held.award))
+",
+    },
+    Mutant {
+        name: "a grant that comes too late is shown",
+        file: "crates/fencepost-core/src/machine/wanted.rs",
+        from: "gone.is_none() && valid_until(counted_from, award.ttl) > now",
+        to: "gone.is_none()",
+    },
+    Mutant {
+        name: "a grant whose caller has gone is not given back",
+        file: "crates/fencepost-core/src/machine/wanted.rs",
+        from: "        if wanted.caller.is_none() {
+            self.give_back(owner, award, None, now);
+",
+        to: "        if wanted.caller.is_none() {
+            self.over(owner, now);
+",
+    },
+    Mutant {
+        name: "requests about one owner do not wait for each other",
+        file: "crates/fencepost-core/src/machine/entry.rs",
+        from: "(self.in_flight.is_some() && !is_renewal && !is_closing)",
+        to: "false",
+    },
+    Mutant {
+        name: "a late send is not defeated after its ticket was given up",
+        file: "crates/fencepost-core/src/machine/leaving.rs",
+        from: "Ok(_) if *is_doubtful && leaving.may_be_in_line => now,",
+        to: "",
+    },
+    Mutant {
+        name: "what is lost is renewed when the storage is back",
+        file: "crates/fencepost-core/src/machine/entry.rs",
+        from: "            Phase::Held(held) if held.lost.is_some() => {}
+",
+        to: "",
+    },
+];
 
 /// Runs the simulation against the sources as they are, and then against each mutant.
 pub(crate) fn run(args: &[String]) -> Outcome {
@@ -35,7 +101,9 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     for Mutant { name, file, from, to } in &MUTANTS {
         let text = repo.text(file).unwrap_or_default();
         if text.matches(from).count() != 1 {
-            return Err(Failure::Failed(format!("{file} does not have the code of the mutant \"{name}\" once")));
+            return Err(Failure::Failed(format!(
+                "{file} does not have the code of the mutant \"{name}\" once"
+            )));
         }
         write(&copy.join(file), &text.replace(from, to))?;
         let found = complaint(&copy)?;
@@ -45,7 +113,11 @@ pub(crate) fn run(args: &[String]) -> Outcome {
             unnoticed.push(*name);
         }
     }
-    if unnoticed.is_empty() { Ok(()) } else { Err(Failure::Failed(format!("not noticed: {}", unnoticed.join(", ")))) }
+    if unnoticed.is_empty() {
+        Ok(())
+    } else {
+        Err(Failure::Failed(format!("not noticed: {}", unnoticed.join(", "))))
+    }
 }
 
 /// Runs the simulation in the copy; returns the first complaint, if there is one.

@@ -261,6 +261,7 @@ impl Engine {
                 let hold = Arc::new(Hold::new(grant, valid_until, hold_until, holding));
                 let Some(handle) = caller.handle.upgrade() else {
                     // The caller has gone, and so has every handle.
+                    hold.lose(LostReason::Released);
                     return self.feed(Input::Release { owner, lost: None, told: None });
                 };
                 self.held.insert(owner, hold.clone());

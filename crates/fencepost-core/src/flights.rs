@@ -19,6 +19,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::op::request_timeout;
 use crate::options::Options;
 
+/// A flight is not given up before this, however short a lease in it is: the others in it may have taken effect.
+const SHORTEST: Duration = Duration::from_millis(500);
+
 struct Flight<T> {
     passengers: Vec<Passenger<T>>,
     sent: Moment,
@@ -194,13 +197,17 @@ impl<T> Flights<T> {
         self.in_the_air.values().filter(|flight| flight.overdue != Moment::NEVER).count()
     }
 
-    /// Returns how long the answer to an operation is waited for: not longer than its lease, and an acquire not longer than a
-    /// backend needs to give up on one server and ask another.
+    /// Returns how long the answer to an operation is waited for. It is of no use after the lease; but others about the same
+    /// owner wait for it, so it is given up when a backend had time to give up on one server and ask another, and a check while
+    /// there is time for another one.
     fn patience(&self, op: &Op) -> Duration {
-        match (op, op.ttl()) {
-            (Op::Acquire { .. }, Some(ttl)) => ttl.min(request_timeout(ttl) * 2),
-            (_, ttl) => ttl.unwrap_or(self.deadline),
-        }
+        let Some(ttl) = op.ttl() else { return self.deadline };
+        let patience = match op {
+            Op::Renew(_) => ttl,
+            Op::Check(_) => ttl / 3,
+            _ => ttl.min(request_timeout(ttl) * 2),
+        };
+        patience.max(SHORTEST)
     }
 }
 

@@ -275,7 +275,8 @@ impl Guard {
         match (outcome, self.hold.lost.get()) {
             // The client was closed, or the time was over, before: it has been released then.
             (Err(error), Some(reason)) if error.kind() == ErrorKind::Closed => {
-                Err(Error::lost(&self.hold.grant.attempt.describe(), *reason))
+                let reason = if *reason == LostReason::Released { LostReason::Closed } else { *reason };
+                Err(Error::lost(&self.hold.grant.attempt.describe(), reason))
             }
             (outcome, _) => outcome,
         }

@@ -25,6 +25,7 @@ pub use self::held::RenewalOutcome;
 pub use self::wanted::Verdict;
 
 use self::entry::{Entry, Phase};
+use self::held::Held;
 use self::wanted::Wanted;
 use crate::backend::{Op, Queue, Reply, Wakeup};
 use crate::clock::Moment;
@@ -263,10 +264,15 @@ impl<C, T> Machine<C, T> {
                 Some(Phase::Wanted(wanted)) if wanted.caller.is_some() => {
                     self.refuse(owner, Verdict::Failed(Error::closed()), now);
                 }
-                Some(Phase::Held(held)) if held.lost.is_some() => self.over(owner, now),
-                Some(Phase::Held(held)) => {
-                    let award = held.award;
-                    self.outputs.push(Output::Lost(owner, LostReason::Closed));
+                // The storage has said that there is nothing to give back.
+                Some(Phase::Held(Held { lost: Some(LostReason::NotHeld | LostReason::Broken), .. })) => {
+                    self.over(owner, now);
+                }
+                Some(Phase::Held(Held { award, lost, .. })) => {
+                    let (award, is_lost) = (*award, lost.is_some());
+                    if !is_lost {
+                        self.outputs.push(Output::Lost(owner, LostReason::Closed));
+                    }
                     self.give_back(owner, award, None, now);
                 }
                 _ => self.send_what_is_due(owner, now),

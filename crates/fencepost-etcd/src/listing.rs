@@ -13,7 +13,7 @@ use crate::config::Layout;
 use crate::error::{Failure, unreachable};
 use crate::keys::{Stretch, is_own};
 use crate::proto::{KeyValue, RangeRequest, TxnRequest};
-use crate::request::{all, all_gone, created, found, get, in_order, one, replace};
+use crate::request::{all, all_gone, created, differs, found, get, in_order, one, replace};
 use crate::store::{LOOKING, MOST_PARTS, Store};
 use crate::watching::BROKEN;
 
@@ -195,11 +195,12 @@ impl Store {
             let others = lines.filter(|key| key.create_revision == revision && is_own(key, card.owner));
             keys.extend(others.map(|key| key.key.clone()));
         }
-        let are_there = keys.iter().map(|key| created(key.clone(), revision));
+        // Of two that break it at once only one does.
+        let are_held =
+            keys.iter().flat_map(|key| [created(key.clone(), revision), differs(key.clone(), BROKEN)]);
         let marks = keys.iter().map(|key| replace(key.clone(), BROKEN.to_vec()));
-        let mark = TxnRequest { compare: are_there.collect(), success: marks.collect(), failure: Vec::new() };
-        let answer = self.txn(mark, LOOKING).await?;
-        if !answer.succeeded {
+        let mark = TxnRequest { compare: are_held.collect(), success: marks.collect(), failure: Vec::new() };
+        if !self.txn(mark, LOOKING).await?.succeeded {
             return Ok(Reply::NotHeld);
         }
         // The holder may have heard of it already, and have removed them itself; what is there now may be another's.

@@ -84,7 +84,9 @@ impl Flight<'_> {
     fn has_moved(self, grant: &Grant, lease: Option<i64>) -> bool {
         let state = self.client.state();
         let entry = state.places.get(grant.attempt.owner).map(|place| &place.entry);
-        entry.is_some_and(|it| it.revision == Some(revision_of(grant)) && Some(it.lease) != lease)
+        entry.is_some_and(|it| {
+            !it.ending && it.revision == Some(revision_of(grant)) && Some(it.lease) != lease
+        })
     }
 }
 

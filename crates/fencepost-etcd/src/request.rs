@@ -24,6 +24,12 @@ pub(crate) fn created(key: Vec<u8>, revision: i64) -> Compare {
     equal(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
 }
 
+/// The key has another value.
+pub(crate) fn differs(key: Vec<u8>, value: &[u8]) -> Compare {
+    let equal = equal(key, CompareTarget::Value, TargetUnion::Value(value.to_vec()));
+    Compare { result: CompareResult::NotEqual.into(), ..equal }
+}
+
 /// There is no such key.
 pub(crate) fn absent(key: Vec<u8>) -> Compare {
     created(key, 0)

@@ -7,7 +7,7 @@ use fencepost_core::clock::Moment;
 use fencepost_core::{LockName, LostReason, Owner};
 use tokio::sync::mpsc::UnboundedReceiver;
 
-use crate::client_state::ClientState;
+use crate::client_state::{ClientState, Entry};
 use crate::link::{Change, WatchEvent};
 use crate::watches::Purpose;
 
@@ -46,7 +46,8 @@ impl ClientState {
         let mut state = self.state();
         let state = &mut *state;
         while let Some((at, owner)) = state.watches.later.front().copied() {
-            let Some(place) = state.places.get(owner).filter(|place| place.entry.held.is_some()) else {
+            let is_held = |entry: &Entry| entry.held.is_some() && !entry.ending;
+            let Some(place) = state.places.get(owner).filter(|place| is_held(&place.entry)) else {
                 state.watches.later.pop_front();
                 continue;
             };

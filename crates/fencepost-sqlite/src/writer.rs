@@ -205,8 +205,10 @@ impl Writer {
         Ok(())
     }
 
-    /// Writes what has changed.
+    /// Writes what has changed. SQLite may have taken the transaction back by itself, for lack of room: what is written then
+    /// would stay although its operation is told that it failed.
     fn save(&mut self) -> Result<()> {
+        self.statements.check_in_transaction()?;
         self.statements.save(&self.table)?;
         self.table.forget_changes();
         Ok(())

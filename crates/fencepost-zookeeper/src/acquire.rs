@@ -105,7 +105,7 @@ fn begin(
     if registry.has_departed(owner, now) {
         return Ok(Some(Reply::Busy));
     }
-    if registry.places.get(owner).is_some() || registry.orphan_of(owner).is_some() {
+    if session.is_over() || registry.places.get(owner).is_some() || registry.orphan_of(owner).is_some() {
         return Err(unknown(&shared.setup.location));
     }
     registry.places.insert(attempt, Entry::new(session, queue), now);
@@ -121,7 +121,7 @@ async fn record(
     made: Made,
 ) -> Result<Option<Vec<queue::Queue>>> {
     let Made { paths, token, lines } = made;
-    let has_left = {
+    let is_gone = {
         let mut registry = shared.registry();
         match registry.places.get_mut(attempt.owner) {
             Some(place) if Arc::ptr_eq(&place.entry.session, session) => {
@@ -131,12 +131,18 @@ async fn record(
             _ => true,
         }
     };
-    if has_left {
-        let (session, attempt) = (session.clone(), attempt.clone());
-        let orphan = Orphan { session, attempt, nodes: Some(paths), since: shared.clock.now() };
+    if is_gone {
+        let orphan = Orphan {
+            session: session.clone(),
+            attempt: attempt.clone(),
+            nodes: Some(paths),
+            since: shared.clock.now(),
+        };
         let orphan = shared.registry().add_orphan(orphan);
         delete_now_or_later(shared, Some(orphan)).await?;
-        return Ok(None);
+        // It may also be gone because its session is over.
+        let has_departed = shared.registry().has_departed(attempt.owner, shared.clock.now());
+        return if has_departed { Ok(None) } else { Err(unknown(&shared.setup.location)) };
     }
     let refusal = match (token, lines) {
         (Some(_), Ok(lines)) => return Ok(Some(lines)),

@@ -1,6 +1,6 @@
 //! One session: the lease of everything that this client holds with the same ttl. The only file that opens and ends one.
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
@@ -34,6 +34,7 @@ pub(crate) struct Session {
     watches: Mutex<Watches>,
     used: AtomicU64,
     evidence: Mutex<Evidence>,
+    is_given_up: AtomicBool,
 }
 
 impl Session {
@@ -65,7 +66,8 @@ impl Session {
         let (chores, watches, used) = (Arc::new(Notify::new()), Mutex::default(), AtomicU64::new(0));
         let evidence = Mutex::new(Evidence::new(setup.range, opened));
         let (clock, began) = (clock.clone(), (time, clock.now()));
-        Ok(Self { client, ttl, id, node, began, clock, chores, watches, used, evidence })
+        let is_given_up = AtomicBool::new(false);
+        Ok(Self { client, ttl, id, node, began, clock, chores, watches, used, evidence, is_given_up })
     }
 
     /// The servers' wall clock, in milliseconds. Whoever sets ours changes nothing.
@@ -79,8 +81,14 @@ impl Session {
         self.client.session_timeout()
     }
 
+    /// Returns whether it has ended, or was given up although the server may keep it for a while.
     pub(crate) fn is_over(&self) -> bool {
-        self.client.state().is_terminated()
+        self.is_given_up.load(Ordering::Acquire) || self.client.state().is_terminated()
+    }
+
+    /// From now on nothing is made or deleted in it.
+    pub(crate) fn give_up(&self) {
+        self.is_given_up.store(true, Ordering::Release);
     }
 
     pub(crate) fn is_connected(&self) -> bool {

@@ -143,6 +143,7 @@ impl Shared {
     pub(crate) fn session_is_over(&self, session: &Arc<Session>, why: LostReason) {
         let is_it = |slot: &Slot| slot.get().is_some_and(|there| Arc::ptr_eq(there, session));
         lock(&self.sessions).retain(|_, slot| !is_it(slot));
+        session.give_up();
         self.registry().end(session, why);
     }
 

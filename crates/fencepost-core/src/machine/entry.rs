@@ -64,7 +64,9 @@ impl<C, T> Entry<C, T> {
     /// Makes due at once what would be sent later, or asks again after the answer to what is in flight.
     pub(super) fn hurry(&mut self, now: Moment) {
         match &mut self.phase {
-            Phase::Wanted(wanted) => wanted.hurry(now),
+            // An acquire that failed keeps its pause: the storage may not be back for good.
+            Phase::Wanted(wanted) if wanted.is_queued() => wanted.hurry(now),
+            Phase::Wanted(_) => {}
             Phase::Held(held) if held.lost.is_some() => {}
             Phase::Held(held) => held.renew_at = held.renew_at.min(now),
             Phase::Releasing(Releasing { again, .. }) | Phase::Leaving(Leaving { again, .. }) => {

@@ -12,7 +12,7 @@ use crate::token::Owner;
 
 #[derive(Debug)]
 pub(super) struct Releasing<T> {
-    award: Award,
+    pub(super) award: Award,
     /// What waits for the outcome.
     told: Option<T>,
     /// After this the lease has ended by itself.

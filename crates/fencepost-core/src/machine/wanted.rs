@@ -223,6 +223,11 @@ impl<C, T> Machine<C, T> {
 
     /// The storage has pushed a grant.
     pub(super) fn handed_over(&mut self, owner: Owner, award: Award, now: Moment) {
+        self.entries.change(owner, |entry| match &entry.phase {
+            // Another grant than the one that is being released: the storage had a second ticket of this owner.
+            Phase::Releasing(releasing) if releasing.award.token != award.token => entry.is_doubtful = true,
+            _ => {}
+        });
         let Some((wanted, entry)) = self.get_wanted(owner) else { return };
         // This owner may have been granted before its newest request was sent, by one that was thought lost, or may even have
         // lost that grant again: a push proves nothing then, and the storage is asked.

@@ -632,8 +632,9 @@ local function settle(names, self)
         break
       end
       local token = mint()
-      grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
+      -- The ticket goes first: if that is not permitted, nothing has changed, and no owner both holds and waits.
       tear_up(owner, waiter.wants)
+      grant(owner, waiter.wants, waiter.rule, chosen, token, waiter.tail)
       for _, want in ipairs(waiter.wants) do
         if want[1] ~= name then
           names[#names + 1] = want[1]

@@ -1,6 +1,6 @@
 //! From the commands of a wave to flights that an engine could have sent.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -19,12 +19,18 @@ pub(super) struct Flight {
     pub(super) ops: Vec<Op>,
 }
 
+/// Returns whether all that end the grant that this step ends are breaks, or it alone.
+fn is_the_only_kind(step: &Step, ending: &mut BTreeMap<u64, bool>) -> bool {
+    let is_break = matches!(step, Step::Break { .. });
+    step.ends().is_none_or(|token| ending.insert(token, is_break).is_none_or(|other| other && is_break))
+}
+
 impl Machine {
     /// Makes the flights of a wave, and leaves out what an engine would not have sent at this time: a second operation of an
     /// attempt, what may not share a flight, and flights beyond those that a client may have in the air.
     ///
-    /// Where grants go by entries, breaking one is two requests, the mark and the removal: of two operations that end one grant
-    /// at the same time both may report that they did, so only one is sent.
+    /// Where grants go by entries, breaking one is two requests, the mark and the removal: a release between the two also
+    /// reports that it ended the grant, so the two are not sent together.
     pub(super) fn plan(&mut self, at: usize, wave: Wave) -> Vec<Flight> {
         let flights = match wave {
             Wave::Flights(flights) => flights,
@@ -37,7 +43,7 @@ impl Machine {
                 }];
             }
         };
-        let (mut unanswered, mut ending) = (BTreeSet::new(), BTreeSet::new());
+        let (mut unanswered, mut ending) = (BTreeSet::new(), BTreeMap::new());
         let ends_alone = self.goes_by_entries;
         let mut planned: Vec<Flight> = Vec::new();
         for (client, commands) in flights {
@@ -48,7 +54,7 @@ impl Machine {
                 .into_iter()
                 .filter_map(|command| self.step(client, command))
                 .filter(|step| step.alone_of().is_none_or(|who| unanswered.insert(who)))
-                .filter(|step| !ends_alone || step.ends().is_none_or(|token| ending.insert(token)))
+                .filter(|step| !ends_alone || is_the_only_kind(step, &mut ending))
                 .collect();
             let ops: Vec<Op> = steps.iter().map(|step| self.op(step)).collect();
             let selected = self.info.select(ops.iter());

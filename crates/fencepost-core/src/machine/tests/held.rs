@@ -113,6 +113,14 @@ fn a_client_that_closes_gives_back_what_it_holds() {
     assert!(stage.is_over());
 }
 
+/// The guard has seen its deadline pass, but the storage has just renewed the lease.
+#[test]
+fn a_client_that_closes_gives_back_what_its_guard_has_seen_as_ended() {
+    let mut stage = Stage::holding(None);
+    stage.on(Input::Forfeit(stage.owner), at(3));
+    assert_eq!(stage.on(Input::Close, at(4)), "release");
+}
+
 #[test]
 fn what_is_due_soon_leaves_together() {
     let mut stage = Stage::new();

@@ -67,3 +67,13 @@ fn a_late_send_is_defeated_after_the_release() {
     assert_eq!(stage.answer(Asked::Leave, at(2), Reply::Left, at(2)), "");
     assert!(stage.is_over());
 }
+
+/// The storage had a second ticket of the same owner and grants it when the first grant is released: that is undone, too.
+#[test]
+fn another_grant_of_an_owner_that_is_being_released_is_given_back() {
+    let mut stage = Stage::holding(None);
+    assert_eq!(stage.release(None, at(1)), "release");
+    assert_eq!(stage.push_grant(2, at(1)), "");
+    assert_eq!(stage.answer(Asked::Release, at(1), Reply::Released, at(1)), "released, leave");
+    assert_eq!(stage.answer(Asked::Leave, at(1), Reply::HadBeenGranted(award(2)), at(1)), "release");
+}

@@ -210,6 +210,14 @@ fn a_push_between_two_acquires_is_looked_into_at_once() {
     assert_eq!(stage.answer(Asked::Acquire, at(5), granted(1), at(5)), "granted");
 }
 
+/// A connection that comes and goes must not use up the sends of an acquire.
+#[test]
+fn an_acquire_that_failed_keeps_its_pause_when_the_storage_is_back() {
+    let mut stage = Stage::in_doubt(Queue::Join, at(0));
+    assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(0)), "");
+    assert_eq!(stage.machine.next(), at(1));
+}
+
 /// Scenario 45: a waiter that was stopped reads a grant whose lease has ended.
 #[test]
 fn a_grant_that_is_handed_over_too_late_is_given_back_and_asked_for_again() {

@@ -188,8 +188,9 @@ impl Simulation {
             return Ok(());
         }
         self.act(process, event);
-        if self.processes[process].renews_what_is_lost() {
-            return Err(format!("process {process} renews a grant that is lost"));
+        let process_time = self.processes[process].clock.shows(self.now);
+        if let Some(complaint) = self.processes[process].complaint(process_time) {
+            return Err(format!("at {:?} {complaint}", self.now.since(start())));
         }
         self.depart(process);
         Ok(())
@@ -217,7 +218,7 @@ impl Simulation {
             Event::Tick(_) => process.feed(Input::Tick, now),
             Event::Close(_) => process.feed(Input::Close, now),
             Event::Answer { request, sent, reply, number, .. } => {
-                if process.open.remove(&number) {
+                if process.open.remove(&number).is_some() {
                     process.feed(Input::Answered { request, sent, reply }, now);
                 }
             }
@@ -274,7 +275,7 @@ impl Simulation {
         let number = self.next_number;
         let process = &mut self.processes[from];
         let sent = process.clock.shows(self.now);
-        process.open.insert(number);
+        process.open.insert(number, request);
         if request.asked == Asked::Acquire {
             process.feed(Input::Sent(request), sent);
         }

@@ -37,7 +37,10 @@ pub(super) struct Process {
     pub(super) stopped_until: Option<Moment>,
     pub(super) is_dead: bool,
     /// Requests that were neither answered nor given up.
-    pub(super) open: HashSet<u64>,
+    pub(super) open: HashMap<u64, Request>,
+    is_closing: bool,
+    /// A caller that was shown a grant after its time.
+    too_late: Option<usize>,
     /// The owners of the attempts, as their callers know them.
     pub(super) attempts: HashMap<usize, Owner>,
     /// What is to be sent.
@@ -53,11 +56,13 @@ impl Process {
 
     /// Carries what happened to the machine, and what it wants to the outbox, the callers and the guards.
     pub(super) fn feed(&mut self, input: Input<usize, usize>, now: Moment) {
+        self.is_closing |= matches!(input, Input::Close);
         for output in self.machine.on(input, now) {
             match output {
                 Output::Send(request, op) => self.outbox.push((request, op)),
                 Output::Verdict(caller, Verdict::Granted { grant, valid_until, hold_until }) => {
                     let owner = grant.attempt.owner;
+                    self.too_late = (valid_until <= now).then_some(caller);
                     self.guards.insert(owner, Guard { caller, grant, valid_until, hold_until, lost: None });
                     self.verdicts.push((caller, true));
                 }
@@ -98,10 +103,27 @@ impl Process {
         bounded.find(|guard| guard.valid_until > guard.hold_until || guard.hold_until > now + longest)
     }
 
-    /// A grant that its guard has shown as lost and that is renewed all the same: it would block the lock.
-    pub(super) fn renews_what_is_lost(&self) -> bool {
-        let is_lost = |owner| self.guards.get(owner).is_some_and(|guard| guard.lost.is_some());
-        self.outbox.iter().any(|(request, _)| request.asked == Asked::Renew && is_lost(&request.owner))
+    /// What the machine must not do, and has just done.
+    pub(super) fn complaint(&self, now: Moment) -> Option<String> {
+        let is_over = |owner| self.guards.get(owner).is_some_and(|guard| !guard.is_valid(now));
+        let late =
+            self.outbox.iter().find(|(request, _)| request.asked == Asked::Renew && is_over(&request.owner));
+        let late =
+            late.map(|(request, _)| format!("{:?} is renewed although its lease is over", request.owner));
+        late.or_else(|| {
+            self.too_late.map(|caller| format!("caller {caller} is shown a grant whose lease is over"))
+        })
+        .or_else(|| self.second_request())
+    }
+
+    /// At most one request about an owner is unanswered, renewals apart, unless the client closes.
+    fn second_request(&self) -> Option<String> {
+        let is_counted = |request: &&Request| request.asked != Asked::Renew;
+        let mut unanswered: HashSet<Owner> =
+            self.open.values().filter(is_counted).map(|open| open.owner).collect();
+        let mut sent = self.outbox.iter().map(|(request, _)| request).filter(is_counted);
+        let second = sent.find(|request| !unanswered.insert(request.owner)).filter(|_| !self.is_closing);
+        second.map(|second| format!("{second:?} is sent while another request is unanswered"))
     }
 
     pub(super) fn knows(&self, owner: Owner) -> bool {
