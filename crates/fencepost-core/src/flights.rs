@@ -106,10 +106,11 @@ impl<T> Flights<T> {
             let boarding = self.board();
             let mut ops = Vec::with_capacity(boarding.len());
             let mut passengers = Vec::with_capacity(boarding.len());
-            let mut shortest = Duration::MAX;
+            let (mut patience, mut lease) = (Duration::MAX, self.deadline);
             for (op, tag) in boarding {
                 leaving(&tag);
-                shortest = shortest.min(self.patience(&op));
+                patience = patience.min(self.patience(&op));
+                lease = lease.min(op.ttl().unwrap_or(self.deadline));
                 passengers.push(Passenger { tag, silence: silence(&op) });
                 ops.push(op);
             }
@@ -117,8 +118,8 @@ impl<T> Flights<T> {
             let number = self.next_number;
             self.next_number += 1;
             // However long its leases are: others wait on the ground, and their time has a limit too.
-            let overdue = now + shortest.min(self.deadline).min(Options::DEFAULT_DEADLINE) / 6;
-            let flight = Flight { passengers, sent: now, overdue, give_up: now + shortest, abort };
+            let overdue = now + lease.min(Options::DEFAULT_DEADLINE) / 6;
+            let flight = Flight { passengers, sent: now, overdue, give_up: now + patience, abort };
             self.in_the_air.insert(number, flight);
             let backend = self.backend.clone();
             let journey = Abortable::new(async move { backend.execute(ops).await }, registration);

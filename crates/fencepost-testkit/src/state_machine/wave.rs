@@ -19,6 +19,9 @@ pub(super) struct Flight {
     pub(super) ops: Vec<Op>,
 }
 
+/// How many operations a wave has at most where an attempt is seen before its acquire is decided.
+const MOST_ENTERING: usize = 4;
+
 /// Returns whether all that end the grant that this step ends are breaks, or it alone.
 fn is_the_only_kind(step: &Step, ending: &mut BTreeMap<u64, bool>) -> bool {
     let is_break = matches!(step, Step::Break { .. });
@@ -45,6 +48,8 @@ impl Machine {
         };
         let (mut unanswered, mut ending) = (BTreeSet::new(), BTreeMap::new());
         let ends_alone = self.goes_by_entries;
+        // An acquire that is seen before it is decided is two calls, and the orders of six such are too many to follow.
+        let mut room = if self.enters_first { MOST_ENTERING } else { usize::MAX };
         let mut planned: Vec<Flight> = Vec::new();
         for (client, commands) in flights {
             if planned.iter().filter(|flight| flight.client == client).count() == self.info.flights {
@@ -55,7 +60,9 @@ impl Machine {
                 .filter_map(|command| self.step(client, command))
                 .filter(|step| step.alone_of().is_none_or(|who| unanswered.insert(who)))
                 .filter(|step| !ends_alone || is_the_only_kind(step, &mut ending))
+                .take(room)
                 .collect();
+            room -= steps.len().min(room);
             let ops: Vec<Op> = steps.iter().map(|step| self.op(step)).collect();
             let selected = self.info.select(ops.iter());
             let boarding = steps.into_iter().zip(ops).zip(selected).filter(|(_, leaves)| *leaves);
