@@ -25,7 +25,8 @@ const MUTANTS: [Mutant; 8] = [
         from: "            if self.holds(&want.name, grant) {
                 self.remove_holder(&want.name, grant.attempt.owner);
 ",
-        to: "            if let Some(owner) = self.line(&want.name).holders.iter().next().map(|holder| holder.owner) {
+        to: "            let owner = self.line(&want.name).holders.iter().next().map(|holder| holder.owner);
+            if let Some(owner) = owner {
                 self.remove_holder(&want.name, owner);
 ",
     },
