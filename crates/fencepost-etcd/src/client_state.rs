@@ -63,6 +63,19 @@ impl Entry {
         self.revision.is_some() && self.held.is_some()
     }
 
+    /// Records that its keys were found, created by `revision`, and which want was free. Returns false if they do not belong to
+    /// the choice that was asked for alone and not answered: an earlier request, which joined the line, created them.
+    pub(crate) fn found(&mut self, revision: i64, free: Option<usize>) -> bool {
+        let is_unproven = self.revision.is_none() && self.held.is_some();
+        if is_unproven && free.is_none() {
+            return false;
+        }
+        self.revision = Some(revision);
+        // An attempt that has chosen already stands in no other line.
+        self.held = self.held.or(free);
+        true
+    }
+
     /// Returns the wants that it has keys for.
     pub(crate) fn wants<'a>(&self, attempt: &'a Attempt) -> &'a [Want] {
         self.held.map_or(&attempt.wants, |chosen| held(attempt, chosen))
@@ -311,6 +324,19 @@ mod tests {
             state.is_answered(attempt.owner, lease);
         }
         assert!(unanswered(&state).is_empty() && state.take_another_seat(attempt.owner));
+    }
+
+    #[test]
+    fn a_choice_that_was_only_asked_for_is_not_held_unless_it_is_free() {
+        let entry = |held| Entry { held, ..Entry::new(&attempt(), 1, vec![1]) };
+        let mut in_line = entry(Some(1));
+        assert!(!in_line.found(7, None) && !in_line.is_held());
+        let mut taken = entry(Some(1));
+        assert!(taken.found(7, Some(0)) && taken.is_held());
+        // Once it is known to hold, it stands in no line that could be free.
+        assert!(taken.found(7, None) && taken.held == Some(1));
+        let mut waiting = entry(None);
+        assert!(waiting.found(7, None) && !waiting.is_held());
     }
 
     #[test]

@@ -75,14 +75,9 @@ impl ClientState {
         };
         let mut state = self.state();
         let entry = &mut state.live(attempt.owner)?.entry;
-        // A choice that was only asked for, and not answered, is held only if it is found free: the key may be that of an
-        // earlier request, which joined the line.
-        if entry.revision.is_none() && entry.held.is_some() && chosen.is_none() {
+        if !entry.found(revision, chosen) {
             return None;
         }
-        entry.revision = Some(revision);
-        // An attempt that has chosen already stands in no other line.
-        entry.held = entry.held.or(chosen);
         let (held, lease) = (entry.held, entry.proven_lease());
         let Some(chosen) = held else {
             self.waits(&mut state, attempt, lines, seen);
