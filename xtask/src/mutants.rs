@@ -52,13 +52,13 @@ const MUTANTS: [Mutant; 8] = [
     },
     Mutant {
         name: "a grant that comes too late is shown",
-        file: "crates/fencepost-core/src/machine/wanted.rs",
+        file: "crates/fencepost-core/src/machine/asking.rs",
         from: "gone.is_none() && valid_until(counted_from, award.ttl) > now",
         to: "gone.is_none()",
     },
     Mutant {
         name: "a grant whose caller has gone is not given back",
-        file: "crates/fencepost-core/src/machine/wanted.rs",
+        file: "crates/fencepost-core/src/machine/asking.rs",
         from: "        if wanted.caller.is_none() {
             self.give_back(owner, award, None, now);
 ",

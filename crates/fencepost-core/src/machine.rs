@@ -9,6 +9,7 @@
 //! `C` is what waits for the verdict on an attempt, `T` what waits for the outcome of a release; the machine hands them back
 //! with its outputs and never looks inside.
 
+mod asking;
 mod entry;
 mod held;
 mod leaving;

@@ -281,11 +281,11 @@ macro_rules! wire_suite {
 macro_rules! behaviors_in_groups {
     ($storage:ident [$make:expr] $tags:tt $($group:ident { $($name:ident $([$($tag:ident)*])?,)* })*) => {
         mod $storage {
-            #[allow(unused_imports)]
+            #[allow(unused_imports, reason = "a set-up may select nothing of a group")]
             use super::*;
             $(
                 mod $group {
-                    #[allow(unused_imports)]
+                    #[allow(unused_imports, reason = "a set-up may select nothing of a group")]
                     use super::*;
                     const _: &[$crate::list::Tag] = &[$($($($crate::list::Tag::$tag,)*)?)*];
                     $(
