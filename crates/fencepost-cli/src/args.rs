@@ -138,7 +138,7 @@ pub(crate) struct Sharing {
 impl Sharing {
     pub(crate) fn mode(&self) -> Mode {
         match self.semaphore {
-            Some(of) => Mode::Slots { of },
+            Some(permits) => Mode::Semaphore { permits },
             None if self.shared => Mode::Shared,
             None => Mode::Exclusive,
         }

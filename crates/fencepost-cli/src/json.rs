@@ -1,16 +1,16 @@
 //! The JSON form of locks, of their changes and of findings, for programs. Names are stable; new ones may be added.
 
 mod change;
-mod examination;
+mod diagnosis;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fencepost::{Cell, HolderState, LockState, Mode, Scope, WaiterState};
+use fencepost::{Cell, FencingToken, HolderState, LockState, Mode, Scope, WaiterState};
 use serde::Serialize;
 
 pub(crate) use self::change::Change;
-pub(crate) use self::examination::Examination;
+pub(crate) use self::diagnosis::Diagnosis;
 use crate::durations::finite;
 use crate::words::is_hostile;
 
@@ -28,14 +28,15 @@ pub(crate) struct Lock<'a> {
 /// One holder.
 #[derive(Debug, Serialize)]
 pub(crate) struct Holder<'a> {
-    token: u64,
+    /// `null` if the holder is not a Fencepost client, as `held_for_ms`.
+    token: Option<u64>,
     mode: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
     slots: Option<u32>,
     label: &'a str,
     meta: BTreeMap<&'a str, &'a str>,
-    held_for_ms: u64,
-    /// `null` if the lease never ends, as the rest of it.
+    held_for_ms: Option<u64>,
+    /// `null` if the lease never ends or is not known, as the rest of it.
     ttl_ms: Option<u64>,
     ttl_left_ms: Option<u64>,
 }
@@ -46,7 +47,7 @@ struct Waiter<'a> {
     #[serde(skip_serializing_if = "Option::is_none")]
     slots: Option<u32>,
     label: &'a str,
-    waiting_for_ms: u64,
+    waiting_for_ms: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -68,8 +69,8 @@ impl<'a> Lock<'a> {
                 _ => "unknown",
             },
             holders: state.holders.iter().map(Holder::from).collect(),
-            waiters: state.waiters,
-            line: state.line.iter().map(Waiter::from).collect(),
+            waiters: state.waiter_count,
+            line: state.waiters.iter().map(Waiter::from).collect(),
             cell: state.cell.as_ref().map(CellText::from),
         }
     }
@@ -79,14 +80,14 @@ impl<'a> From<&'a HolderState> for Holder<'a> {
     fn from(holder: &'a HolderState) -> Self {
         let (mode, slots) = mode(holder.mode);
         Self {
-            token: holder.token.get(),
+            token: holder.token.map(FencingToken::get),
             mode,
             slots,
             label: &holder.label,
             meta: holder.meta.iter().map(|(key, value)| (key.as_str(), value.as_str())).collect(),
-            held_for_ms: millis(holder.held_for),
-            ttl_ms: lease_millis(holder.ttl),
-            ttl_left_ms: lease_millis(holder.expires_in),
+            held_for_ms: holder.held_for.map(millis),
+            ttl_ms: holder.ttl.and_then(lease_millis),
+            ttl_left_ms: holder.expires_in.and_then(lease_millis),
         }
     }
 }
@@ -94,7 +95,7 @@ impl<'a> From<&'a HolderState> for Holder<'a> {
 impl<'a> From<&'a WaiterState> for Waiter<'a> {
     fn from(waiter: &'a WaiterState) -> Self {
         let (mode, slots) = mode(waiter.mode);
-        Self { mode, slots, label: &waiter.label, waiting_for_ms: millis(waiter.waiting_for) }
+        Self { mode, slots, label: &waiter.label, waiting_for_ms: waiter.waiting_for.map(millis) }
     }
 }
 
@@ -115,9 +116,9 @@ pub(crate) fn line(value: &impl Serialize) -> String {
 
 fn mode(mode: Mode) -> (&'static str, Option<u32>) {
     match mode {
-        Mode::Exclusive => ("exclusive", None),
         Mode::Shared => ("shared", None),
-        Mode::Slots { of } => ("semaphore", Some(of)),
+        Mode::Semaphore { permits } => ("semaphore", Some(permits)),
+        _ => ("exclusive", None),
     }
 }
 
@@ -132,9 +133,8 @@ pub(crate) fn millis(duration: Duration) -> u64 {
 
 #[cfg(test)]
 mod tests {
-    use fencepost::{FencingToken, LockName};
-
     use super::*;
+    use crate::sample;
 
     #[test]
     fn a_value_is_one_line_that_does_nothing_to_a_terminal() {
@@ -146,32 +146,20 @@ mod tests {
 
     #[test]
     fn tokens_are_numbers_and_the_shape_is_stable() {
-        let state = LockState {
-            name: LockName::new("a/b").unwrap(),
-            holders: vec![HolderState {
-                token: FencingToken::new(1_700_000_000_000_001),
-                mode: Mode::Slots { of: 3 },
-                label: "web".into(),
-                meta: [("build".to_owned(), "42".to_owned())].into(),
-                ttl: Duration::from_secs(30),
-                expires_in: Duration::from_millis(21_500),
-                held_for: Duration::from_secs(130),
-            }],
-            line: vec![WaiterState {
-                mode: Mode::Shared,
-                label: "cron".into(),
-                waiting_for: Duration::from_millis(5),
-            }],
-            waiters: 1,
-            cell: Some(Cell { token: FencingToken::new(7), bytes: (*b"hi").into() }),
-        };
+        let mut holder = sample::holder("web", 1_700_000_000_000_001, Mode::Semaphore { permits: 3 });
+        holder.meta = [("build".to_owned(), "42".to_owned())].into();
+        let mut state = sample::lock("a/b", [holder, HolderState::new(Mode::Exclusive, "foreign")]);
+        state.waiters = vec![sample::waiter("cron", Mode::Shared, 5)];
+        state.waiter_count = 1;
+        state.cell = Some(Cell { token: FencingToken::new(7), bytes: (*b"hi").into() });
         let text = serde_json::to_string(&Lock::new(&state, Scope::Host)).unwrap();
         assert_eq!(
             text,
             r#"{"name":"a/b","scope":"host","holders":[{"token":1700000000000001,"mode":"semaphore","slots":3,"#
                 .to_owned()
-                + r#""label":"web","meta":{"build":"42"},"held_for_ms":130000,"ttl_ms":30000,"ttl_left_ms":21500}],"#
-                + r#""waiters":1,"line":[{"mode":"shared","label":"cron","waiting_for_ms":5}],"#
+                + r#""label":"web","meta":{"build":"42"},"held_for_ms":130000,"ttl_ms":30000,"ttl_left_ms":21000},"#
+                + r#"{"token":null,"mode":"exclusive","label":"foreign","meta":{},"held_for_ms":null,"ttl_ms":null,"ttl_left_ms":null}],"#
+                + r#""waiters":1,"line":[{"mode":"shared","label":"cron","waiting_for_ms":5000}],"#
                 + r#""cell":{"token":7,"bytes":2,"text":"hi"}}"#
         );
     }

@@ -11,6 +11,8 @@ mod lines;
 mod nesting;
 mod news;
 mod output;
+#[cfg(test)]
+mod sample;
 mod signals;
 mod status;
 mod stopping;

@@ -1,6 +1,6 @@
 //! Runs within runs: which locks are held above this process, so that a run that would wait for itself is told so.
 
-use fencepost::{Guard, LockName, LockState, Mode, StorageId};
+use fencepost::{FencingToken, Guard, LockName, LockState, Mode, StorageId};
 use serde::{Deserialize, Serialize};
 
 /// The list, in the environment of every command.
@@ -37,14 +37,14 @@ impl HeldAbove {
     /// old: only the token of a holder proves that it is still above us.
     pub(crate) fn would_wait_for_itself(&self, state: &LockState, storage: StorageId, mode: Mode) -> bool {
         let storage = storage.to_string();
-        let is_above = |token: u64| {
+        let is_above = |token: FencingToken| {
             let same = |held: &Held| held.name == state.name.as_str() && held.storage_id == storage;
-            self.0.iter().any(|held| same(held) && held.token == token)
+            self.0.iter().any(|held| same(held) && held.token == token.get())
         };
-        let mut holders = state.holders.iter().map(|holder| is_above(holder.token.get()));
+        let mut holders = state.holders.iter().map(|holder| holder.token.is_some_and(is_above));
         match mode {
             // Another holder's slot may become free.
-            Mode::Slots { .. } => !state.holders.is_empty() && holders.all(|above| above),
+            Mode::Semaphore { .. } => !state.holders.is_empty() && holders.all(|above| above),
             _ => holders.any(|above| above),
         }
     }
@@ -63,30 +63,11 @@ impl HeldAbove {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use fencepost::{FencingToken, HolderState};
-
     use super::*;
+    use crate::sample;
 
     fn state(tokens: &[u64], mode: Mode) -> LockState {
-        let holder = |token: &u64| HolderState {
-            token: FencingToken::new(*token),
-            mode,
-            label: "x".into(),
-            meta: [].into(),
-            ttl: Duration::ZERO,
-            expires_in: Duration::ZERO,
-            held_for: Duration::ZERO,
-        };
-        let name = LockName::new("a").unwrap();
-        LockState {
-            name,
-            holders: tokens.iter().map(holder).collect(),
-            line: Vec::new(),
-            waiters: 0,
-            cell: None,
-        }
+        sample::lock("a", tokens.iter().map(|token| sample::holder("x", *token, mode)))
     }
 
     fn above(storage: StorageId) -> HeldAbove {
@@ -112,8 +93,8 @@ mod tests {
         let waits =
             |tokens: &[u64], mode| above(here).would_wait_for_itself(&state(tokens, mode), here, mode);
         assert!(waits(&[3, 7], Mode::Shared));
-        assert!(!waits(&[3, 7], Mode::Slots { of: 2 }), "the other slot may become free");
-        assert!(waits(&[7], Mode::Slots { of: 1 }));
+        assert!(!waits(&[3, 7], Mode::Semaphore { permits: 2 }), "the other slot may become free");
+        assert!(waits(&[7], Mode::Semaphore { permits: 1 }));
     }
 
     #[test]

@@ -110,7 +110,7 @@ pub(crate) fn nobody_reads() -> bool {
 
 fn report(error: &Error) -> String {
     let hint = error.hint().map(|hint| format!("hint: {}\n", plain(hint)));
-    format!("fencepost: error: {}\n{}", plain(&error.in_full()), hint.unwrap_or_default())
+    format!("fencepost: error: {}\n{}", plain(&error.full_message()), hint.unwrap_or_default())
 }
 
 /// A message, and who wants to know when it is written.
@@ -168,7 +168,7 @@ mod tests {
 
     #[test]
     fn an_error_is_told_with_its_cause_and_hint() {
-        let error = Error::new(ErrorKind::Storage, "could not open it")
+        let error = Error::new(ErrorKind::Backend, "could not open it")
             .with_source(io::Error::other("disk full"))
             .with_hint("make room");
         assert_eq!(report(&error), "fencepost: error: could not open it: disk full\nhint: make room\n");
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_cause_is_not_told_twice() {
-        let error = Error::new(ErrorKind::Storage, "could not open it: disk full");
+        let error = Error::new(ErrorKind::Backend, "could not open it: disk full");
         let error = error.with_source(io::Error::other("disk full"));
         assert_eq!(report(&error), "fencepost: error: could not open it: disk full\n");
     }

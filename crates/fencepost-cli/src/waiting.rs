@@ -124,12 +124,12 @@ async fn attempt(lock: &Lock, patience: Patience) -> Result<Option<Guard>> {
     }
     match lock.acquire().await {
         Ok(guard) => Ok(Some(guard)),
-        Err(error) if error.kind() == ErrorKind::WaitedOut => Ok(None),
+        Err(error) if error.kind() == ErrorKind::WaitTimeout => Ok(None),
         Err(error) => Err(error),
     }
 }
 
 /// Who holds the lock.
-fn tokens(state: &LockState) -> Vec<FencingToken> {
+fn tokens(state: &LockState) -> Vec<Option<FencingToken>> {
     state.holders.iter().map(|holder| holder.token).collect()
 }

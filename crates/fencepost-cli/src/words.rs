@@ -2,9 +2,9 @@
 
 use std::time::Duration;
 
-use fencepost::{HolderState, LockState, Mode, Scope, Verdict};
+use fencepost::{HolderState, LockState, Mode, Scope, Severity};
 
-use crate::durations::{finite, show};
+use crate::durations::show;
 
 /// How far a lock reaches.
 pub(crate) fn scope(scope: Scope) -> &'static str {
@@ -17,20 +17,20 @@ pub(crate) fn scope(scope: Scope) -> &'static str {
 }
 
 /// Whether something is as it should be.
-pub(crate) fn verdict(verdict: Verdict) -> &'static str {
+pub(crate) fn verdict(verdict: Severity) -> &'static str {
     match verdict {
-        Verdict::Fine => "fine",
-        Verdict::Warning => "warning",
-        Verdict::Problem => "problem",
+        Severity::Ok => "fine",
+        Severity::Warning => "warning",
+        Severity::Problem => "problem",
     }
 }
 
 /// How a lock is held.
 pub(crate) fn mode(mode: Mode) -> String {
     match mode {
-        Mode::Exclusive => "exclusive".into(),
         Mode::Shared => "shared".into(),
-        Mode::Slots { of } => format!("semaphore {of}"),
+        Mode::Semaphore { permits } => format!("semaphore {permits}"),
+        _ => "exclusive".into(),
     }
 }
 
@@ -54,10 +54,10 @@ pub(crate) fn waiting(state: &LockState, own_label: &str, waited: Duration) -> S
     parts.push(match place(state, own_label, waited) {
         Some(0) => "you are next".into(),
         Some(ahead) => format!("{ahead} ahead of you"),
-        None if parts.is_empty() && state.waiters == 0 => {
+        None if parts.is_empty() && state.waiter_count == 0 => {
             "it is free, but the storage does not grant it now; `fencepost doctor` may say why".into()
         }
-        None => format!("{} in line", state.waiters),
+        None => format!("{} in line", state.waiter_count),
     });
     format!("waiting for {:?}: {}", state.name, parts.join(", "))
 }
@@ -82,17 +82,20 @@ fn held_by(state: &LockState) -> Option<String> {
 }
 
 fn in_brief(holder: &HolderState) -> String {
-    let lease = match finite(holder.expires_in) {
-        Some(left) => format!("ttl {} left", show(left)),
-        None => "no expiry".into(),
+    let held_for = holder.held_for.map(|held_for| format!(" for {}", show(held_for))).unwrap_or_default();
+    let lease = match holder.expires_in {
+        Some(HolderState::NO_EXPIRY) => ", no expiry".to_owned(),
+        Some(left) => format!(", ttl {} left", show(left)),
+        None => String::new(),
     };
-    format!("{} for {}, {lease}", plain(&holder.label), show(holder.held_for))
+    format!("{}{held_for}{lease}", plain(&holder.label))
 }
 
 /// How many stand before us. A label may stand in line several times; ours is the one that waits as long as we do.
 pub(crate) fn place(state: &LockState, own_label: &str, waited: Duration) -> Option<usize> {
-    let ours = state.line.iter().enumerate().filter(|(_, waiter)| *waiter.label == *own_label);
-    ours.min_by_key(|(_, waiter)| waiter.waiting_for.abs_diff(waited)).map(|(place, _)| place)
+    let ours = state.waiters.iter().enumerate().filter(|(_, waiter)| *waiter.label == *own_label);
+    ours.min_by_key(|(_, waiter)| waiter.waiting_for.unwrap_or_default().abs_diff(waited))
+        .map(|(place, _)| place)
 }
 
 /// How the options of a URL end that are secret, such as `sentinel_password=`.
@@ -130,37 +133,17 @@ fn without_secret_options(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fencepost::{FencingToken, LockName, WaiterState};
-
     use super::*;
+    use crate::sample;
 
     fn held(labels: &[&str]) -> LockState {
-        let holder = |label: &&str| HolderState {
-            token: FencingToken::new(1),
-            mode: Mode::Exclusive,
-            label: (*label).into(),
-            meta: [].into(),
-            ttl: Duration::from_secs(30),
-            expires_in: Duration::from_secs(21),
-            held_for: Duration::from_secs(130),
-        };
-        LockState {
-            name: LockName::new("backup").unwrap(),
-            holders: labels.iter().map(holder).collect(),
-            line: Vec::new(),
-            waiters: 0,
-            cell: None,
-        }
+        sample::lock("backup", labels.iter().map(|label| sample::holder(label, 1, Mode::Exclusive)))
     }
 
     fn with_line(mut state: LockState, line: &[(&str, u64)]) -> LockState {
-        let waiter = |(label, seconds): &(&str, u64)| WaiterState {
-            mode: Mode::Exclusive,
-            label: (*label).into(),
-            waiting_for: Duration::from_secs(*seconds),
-        };
-        state.line = line.iter().map(waiter).collect();
-        state.waiters = line.len();
+        let waiter = |(label, seconds): &(&str, u64)| sample::waiter(label, Mode::Exclusive, *seconds);
+        state.waiters = line.iter().map(waiter).collect();
+        state.waiter_count = line.len();
         state
     }
 

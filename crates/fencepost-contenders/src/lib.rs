@@ -1,31 +1,31 @@
 //! The rules of storages in which every attempt has an entry of its own: a key, a node. The storage keeps the entries of a
 //! lock in the order in which they came, and whoever reads them knows who holds it and who waits.
 //!
-//! Nothing here does I/O: [`holding`] says who of a line holds, [`Card`] is what an entry says about itself, [`Places`]
+//! Nothing here does I/O: [`holding`] says who of a line holds, [`EntryMeta`] is what an entry says about itself, [`OwnEntries`]
 //! remembers the entries of one client, [`state`] is the line as people see it.
 
-mod card;
+mod entry_meta;
 mod kept_cell;
-mod places;
+mod own_entries;
 mod state;
 
 use fencepost_core::Mode;
 
-pub use card::Card;
+pub use entry_meta::EntryMeta;
 pub use kept_cell::KeptCell;
-pub use places::{Place, Places};
+pub use own_entries::{OwnEntries, OwnEntry};
 pub use state::{Contender, Elsewhere, state};
 
 /// How many of the first in this line hold the lock. First come, first served: whoever does not fit in keeps out
 /// everybody behind it.
 ///
 /// ```
-/// use fencepost_core::Mode::{Exclusive, Shared, Slots};
+/// use fencepost_core::Mode::{Exclusive, Shared, Semaphore};
 /// use fencepost_contenders::holding;
 ///
 /// assert_eq!(holding([Exclusive, Exclusive]), 1);
 /// assert_eq!(holding([Shared, Shared, Exclusive, Shared]), 2);
-/// assert_eq!(holding([Slots { of: 2 }; 5]), 2);
+/// assert_eq!(holding([Semaphore { permits: 2 }; 5]), 2);
 /// ```
 pub fn holding(line: impl IntoIterator<Item = Mode>) -> usize {
     let mut inside: Option<Mode> = None;
@@ -33,8 +33,10 @@ pub fn holding(line: impl IntoIterator<Item = Mode>) -> usize {
     for mode in line {
         let fits = match (inside, mode) {
             (None, _) => true,
-            (Some(there), Mode::Slots { of }) => count < of as usize && there.goes_with(mode),
-            (Some(there), _) => there.goes_with(mode),
+            (Some(there), Mode::Semaphore { permits }) => {
+                count < permits as usize && there.is_compatible_with(mode)
+            }
+            (Some(there), _) => there.is_compatible_with(mode),
         };
         if !fits {
             break;
@@ -49,7 +51,7 @@ pub fn holding(line: impl IntoIterator<Item = Mode>) -> usize {
 mod tests {
     use super::*;
 
-    const THREE: Mode = Mode::Slots { of: 3 };
+    const THREE: Mode = Mode::Semaphore { permits: 3 };
 
     #[test]
     fn whoever_does_not_fit_in_keeps_out_everybody_behind_it() {

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use fencepost_core::{Cell, FencingToken, HolderState, LockName, LockState, Mode, WaiterState};
 
-use crate::card::Card;
+use crate::entry_meta::EntryMeta;
 use crate::holding;
 
 /// One entry of a line, as it was read.
@@ -15,7 +15,7 @@ pub struct Contender {
     /// How it wants the lock.
     pub mode: Mode,
     /// What it says about itself; nothing if it is not one of ours.
-    pub card: Option<Card>,
+    pub card: Option<EntryMeta>,
     /// What to call it if it says nothing: its key or node.
     pub called: String,
     /// How much of its lease is left, if that is known.
@@ -38,7 +38,7 @@ pub enum Elsewhere {
 
 impl Elsewhere {
     /// How somebody with this card stands, if `holds` says for each of its names whether it is among the first there.
-    pub fn of(card: &Card, here: &LockName, holds: impl Fn(&LockName) -> bool) -> Self {
+    pub fn of(card: &EntryMeta, here: &LockName, holds: impl Fn(&LockName) -> bool) -> Self {
         if card.any {
             let first = card.names.iter().find(|name| holds(name));
             return if first.is_some_and(|first| first != here) { Self::Holds } else { Self::Nothing };
@@ -58,25 +58,19 @@ impl Contender {
     }
 
     fn holder(&self, now: Duration) -> HolderState {
-        let known = self.card.as_ref().map(|card| card.ttl).or(self.expires_in).unwrap_or_default();
-        HolderState {
-            token: self.token,
-            mode: self.mode,
-            label: self.label(),
-            meta: self.card.as_ref().map_or_else(|| [].into(), |card| card.meta.clone()),
-            ttl: known,
-            expires_in: self.expires_in.unwrap_or(known),
-            held_for: self.since().map_or(Duration::ZERO, |since| now.saturating_sub(since)),
-        }
+        let mut holder = HolderState::new(self.mode, self.label());
+        holder.token = Some(self.token);
+        holder.meta = self.card.as_ref().map_or_else(|| [].into(), |card| card.meta.clone());
+        holder.ttl = self.card.as_ref().map(|card| card.ttl);
+        holder.expires_in = self.expires_in;
+        holder.held_for = self.since().map(|since| now.saturating_sub(since));
+        holder
     }
 
     fn waiter(&self, now: Duration) -> WaiterState {
-        let since = self.card.as_ref().map(|card| card.since);
-        WaiterState {
-            mode: self.mode,
-            label: self.label(),
-            waiting_for: since.map_or(Duration::ZERO, |since| now.saturating_sub(since)),
-        }
+        let mut waiter = WaiterState::new(self.mode, self.label());
+        waiter.waiting_for = self.card.as_ref().map(|card| now.saturating_sub(card.since));
+        waiter
     }
 }
 
@@ -93,13 +87,12 @@ pub fn state(name: &LockName, line: &[Contender], kept: Option<Cell>, now: Durat
         let bytes = holder.card.as_ref()?.cell.clone()?;
         Some(Cell { token: holder.token, bytes })
     });
-    LockState {
-        name: name.clone(),
-        holders: part(true).map(|holder| holder.holder(now)).collect(),
-        line: part(false).take(LockState::MAX_LINE).map(|waiter| waiter.waiter(now)).collect(),
-        waiters: part(false).count(),
-        cell: held_cell.or(kept),
-    }
+    let mut state = LockState::new(name.clone());
+    state.holders = part(true).map(|holder| holder.holder(now)).collect();
+    state.waiters = part(false).take(LockState::MAX_WAITERS).map(|waiter| waiter.waiter(now)).collect();
+    state.waiter_count = part(false).count();
+    state.cell = held_cell.or(kept);
+    state
 }
 
 #[cfg(test)]
@@ -122,8 +115,11 @@ mod tests {
         let name = LockName::new("a").unwrap();
         let line = [contender(1, Mode::Shared), contender(2, Mode::Shared), contender(3, Mode::Exclusive)];
         let state = state(&name, &line, None, Duration::ZERO);
-        assert_eq!(state.holders.iter().map(|holder| holder.token.get()).collect::<Vec<_>>(), [1, 2]);
-        assert_eq!((state.waiters, &*state.line[0].label), (1, "key 3"));
+        assert_eq!(
+            state.holders.iter().map(|holder| holder.token.unwrap().get()).collect::<Vec<_>>(),
+            [1, 2]
+        );
+        assert_eq!((state.waiter_count, &*state.waiters[0].label), (1, "key 3"));
     }
 
     #[test]
@@ -132,7 +128,7 @@ mod tests {
         for (elsewhere, waiters) in [(Elsewhere::Waits, 2), (Elsewhere::Holds, 1)] {
             let both = Contender { elsewhere, ..contender(1, Mode::Exclusive) };
             let state = state(&name, &[both, contender(2, Mode::Exclusive)], None, Duration::ZERO);
-            assert_eq!((state.holders.len(), state.waiters), (0, waiters));
+            assert_eq!((state.holders.len(), state.waiter_count), (0, waiters));
         }
     }
 }

@@ -62,25 +62,25 @@ pub trait Backend: Send + Sync + 'static {
     /// What cannot be checked is a finding that says so ([`Finding::not_checked`]), never a failure. No finding shows a
     /// secret, and what is checked keeps its name from one release to the next.
     /// (`an_examination_finds_no_problem_and_changes_nothing`)
-    async fn examine(&self) -> Vec<Finding> {
+    async fn diagnose(&self) -> Vec<Finding> {
         Vec::new()
     }
 
-    /// Returns what a program should log when it connects: of [`Backend::examine`], what is not fine and quickly found out.
+    /// Returns what a program should log when it connects: of [`Backend::diagnose`], what is not fine and quickly found out.
     /// Called only if there is a subscriber.
     ///
     /// # Contract
-    /// That of [`Backend::examine`].
+    /// That of [`Backend::diagnose`].
     async fn warnings(&self) -> Vec<Finding> {
-        Finding::worth_a_word(self.examine().await)
+        Finding::concerns(self.diagnose().await)
     }
 
     /// Where a lock lives, for people who want to find it with the storage's own tools (the file, the exact keys), and
     /// whether something else lies there. It only reads.
     ///
     /// # Contract
-    /// That of [`Backend::examine`].
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+    /// That of [`Backend::diagnose`].
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
         let _ = name;
         Vec::new()
     }
@@ -99,8 +99,9 @@ pub trait Backend: Send + Sync + 'static {
     async fn close(&self);
 }
 
-/// What a storage is and what it can do.
+/// What a backend is and what it can do.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct BackendInfo {
     /// The URL scheme: `sqlite`.
     pub scheme: &'static str,
@@ -122,6 +123,28 @@ pub struct BackendInfo {
     /// the second; what may not leaves in a later flight, in order. Two operations of one owner never share a flight then.
     /// `None` if the backend executes the operations of a flight one after the other, so that everything may share.
     pub may_share: Option<fn(&Op, &Op) -> bool>,
+}
+
+impl BackendInfo {
+    /// Describes a backend that keeps ttls from 1 s to 24 h and executes batches of 128 operations, one flight at a time.
+    pub fn new(
+        scheme: &'static str,
+        location: impl Into<String>,
+        scope: Scope,
+        storage_id: StorageId,
+    ) -> Self {
+        Self {
+            scheme,
+            location: location.into(),
+            scope,
+            storage_id,
+            min_ttl: Duration::from_secs(1),
+            max_ttl: Duration::from_secs(24 * 3600),
+            flights: 1,
+            batch: 128,
+            may_share: None,
+        }
+    }
 }
 
 /// How far a lock reaches.
@@ -148,7 +171,7 @@ pub enum Op {
         /// Who wants what.
         attempt: Arc<Attempt>,
         /// Whether to wait in line.
-        queue: Queue,
+        on_busy: OnBusy,
     },
     /// The heartbeat of a ticket, and its claim: any call that finds the lock free gives it to the first in line.
     ///
@@ -157,7 +180,7 @@ pub enum Op {
     Check(Arc<Attempt>),
     /// Leaves the line, or defeats an acquire that may still arrive.
     ///
-    /// Answers [`Reply::Left`], or [`Reply::HadBeenGranted`] and changes nothing. If the owner is unknown it is
+    /// Answers [`Reply::Left`], or [`Reply::AlreadyGranted`] and changes nothing. If the owner is unknown it is
     /// remembered for a ttl, so that a late [`Op::Acquire`] of this owner does nothing. (`late_acquire_is_defeated`)
     Leave(Arc<Attempt>),
     /// Extends the lease to its full ttl from now. Answers [`Reply::Renewed`] or [`Reply::NotHeld`]; it never revives
@@ -191,11 +214,11 @@ pub enum Op {
 
 /// Whether an attempt waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Queue {
+pub enum OnBusy {
     /// Now or never.
-    Never,
+    Return,
     /// Join the line.
-    Join,
+    Wait,
 }
 
 /// The answer to an [`Op`].
@@ -216,7 +239,7 @@ pub enum Reply {
     /// The line was left.
     Left,
     /// The line could not be left: the lock had been granted, and is held.
-    HadBeenGranted(Award),
+    AlreadyGranted(Award),
     /// The lease runs for this long from now.
     Renewed {
         /// The ttl really given.
@@ -290,79 +313,121 @@ impl Cell {
 
 /// A lock as it is now.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct LockState {
     /// The lock.
     pub name: LockName,
     /// Who holds it; more than one in shared and counting modes.
     pub holders: Vec<HolderState>,
-    /// The first of those who wait, in order; see `waiters` for how many there are.
-    pub line: Vec<WaiterState>,
-    /// How many wait.
-    pub waiters: usize,
+    /// The first [`LockState::MAX_WAITERS`] waiters, in the order of the queue.
+    pub waiters: Vec<WaiterState>,
+    /// The length of the queue, listed or not.
+    pub waiter_count: usize,
     /// The cell, if there is one.
     pub cell: Option<Cell>,
 }
 
 impl LockState {
     /// How many waiters are listed at most.
-    pub const MAX_LINE: usize = 100;
+    pub const MAX_WAITERS: usize = 100;
+
+    /// Returns the state of a lock that is not in use.
+    pub fn new(name: LockName) -> Self {
+        Self { name, holders: Vec::new(), waiters: Vec::new(), waiter_count: 0, cell: None }
+    }
 
     /// Whether nobody holds it, nobody waits for it and it has no cell.
     pub fn is_idle(&self) -> bool {
-        self.holders.is_empty() && self.waiters == 0 && self.cell.is_none()
+        self.holders.is_empty() && self.waiter_count == 0 && self.cell.is_none()
     }
 }
 
 /// One holder of a lock.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct HolderState {
-    /// The grant's token.
-    pub token: FencingToken,
+    /// The grant's token; `None` for a holder that is not a Fencepost client and has none.
+    pub token: Option<FencingToken>,
     /// How it is held.
     pub mode: Mode,
     /// Who holds it, for people.
     pub label: Arc<str>,
     /// More about it, for people.
     pub meta: Arc<[(String, String)]>,
-    /// The lease's length, or [`HolderState::NO_EXPIRY`].
-    pub ttl: Duration,
-    /// How much of the lease is left, or [`HolderState::NO_EXPIRY`].
-    pub expires_in: Duration,
-    /// For how long it has been held, by the wall clock: for people.
-    pub held_for: Duration,
+    /// The length of the lease, or [`HolderState::NO_EXPIRY`]; `None` if it is not known.
+    pub ttl: Option<Duration>,
+    /// How much of the lease is left, or [`HolderState::NO_EXPIRY`]; `None` if it is not known.
+    pub expires_in: Option<Duration>,
+    /// How long the lock has been held, by the wall clock: for display only. `None` if the backend does not record it.
+    pub held_for: Option<Duration>,
 }
 
 impl HolderState {
     /// The length and the rest of a lease that never ends. Other libraries that share a storage can hold a lock so.
     pub const NO_EXPIRY: Duration = Duration::MAX;
 
-    /// How much of the lease is left after this time.
+    /// Returns a holder of which nothing else is known.
+    pub fn new(mode: Mode, label: impl Into<Arc<str>>) -> Self {
+        let (label, meta) = (label.into(), [].into());
+        Self { token: None, mode, label, meta, ttl: None, expires_in: None, held_for: None }
+    }
+
+    /// Returns whether this is the same holder as `other`, seen at another time. Holders without a token are told apart by
+    /// their labels.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        self.token == other.token && (self.token.is_some() || self.label == other.label)
+    }
+
+    /// Returns how much of the lease is left after this time, at least.
     pub(crate) fn expires_in_after(&self, elapsed: Duration) -> Duration {
         match self.expires_in {
-            Self::NO_EXPIRY => Self::NO_EXPIRY,
-            left => left.saturating_sub(elapsed),
+            Some(Self::NO_EXPIRY) => Self::NO_EXPIRY,
+            left => left.unwrap_or_default().saturating_sub(elapsed),
         }
     }
 }
 
 /// One waiter of a lock.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct WaiterState {
     /// How it wants the lock.
     pub mode: Mode,
     /// Who waits, for people.
     pub label: Arc<str>,
-    /// For how long it has been waiting, by the wall clock: for people.
-    pub waiting_for: Duration,
+    /// How long it has been waiting, by the wall clock: for display only. `None` if the backend does not record it.
+    pub waiting_for: Option<Duration>,
+}
+
+impl WaiterState {
+    /// Returns a waiter of which nothing else is known.
+    pub fn new(mode: Mode, label: impl Into<Arc<str>>) -> Self {
+        Self { mode, label: label.into(), waiting_for: None }
+    }
 }
 
 /// Which part of a list.
 #[derive(Clone, Debug)]
+#[non_exhaustive]
 pub struct Page {
     /// Names after this one; the first page if none.
     pub after: Option<LockName>,
     /// How many at most.
     pub limit: usize,
+}
+
+impl Page {
+    /// Returns the first page, of up to `limit` locks.
+    pub fn new(limit: usize) -> Self {
+        Self { after: None, limit }
+    }
+
+    /// Continues after this name, usually [`ListPage::next`].
+    #[must_use]
+    pub fn after(mut self, name: impl Into<Option<LockName>>) -> Self {
+        self.after = name.into();
+        self
+    }
 }
 
 /// A part of a list.

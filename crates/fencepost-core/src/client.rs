@@ -119,8 +119,8 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub async fn examine(&self) -> Result<Vec<Finding>> {
-        self.handle.ask(async |backend| backend.examine().await).await
+    pub async fn diagnose(&self) -> Result<Vec<Finding>> {
+        self.handle.ask(async |backend| backend.diagnose().await).await
     }
 
     /// Where this lock lives, in the storage's own terms: the file, the exact keys, and whether something else lies there.
@@ -130,9 +130,9 @@ impl Client {
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub async fn whereabouts(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
+    pub async fn locate(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
         let name = LockName::new(name)?;
-        self.handle.ask(async move |backend| backend.whereabouts(&name).await).await
+        self.handle.ask(async move |backend| backend.locate(&name).await).await
     }
 
     /// Returns what was noticed about this lock while this client took it or waited for it and its user should know: another

@@ -268,8 +268,8 @@ impl Engine {
                 Ok(Some(Guard::new(hold, handle)))
             }
             Verdict::Busy => Ok(None),
-            Verdict::WaitedOut => {
-                Err(Error::new(ErrorKind::WaitedOut, "the wait was over before the lock was free"))
+            Verdict::WaitTimeout => {
+                Err(Error::new(ErrorKind::WaitTimeout, "the wait was over before the lock was free"))
             }
             Verdict::Failed(error) => Err(error),
         };

@@ -2,6 +2,7 @@
 
 use std::error::Error as StdError;
 use std::fmt;
+use std::sync::Arc;
 
 use crate::grant::LostReason;
 
@@ -19,7 +20,7 @@ pub enum ErrorKind {
     /// The request was sent and no answer came: it may or may not have had its effect.
     OutcomeUnknown,
     /// The wait was over before the lock was free.
-    WaitedOut,
+    WaitTimeout,
     /// The lock was lost while it was held.
     Lost,
     /// The client is closed.
@@ -35,18 +36,18 @@ pub enum ErrorKind {
     /// Not a valid lock name.
     BadName,
     /// The storage itself is in trouble: full, corrupt, wrong schema.
-    Storage,
+    Backend,
 }
 
 /// A failure: what was tried, on what, and why it did not work.
-#[derive(Debug)]
+#[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
     message: String,
     hint: Option<String>,
     lost: Option<LostReason>,
     is_transient: bool,
-    source: Option<Box<dyn StdError + Send + Sync>>,
+    source: Option<Arc<dyn StdError + Send + Sync>>,
 }
 
 impl Error {
@@ -83,13 +84,13 @@ impl Error {
     /// Adds the error beneath, which must not contain a secret either.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
-        self.source = Some(source.into());
+        self.source = Some(Arc::from(source.into()));
         self
     }
 
     /// Puts what was being done in front: `could not …: message`.
     #[must_use]
-    pub fn while_doing(mut self, what: impl fmt::Display) -> Self {
+    pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
@@ -110,7 +111,7 @@ impl Error {
     }
 
     /// The message with its causes, on one line.
-    pub fn in_full(&self) -> String {
+    pub fn full_message(&self) -> String {
         let mut text = self.message.clone();
         let mut cause = self.source();
         while let Some(found) = cause {
@@ -127,19 +128,6 @@ impl Error {
     /// Why the lock was lost, for [`ErrorKind::Lost`].
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.lost
-    }
-
-    /// A copy for a second receiver of the same failure, for example the next operation of a failed flight.
-    #[must_use]
-    pub fn duplicate(&self) -> Self {
-        Self {
-            kind: self.kind,
-            message: self.message.clone(),
-            hint: self.hint.clone(),
-            lost: self.lost,
-            is_transient: self.is_transient,
-            source: self.source.as_ref().map(|source| source.to_string().into()),
-        }
     }
 }
 

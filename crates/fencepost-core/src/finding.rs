@@ -7,19 +7,20 @@ use crate::error::{Error, ErrorKind, Result};
 /// One thing that was checked: what it was, how it is, and what to do about it. It never contains a secret.
 ///
 /// ```
-/// use fencepost_core::{Finding, Verdict};
+/// use fencepost_core::{Finding, Severity};
 ///
 /// let finding = Finding::problem("eviction policy", "allkeys-lru: locks may vanish")
 ///     .with_advice("set maxmemory-policy to noeviction");
-/// assert_eq!(finding.verdict, Verdict::Problem);
+/// assert_eq!(finding.severity, Severity::Problem);
 /// assert_eq!(finding.to_string(), "eviction policy: allkeys-lru: locks may vanish");
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
+#[non_exhaustive]
 pub struct Finding {
     /// What was checked, a short noun that stays the same: `eviction policy`.
     pub check: String,
     /// Whether it is as it should be.
-    pub verdict: Verdict,
+    pub severity: Severity,
     /// What was found.
     pub found: String,
     /// What to do about it, if anything.
@@ -28,9 +29,9 @@ pub struct Finding {
 
 /// Whether something is as it should be, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub enum Verdict {
+pub enum Severity {
     /// It is as it should be.
-    Fine,
+    Ok,
     /// Locks work, and somebody should know this: a promise is weaker than it could be, or could not be checked.
     Warning,
     /// Locks do not work here, or a promise is not kept.
@@ -40,34 +41,34 @@ pub enum Verdict {
 impl Finding {
     /// Of these, what is not as it should be. What could not be checked for the same reason is told once, and not for each
     /// check.
-    pub fn worth_a_word(mut findings: Vec<Self>) -> Vec<Self> {
-        findings.retain(|finding| finding.verdict != Verdict::Fine);
+    pub fn concerns(mut findings: Vec<Self>) -> Vec<Self> {
+        findings.retain(|finding| finding.severity != Severity::Ok);
         findings.dedup_by(|later, first| later.found == first.found);
         findings
     }
 
     /// It is as it should be.
-    pub fn fine(check: impl Into<String>, found: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Fine, found)
+    pub fn ok(check: impl Into<String>, found: impl Into<String>) -> Self {
+        Self::new(check, Severity::Ok, found)
     }
 
     /// It works, and somebody should know this.
     pub fn warning(check: impl Into<String>, found: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Warning, found)
+        Self::new(check, Severity::Warning, found)
     }
 
     /// It does not work, or a promise is not kept.
     pub fn problem(check: impl Into<String>, found: impl Into<String>) -> Self {
-        Self::new(check, Verdict::Problem, found)
+        Self::new(check, Severity::Problem, found)
     }
 
     /// It could not be checked, because that is not permitted or did not work: a warning, as nothing is known to be wrong.
     pub fn not_checked(check: impl Into<String>, why: &Error) -> Self {
-        Self::warning(check, format!("could not be checked: {}", why.in_full())).advised_by(why)
+        Self::warning(check, format!("could not be checked: {}", why.full_message())).advised_by(why)
     }
 
     /// What was found, or why it was not: what is not permitted was not checked, everything else is a problem.
-    pub fn or_why_not(check: impl Into<String>, outcome: Result<Self>) -> Self {
+    pub fn from_result(check: impl Into<String>, outcome: Result<Self>) -> Self {
         match outcome {
             Ok(finding) => finding,
             Err(error) if matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported) => {
@@ -79,7 +80,7 @@ impl Finding {
 
     /// It failed, and what it is for fails with it.
     pub fn failed(check: impl Into<String>, error: &Error) -> Self {
-        Self::problem(check, error.in_full()).advised_by(error)
+        Self::problem(check, error.full_message()).advised_by(error)
     }
 
     /// Adds what to do about it.
@@ -89,8 +90,8 @@ impl Finding {
         self
     }
 
-    fn new(check: impl Into<String>, verdict: Verdict, found: impl Into<String>) -> Self {
-        Self { check: check.into(), verdict, found: found.into(), advice: None }
+    fn new(check: impl Into<String>, severity: Severity, found: impl Into<String>) -> Self {
+        Self { check: check.into(), severity, found: found.into(), advice: None }
     }
 
     fn advised_by(mut self, error: &Error) -> Self {
@@ -115,15 +116,15 @@ mod tests {
             .with_source(std::io::Error::other("NOPERM"))
             .with_hint("grant +config|get");
         let finding = Finding::not_checked("persistence", &denied);
-        assert_eq!(finding.verdict, Verdict::Warning);
+        assert_eq!(finding.severity, Severity::Warning);
         assert_eq!(finding.found, "could not be checked: CONFIG is not permitted: NOPERM");
         assert_eq!(finding.advice.as_deref(), Some("grant +config|get"));
-        assert_eq!(Finding::or_why_not("persistence", Err(denied.duplicate())), finding);
-        assert_eq!(Finding::failed("reachability", &denied).verdict, Verdict::Problem);
+        assert_eq!(Finding::from_result("persistence", Err(denied.clone())), finding);
+        assert_eq!(Finding::failed("reachability", &denied).severity, Severity::Problem);
     }
 
     #[test]
     fn the_worst_verdict_is_the_greatest() {
-        assert!(Verdict::Fine < Verdict::Warning && Verdict::Warning < Verdict::Problem);
+        assert!(Severity::Ok < Severity::Warning && Severity::Warning < Severity::Problem);
     }
 }

@@ -10,21 +10,22 @@ use crate::token::{FencingToken, Owner};
 
 /// How a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
 pub enum Mode {
     /// By one owner alone.
     Exclusive,
     /// By many readers at once, never together with an exclusive owner.
     Shared,
     /// By up to `of` owners at once: a semaphore. All clients must agree on the number.
-    Slots {
+    Semaphore {
         /// How many owners may hold the lock at once.
-        of: u32,
+        permits: u32,
     },
 }
 
 impl Mode {
     /// Whether a holder in this mode and one in `other` may hold the same lock at the same time, numbers aside.
-    pub fn goes_with(self, other: Self) -> bool {
+    pub fn is_compatible_with(self, other: Self) -> bool {
         !matches!((self, other), (Self::Exclusive, _) | (_, Self::Exclusive)) && self.agrees_with(other)
     }
 
@@ -32,8 +33,8 @@ impl Mode {
     /// semaphore of one size.
     pub fn agrees_with(self, other: Self) -> bool {
         match (self, other) {
-            (Self::Slots { of: a }, Self::Slots { of: b }) => a == b,
-            (Self::Slots { .. }, _) | (_, Self::Slots { .. }) => false,
+            (Self::Semaphore { permits: a }, Self::Semaphore { permits: b }) => a == b,
+            (Self::Semaphore { .. }, _) | (_, Self::Semaphore { .. }) => false,
             _ => true,
         }
     }
@@ -43,7 +44,7 @@ impl Mode {
         match self {
             Self::Exclusive => "x".into(),
             Self::Shared => "s".into(),
-            Self::Slots { of } => format!("n{of}"),
+            Self::Semaphore { permits } => format!("n{permits}"),
         }
     }
 
@@ -52,7 +53,7 @@ impl Mode {
         match word {
             "x" => Some(Self::Exclusive),
             "s" => Some(Self::Shared),
-            _ => word.strip_prefix('n')?.parse().ok().map(|of| Self::Slots { of }),
+            _ => word.strip_prefix('n')?.parse().ok().map(|permits| Self::Semaphore { permits }),
         }
     }
 }
@@ -62,7 +63,7 @@ impl fmt::Display for Mode {
         match self {
             Self::Exclusive => f.write_str("exclusive"),
             Self::Shared => f.write_str("shared"),
-            Self::Slots { of } => write!(f, "semaphore of {of}"),
+            Self::Semaphore { permits } => write!(f, "semaphore of {permits}"),
         }
     }
 }
@@ -222,7 +223,9 @@ mod tests {
 
     #[test]
     fn modes_are_read_back_from_their_words() {
-        for (mode, word) in [(Mode::Exclusive, "x"), (Mode::Shared, "s"), (Mode::Slots { of: 3 }, "n3")] {
+        for (mode, word) in
+            [(Mode::Exclusive, "x"), (Mode::Shared, "s"), (Mode::Semaphore { permits: 3 }, "n3")]
+        {
             assert_eq!((mode.to_word().as_str(), Mode::from_word(word)), (word, Some(mode)));
         }
         assert_eq!((Mode::from_word("n"), Mode::from_word("y")), (None, None));

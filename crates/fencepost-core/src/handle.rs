@@ -214,7 +214,7 @@ struct Started {
 impl Started {
     fn spawn(connector: Connector, options: Options) -> Result<Self> {
         let failed = |error: std::io::Error| {
-            Error::new(ErrorKind::Storage, "could not start the client's thread").with_source(error)
+            Error::new(ErrorKind::Backend, "could not start the client's thread").with_source(error)
         };
         let mailbox = Arc::new(Mailbox::default());
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().map_err(failed)?;

@@ -4,7 +4,7 @@
 use std::collections::{BTreeSet, HashMap};
 
 use crate::clock::StorageTime;
-use crate::line::Holder;
+use crate::record::Holder;
 use crate::token::{FencingToken, Owner};
 
 /// The holders of one lock, all in one mode.
@@ -91,7 +91,7 @@ mod tests {
 
     use super::*;
     use crate::grant::Mode;
-    use crate::line::ClientId;
+    use crate::record::ClientId;
 
     fn at(seconds: u64) -> StorageTime {
         StorageTime::from_nanos(0) + Duration::from_secs(seconds)

@@ -4,7 +4,7 @@
 //! Most programs use the `fencepost` crate, which re-exports what is here together with the storages. Write against
 //! this crate to add a storage: implement [`backend::Backend`].
 //!
-//! The state machine ([`machine`]) and the rules ([`lock_table`], [`mod@line`]) are public so that they can be tested and simulated
+//! The state machine ([`machine`]) and the rules ([`lock_table`], [`mod@record`]) are public so that they can be tested and simulated
 //! from outside. They change without notice; programs need none of them.
 
 mod alarms;
@@ -22,7 +22,6 @@ mod guard;
 mod handle;
 pub mod holders;
 mod layers;
-pub mod line;
 mod lock;
 pub mod lock_table;
 pub mod machine;
@@ -31,6 +30,7 @@ mod name;
 mod op;
 mod options;
 pub mod push;
+pub mod record;
 mod relay;
 mod shell;
 mod storage_time;
@@ -42,14 +42,14 @@ pub use backend::{
 };
 pub use client::Client;
 pub use error::{Error, ErrorKind, Result};
-pub use finding::{Finding, Verdict};
+pub use finding::{Finding, Severity};
 pub use grant::{Attempt, Award, Grant, LostReason, Mode, Rule, Want};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use name::LockName;
 pub use op::request_timeout;
 pub use options::Options;
-pub use shell::shell_word;
+pub use shell::shell_quote;
 pub use token::{FencingToken, Owner, StorageId};
 pub use watch::Watch;
 pub use watch::changes::Change;

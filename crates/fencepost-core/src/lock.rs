@@ -8,7 +8,7 @@ use std::time::Duration;
 use futures_util::future::{Either, select};
 
 use crate::answer::answer;
-use crate::backend::Queue;
+use crate::backend::OnBusy;
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Attempt, Mode, Rule, Want};
@@ -31,7 +31,7 @@ use crate::token::Owner;
 pub struct Lock {
     handle: Arc<Handle>,
     /// Checked when the lock is made, told when it is taken.
-    names: Result<Vec<LockName>, Arc<Error>>,
+    names: Result<Vec<LockName>>,
     rule: Rule,
     mode: Mode,
     ttl: Duration,
@@ -49,7 +49,7 @@ impl Lock {
         let label = handle.label.clone();
         Self {
             handle,
-            names: names.map_err(Arc::new),
+            names,
             rule,
             mode: Mode::Exclusive,
             ttl: Self::DEFAULT_TTL,
@@ -105,30 +105,30 @@ impl Lock {
     /// # Cancel safety
     /// If the future is dropped the lock is not taken: what was under way is undone in the background.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
-        self.attempt(Queue::Never, Moment::NEVER).await
+        self.attempt(OnBusy::Return, Moment::NEVER).await
     }
 
     /// Takes the lock, waiting in line for its turn.
     ///
     /// # Errors
-    /// [`ErrorKind::WaitedOut`] if [`Lock::wait`] was over first, and those of [`Lock::try_acquire`].
+    /// [`ErrorKind::WaitTimeout`] if [`Lock::wait`] was over first, and those of [`Lock::try_acquire`].
     ///
     /// # Cancel safety
     /// If the future is dropped the place in line is given up, and a grant that was just coming is given back.
     pub async fn acquire(&self) -> Result<Guard> {
-        let (queue, until) = match self.wait {
-            None => (Queue::Join, Moment::NEVER),
-            Some(Duration::ZERO) => (Queue::Never, Moment::NEVER),
-            Some(wait) => (Queue::Join, self.handle.clock.now() + wait),
+        let (on_busy, until) = match self.wait {
+            None => (OnBusy::Wait, Moment::NEVER),
+            Some(Duration::ZERO) => (OnBusy::Return, Moment::NEVER),
+            Some(wait) => (OnBusy::Wait, self.handle.clock.now() + wait),
         };
         let waited_out = |what: &str| {
             let wait = self.wait.unwrap_or_default();
-            Error::new(ErrorKind::WaitedOut, format!("{what} did not become free within {wait:?}"))
+            Error::new(ErrorKind::WaitTimeout, format!("{what} did not become free within {wait:?}"))
         };
-        match self.attempt(queue, until).await {
+        match self.attempt(on_busy, until).await {
             Ok(Some(guard)) => Ok(guard),
             Ok(None) => Err(waited_out(&self.describe())),
-            Err(error) if error.kind() == ErrorKind::WaitedOut => Err(waited_out(&self.describe())),
+            Err(error) if error.kind() == ErrorKind::WaitTimeout => Err(waited_out(&self.describe())),
             Err(error) => Err(error),
         }
     }
@@ -165,7 +165,7 @@ impl Lock {
 
     fn attempt(
         &self,
-        queue: Queue,
+        on_busy: OnBusy,
         until: Moment,
     ) -> impl Future<Output = Result<Option<Guard>>> + Send + use<> {
         let prepared = self.prepare();
@@ -177,7 +177,7 @@ impl Lock {
             let acquiring = handle.layers.acquiring(&attempt);
             let origin = Origin::here();
             let caller = Caller { answer, handle: Arc::downgrade(&handle), origin };
-            let acquire = Input::Acquire { attempt, queue, until, max_hold, caller };
+            let acquire = Input::Acquire { attempt, on_busy, until, max_hold, caller };
             let verdict = match handle.submit(Command::Machine(acquire)) {
                 Ok(()) => {
                     let mut abandon = Abandon(Some((handle, owner)));
@@ -193,7 +193,7 @@ impl Lock {
     }
 
     fn prepare(&self) -> Result<Attempt> {
-        let names = self.names.as_ref().map_err(|error| error.duplicate())?;
+        let names = self.names.as_ref().map_err(Error::clone)?;
         let info = &self.handle.info;
         let bad = |text: String| Err(Error::new(ErrorKind::BadConfig, text));
         if self.ttl < info.min_ttl || self.ttl > info.max_ttl {
@@ -202,7 +202,7 @@ impl Lock {
                 info.min_ttl, info.max_ttl, info.scheme, self.ttl
             ));
         }
-        if self.mode == (Mode::Slots { of: 0 }) {
+        if self.mode == (Mode::Semaphore { permits: 0 }) {
             return bad("a semaphore needs at least one slot".into());
         }
         Ok(Attempt {

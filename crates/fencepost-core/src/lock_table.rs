@@ -21,8 +21,8 @@ use self::step::Step;
 use crate::backend::{Op, Reply, Wakeup};
 use crate::clock::StorageTime;
 use crate::error::Result;
-use crate::line::{ClientId, Line, Ticket};
 use crate::name::LockName;
+use crate::record::{ClientId, LockRecord, Ticket};
 use crate::token::Owner;
 
 /// How many waiters of a line to fetch at first: most decisions need no more, unless many of them are gone.
@@ -61,7 +61,7 @@ pub enum Needs {
 /// The lines of many locks, in memory.
 #[derive(Debug, Default)]
 pub struct LockTable {
-    lines: HashMap<LockName, Line>,
+    lines: HashMap<LockName, LockRecord>,
     tickets: HashMap<Owner, Ticket>,
     departed: HashMap<Owner, StorageTime>,
     /// The owner whose ticket was looked up last.
@@ -125,7 +125,7 @@ impl LockTable {
 
     /// Adds a line that was fetched, with its tickets, in place of what is known of it. What was changed in it must have been
     /// written before.
-    pub fn insert(&mut self, name: LockName, line: Line, tickets: Vec<Ticket>) {
+    pub fn insert(&mut self, name: LockName, line: LockRecord, tickets: Vec<Ticket>) {
         for ticket in tickets {
             self.tickets.entry(ticket.attempt.owner).or_insert(ticket);
         }
@@ -139,12 +139,12 @@ impl LockTable {
     }
 
     /// Returns the line of this name, if it is here.
-    pub fn line(&self, name: &LockName) -> Option<&Line> {
+    pub fn line(&self, name: &LockName) -> Option<&LockRecord> {
         self.lines.get(name)
     }
 
     /// Iterates over the lines that are here.
-    pub fn lines(&self) -> impl ExactSizeIterator<Item = (&LockName, &Line)> {
+    pub fn lines(&self) -> impl ExactSizeIterator<Item = (&LockName, &LockRecord)> {
         self.lines.iter()
     }
 

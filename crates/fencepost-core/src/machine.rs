@@ -28,7 +28,7 @@ pub use self::wanted::Verdict;
 use self::entry::{Entry, Phase};
 use self::held::Held;
 use self::wanted::Wanted;
-use crate::backend::{Op, Queue, Reply, Wakeup};
+use crate::backend::{OnBusy, Op, Reply, Wakeup};
 use crate::clock::Moment;
 use crate::delay_queue::DelayQueue;
 use crate::error::{Error, Result};
@@ -67,7 +67,7 @@ pub enum Input<C, T> {
         /// What it wants.
         attempt: Arc<Attempt>,
         /// Whether it waits in line.
-        queue: Queue,
+        on_busy: OnBusy,
         /// Until when it waits.
         until: Moment,
         /// How long it may hold the lock.
@@ -147,8 +147,8 @@ impl<C, T> Machine<C, T> {
     /// Takes in what happened and returns what to do.
     pub fn on(&mut self, input: Input<C, T>, now: Moment) -> Vec<Output<C, T>> {
         match input {
-            Input::Acquire { attempt, queue, until, max_hold, caller } => {
-                self.acquire(attempt, Wanted::new(queue, until, max_hold, caller, now), now);
+            Input::Acquire { attempt, on_busy, until, max_hold, caller } => {
+                self.acquire(attempt, Wanted::new(on_busy, until, max_hold, caller, now), now);
             }
             Input::Abandon(owner) => self.abandon(owner, now),
             Input::Release { owner, lost, told } => self.release(owner, lost, told, now),

@@ -137,7 +137,7 @@ async fn look(handle: Arc<Handle>, prefix: Arc<str>, at: Moment) -> Result<Look>
     let mut found = Seen::new();
     let mut after = None;
     loop {
-        let (prefix, page) = (prefix.clone(), Page { after, limit: PAGE });
+        let (prefix, page) = (prefix.clone(), Page::new(PAGE).after(after));
         let page = handle.ask(async move |backend| backend.list(&prefix, page).await).await??;
         let ListPage { locks, next } = page;
         found.extend(locks.into_iter().map(|lock| (lock.name.clone(), lock)));

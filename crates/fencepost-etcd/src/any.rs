@@ -3,8 +3,8 @@
 
 use std::sync::Arc;
 
-use fencepost_contenders::{Card, holding};
-use fencepost_core::backend::{Queue, Reply};
+use fencepost_contenders::{EntryMeta, holding};
+use fencepost_core::backend::{OnBusy, Reply};
 use fencepost_core::{Attempt, Mode, Result, Rule, request_timeout};
 
 use crate::client_state::held;
@@ -22,9 +22,9 @@ const READS: usize = 5;
 impl Flight<'_> {
     /// Executes an acquire that has to read the lines before it enters.
     pub(crate) async fn read_and_come(self, step: &Step, again: Again) -> Result<Reply> {
-        let Step::Come { attempt, queue, leased } = step else { return Ok(Reply::NotHeld) };
+        let Step::Come { attempt, on_busy, leased } = step else { return Ok(Reply::NotHeld) };
         match self.take_if_free(attempt, *leased).await {
-            Ok(Reply::Busy) if *queue == Queue::Join => {
+            Ok(Reply::Busy) if *on_busy == OnBusy::Wait => {
                 let came = self.send_all(std::slice::from_ref(step)).await.pop();
                 match came {
                     Some(came) => self.after(step, came, again).await,
@@ -104,7 +104,7 @@ impl Flight<'_> {
         seen: i64,
     ) -> Result<Option<Reply>, Failure> {
         let (client, owner, lease) = (self.client, attempt.owner, leased.0.id);
-        let (store, card) = (&client.store, Card::new(attempt));
+        let (store, card) = (&client.store, EntryMeta::new(attempt));
         let mut request = TxnRequest::default();
         request.compare.push(absent(store.keys.left(owner, lease)));
         {

@@ -1,7 +1,6 @@
 //! One client's backend.
 
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
@@ -15,7 +14,7 @@ use tokio::sync::mpsc;
 use crate::about::introduce;
 use crate::client_state::{ClientState, State};
 use crate::config::{self, Config, Layout};
-use crate::examine::{examine, whereabouts};
+use crate::diagnose::{diagnose, locate};
 use crate::flight::Flight;
 use crate::keys::Keys;
 use crate::link::{Link, Setup};
@@ -72,17 +71,16 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
 #[async_trait]
 impl Backend for EtcdBackend {
     fn info(&self) -> BackendInfo {
-        BackendInfo {
-            scheme: "etcd",
-            location: self.client.store.location.clone(),
-            scope: Scope::Fleet,
-            storage_id: self.client.store.storage_id,
-            min_ttl: Duration::from_secs(1),
-            max_ttl: Duration::from_secs(24 * 3600),
-            flights: FLIGHTS,
-            batch: TOGETHER,
-            may_share: Some(may_share),
-        }
+        let mut info = BackendInfo::new(
+            "etcd",
+            self.client.store.location.clone(),
+            Scope::Fleet,
+            self.client.store.storage_id,
+        );
+        info.flights = FLIGHTS;
+        info.batch = TOGETHER;
+        info.may_share = Some(may_share);
+        info
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
@@ -106,12 +104,12 @@ impl Backend for EtcdBackend {
         Ok(list)
     }
 
-    async fn examine(&self) -> Vec<Finding> {
-        examine(&self.client.store, &self.config).await
+    async fn diagnose(&self) -> Vec<Finding> {
+        diagnose(&self.client.store, &self.config).await
     }
 
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
-        whereabouts(&self.client.store, name).await
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
+        locate(&self.client.store, name).await
     }
 
     async fn close(&self) {

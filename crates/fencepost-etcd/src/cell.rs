@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_contenders::{Card, KeptCell};
+use fencepost_contenders::{EntryMeta, KeptCell};
 use fencepost_core::backend::Reply;
 use fencepost_core::{Cell, Error, ErrorKind, Grant, Keep, LockName, Mode, Result, Want, request_timeout};
 
@@ -38,7 +38,7 @@ pub(crate) async fn write_cell(
     let (mut card, seat) = {
         let (owner, state) = (grant.attempt.owner, client.state());
         let known = state.places.get(owner).map(|place| place.entry.card.clone());
-        (known.unwrap_or_else(|| Card::new(&grant.attempt)), state.seat(store, want, owner))
+        (known.unwrap_or_else(|| EntryMeta::new(&grant.attempt)), state.seat(store, want, owner))
     };
     let (cell, timeout) = (store.keys.cell(name), request_timeout(grant.award.ttl));
     let (lease, writes) = match keep {
@@ -84,9 +84,9 @@ impl Store {
         let line = self.link.range(in_order(self.keys.line(&want.name)), timeout).await;
         let line = line.map_err(|failure| self.failed(failure))?.kvs;
         let emptied = line.into_iter().filter(|key| key.key != own).filter_map(|key| {
-            let card = Card::from_bytes(&key.value).filter(|card| card.cell.is_some())?;
+            let card = EntryMeta::from_bytes(&key.value).filter(|card| card.cell.is_some())?;
             let compare = vec![created(key.key.clone(), key.create_revision)];
-            let success = vec![replace(key.key, Card { cell: None, ..card }.to_bytes())];
+            let success = vec![replace(key.key, EntryMeta { cell: None, ..card }.to_bytes())];
             Some(nested(TxnRequest { compare, success, failure: Vec::new() }))
         });
         Ok(emptied.collect())

@@ -75,7 +75,7 @@ impl Flight<'_> {
                 && let Reply::Granted(award) = self.settled(attempt, reply).await?
             {
                 client.state().departed.remove(&owner);
-                return Ok(Reply::HadBeenGranted(award));
+                return Ok(Reply::AlreadyGranted(award));
             }
             if was_seen {
                 // Nothing of it can still arrive.

@@ -17,7 +17,7 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use fencepost_contenders::{Card, Place, Places};
+use fencepost_contenders::{EntryMeta, OwnEntries, OwnEntry};
 use fencepost_core::backend::{LockState, WaiterState, Wakeup};
 use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::push::Pusher;
@@ -45,12 +45,12 @@ pub(crate) struct Entry {
     pub(crate) unanswered: Vec<i64>,
     /// The attempt is over: what is found of it counts no more, and is to be removed.
     pub(crate) ending: bool,
-    pub(crate) card: Card,
+    pub(crate) card: EntryMeta,
 }
 
 impl Entry {
     fn new(attempt: &Attempt, lease: i64, unanswered: Vec<i64>) -> Self {
-        let card = Card::new(attempt);
+        let card = EntryMeta::new(attempt);
         Self { lease, moving_from: None, revision: None, held: None, unanswered, ending: false, card }
     }
 
@@ -93,7 +93,7 @@ pub(crate) fn held(attempt: &Attempt, chosen: usize) -> &[Want] {
 /// Everything that changes.
 #[derive(Default)]
 pub(crate) struct State {
-    pub(crate) places: Places<Entry>,
+    pub(crate) places: OwnEntries<Entry>,
     pub(crate) seats: Seats,
     pub(crate) leases: Leases,
     pub(crate) watches: Watches,
@@ -118,7 +118,7 @@ impl State {
     }
 
     /// Returns the place of this owner, unless it is ending.
-    pub(crate) fn live(&mut self, owner: Owner) -> Option<&mut Place<Entry>> {
+    pub(crate) fn live(&mut self, owner: Owner) -> Option<&mut OwnEntry<Entry>> {
         self.places.get_mut(owner).filter(|place| !place.entry.ending)
     }
 
@@ -275,14 +275,11 @@ impl ClientState {
     pub(crate) fn add_those_who_wait_here(&self, seen: &mut LockState) {
         let state = self.state();
         for attempt in state.places.waiting_for(&seen.name) {
-            seen.waiters += 1;
-            if seen.line.len() < LockState::MAX_LINE {
+            seen.waiter_count += 1;
+            if seen.waiters.len() < LockState::MAX_WAITERS {
                 let want = attempt.wants.iter().find(|want| want.name == seen.name);
-                seen.line.push(WaiterState {
-                    mode: want.map_or(Mode::Exclusive, |want| want.mode),
-                    label: attempt.label.clone(),
-                    waiting_for: std::time::Duration::ZERO,
-                });
+                let mode = want.map_or(Mode::Exclusive, |want| want.mode);
+                seen.waiters.push(WaiterState::new(mode, attempt.label.clone()));
             }
         }
     }

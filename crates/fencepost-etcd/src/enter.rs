@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Queue, Reply};
+use fencepost_core::backend::{OnBusy, Reply};
 use fencepost_core::{Attempt, ErrorKind, Grant, LostReason, Mode, Result, request_timeout};
 
 use crate::client_state::State;
@@ -27,7 +27,7 @@ const AGAIN: usize = 3;
 
 /// An attempt that comes, or a grant that goes.
 pub(crate) enum Step {
-    Come { attempt: Arc<Attempt>, queue: Queue, leased: Leased },
+    Come { attempt: Arc<Attempt>, on_busy: OnBusy, leased: Leased },
     Go(Grant),
 }
 
@@ -132,10 +132,10 @@ impl<'a> Flight<'a> {
     fn transaction(self, sent: &Sent<'_>) -> TxnRequest {
         let (store, state) = (&self.client.store, self.client.state());
         match sent.step {
-            Step::Come { attempt, queue, leased: (lease, _) } => {
+            Step::Come { attempt, on_busy, leased: (lease, _) } => {
                 let called = state.seats.called(attempt.owner);
                 if sent.in_full {
-                    store.coming_among_others(attempt, called, *queue, lease.id)
+                    store.coming_among_others(attempt, called, *on_busy, lease.id)
                 } else {
                     store.coming_alone(attempt, called, lease.id)
                 }
@@ -156,8 +156,9 @@ impl<'a> Flight<'a> {
                 Came::Answer(Ok(self.went(grant, answer)))
             }
             (Step::Go(_), Err(failure)) => Came::Answer(Err(self.client.store.failed(failure))),
-            (Step::Come { attempt, queue, leased }, answer) => match self.arrived(attempt, *leased, answer) {
-                Ok(answer) => self.came(attempt, *queue, in_full, &answer),
+            (Step::Come { attempt, on_busy, leased }, answer) => match self.arrived(attempt, *leased, answer)
+            {
+                Ok(answer) => self.came(attempt, *on_busy, in_full, &answer),
                 Err(Failure::NoLease) => Came::WithoutLease,
                 Err(Failure::Failed(error)) => Came::Answer(Err(error)),
             },
@@ -212,21 +213,21 @@ impl<'a> Flight<'a> {
         if held { Reply::Released } else { Reply::NotHeld }
     }
 
-    fn came(self, attempt: &Arc<Attempt>, queue: Queue, in_full: bool, answer: &TxnResponse) -> Came {
+    fn came(self, attempt: &Arc<Attempt>, on_busy: OnBusy, in_full: bool, answer: &TxnResponse) -> Came {
         let (client, revision) = (self.client, answer.header.map_or(0, |header| header.revision));
         if !in_full && !answer.succeeded {
             client.state().saw(attempt, true);
             return Came::NotAlone;
         }
         if !answer.succeeded {
-            return self.did_not_come(attempt, queue, &answer.responses, revision);
+            return self.did_not_come(attempt, on_busy, &answer.responses, revision);
         }
         attempt.wants.iter().for_each(|want| client.took(&want.name));
         let store = &client.store;
         let mut looks = answer.responses.iter().skip(attempt.wants.len());
         let mut is_alone = true;
         let lines = attempt.wants.iter().map(|want| {
-            let is_told = !store.is_try(queue) || store.keys.in_the_way(want).is_none();
+            let is_told = !store.is_try(on_busy) || store.keys.in_the_way(want).is_none();
             let line = if in_full && is_told { looks.next().map_or(&[][..], found) } else { &[] };
             // Those who share it are not in the way of each other, and are there all the same.
             is_alone &= line.len() <= 1 && want.mode != Mode::Shared;
@@ -240,7 +241,7 @@ impl<'a> Flight<'a> {
         Came::Answer(stands.ok_or_else(|| self.client.store.undone(attempt)))
     }
 
-    fn did_not_come(self, attempt: &Arc<Attempt>, queue: Queue, looks: &[ResponseOp], seen: i64) -> Came {
+    fn did_not_come(self, attempt: &Arc<Attempt>, on_busy: OnBusy, looks: &[ResponseOp], seen: i64) -> Came {
         let (client, owner) = (self.client, attempt.owner);
         let (wants, layout) = (&attempt.wants, client.store.keys.layout);
         let is_defeated = looks.first().is_some_and(|look| !found(look).is_empty());
@@ -268,11 +269,11 @@ impl<'a> Flight<'a> {
                 return Came::Answer(Err(conflict));
             }
         }
-        Came::Answer(Ok(match queue {
-            Queue::Never => Reply::Busy,
+        Came::Answer(Ok(match on_busy {
+            OnBusy::Return => Reply::Busy,
             // Its next check finds no ticket, and it asks again as another owner.
-            Queue::Join if is_defeated => Reply::Waiting { turn_in: Duration::ZERO },
-            Queue::Join => client.wait_for_the_key(attempt, seen, self.asked),
+            OnBusy::Wait if is_defeated => Reply::Waiting { turn_in: Duration::ZERO },
+            OnBusy::Wait => client.wait_for_the_key(attempt, seen, self.asked),
         }))
     }
 
@@ -299,8 +300,8 @@ impl<'a> Flight<'a> {
     /// Lets an attempt come again whose lease was gone.
     pub(crate) async fn without_lease(self, step: &Step, again: Again) -> Result<Reply> {
         match step {
-            Step::Come { attempt, queue, .. } if again == Again::Once => {
-                self.come_again(attempt, *queue).await
+            Step::Come { attempt, on_busy, .. } if again == Again::Once => {
+                self.come_again(attempt, *on_busy).await
             }
             _ => Err(self.client.store.failed(Failure::NoLease)),
         }

@@ -28,7 +28,7 @@ impl Failure {
     pub(crate) fn into_error(self, location: &str) -> Error {
         match self {
             Self::NoLease => {
-                Error::new(ErrorKind::Storage, format!("the lease is not in {location} any more"))
+                Error::new(ErrorKind::Backend, format!("the lease is not in {location} any more"))
             }
             Self::Failed(error) => error,
         }
@@ -91,10 +91,10 @@ pub(crate) fn stranger(location: &str, account: &Account) -> Error {
 fn refusal(location: &str, code: Code, text: &str) -> Option<Error> {
     let error = |kind, message: &str| Error::new(kind, format!("{location} {message}"));
     let refused = match (code, text) {
-        (_, "mvcc: database space exceeded") => error(ErrorKind::Storage, "is full: nothing can be written").with_hint(
+        (_, "mvcc: database space exceeded") => error(ErrorKind::Backend, "is full: nothing can be written").with_hint(
             "make room (etcdctl compact, etcdctl defrag) or raise --quota-backend-bytes, then etcdctl alarm disarm",
         ),
-        (Code::DataLoss, _) | (_, "corrupt cluster") => error(ErrorKind::Storage, "has lost data").with_hint(
+        (Code::DataLoss, _) | (_, "corrupt cluster") => error(ErrorKind::Backend, "has lost data").with_hint(
             "its members do not agree on what they have stored: see etcdctl alarm list",
         ),
         (_, "authentication failed, invalid user ID or password") => {
@@ -191,8 +191,8 @@ mod tests {
     #[test]
     fn refusals_have_their_kinds() {
         let kinds = [
-            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", ErrorKind::Storage),
-            (Code::DataLoss, "etcdserver: corrupt cluster", ErrorKind::Storage),
+            (Code::ResourceExhausted, "etcdserver: mvcc: database space exceeded", ErrorKind::Backend),
+            (Code::DataLoss, "etcdserver: corrupt cluster", ErrorKind::Backend),
             (Code::PermissionDenied, "etcdserver: permission denied", ErrorKind::Denied),
             (
                 Code::InvalidArgument,

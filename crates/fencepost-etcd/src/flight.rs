@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule};
 use futures_util::future::{BoxFuture, join, join_all, join4};
@@ -17,7 +17,7 @@ use crate::leases::{Leased, seconds};
 /// What is answered to the operation with this number.
 type Answered = (usize, Result<Reply>);
 /// An attempt that comes, and whether it waits.
-type Coming<'a> = (usize, &'a Arc<Attempt>, Queue);
+type Coming<'a> = (usize, &'a Arc<Attempt>, OnBusy);
 
 /// A flight of one client.
 #[derive(Clone, Copy)]
@@ -54,7 +54,7 @@ impl<'a> Flight<'a> {
         let (mut checks, mut renewals, mut singles) = (Vec::new(), Vec::new(), Vec::new());
         for (at, op) in ops.iter().enumerate() {
             match op {
-                Op::Acquire { attempt, queue } => coming.push((at, attempt, *queue)),
+                Op::Acquire { attempt, on_busy } => coming.push((at, attempt, *on_busy)),
                 Op::Release(grant) => going.push((at, grant)),
                 Op::Check(attempt) => checks.push((at, attempt)),
                 Op::Renew(grant) => renewals.push((at, grant)),
@@ -132,7 +132,7 @@ impl<'a> Flight<'a> {
                     continue;
                 }
             }
-            let coming = vec![(at, attempt, Queue::Join)];
+            let coming = vec![(at, attempt, OnBusy::Wait)];
             let came = Box::pin(self.come_and_go(coming, Vec::new(), Again::Once)).await;
             let was_answered = came.iter().all(|(_, reply)| reply.is_ok());
             answers.extend(came);
@@ -164,19 +164,19 @@ impl<'a> Flight<'a> {
         let mut steps: Vec<(usize, Step)> =
             going.into_iter().map(|(at, grant)| (at, Step::Go(grant.clone()))).collect();
         let mut rare = Vec::new();
-        for (at, attempt, queue) in coming {
+        for (at, attempt, on_busy) in coming {
             let leased = match &given[&seconds(attempt.ttl)] {
                 Err(error) => {
-                    answers.push((at, Err(error.duplicate())));
+                    answers.push((at, Err(error.clone())));
                     continue;
                 }
                 Ok(leased) => *leased,
             };
-            if self.waits_inside(attempt, queue) {
+            if self.waits_inside(attempt, on_busy) {
                 answers.push((at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
             } else {
-                let step = Step::Come { attempt: attempt.clone(), queue, leased };
-                if is_rare(attempt, queue) { rare.push((at, step)) } else { steps.push((at, step)) }
+                let step = Step::Come { attempt: attempt.clone(), on_busy, leased };
+                if is_rare(attempt, on_busy) { rare.push((at, step)) } else { steps.push((at, step)) }
             }
         }
         // In the order in which they were sent: a release makes room for an acquire that comes after it.
@@ -199,13 +199,13 @@ impl<'a> Flight<'a> {
     pub(crate) fn come_again<'b>(
         self,
         attempt: &'b Arc<Attempt>,
-        queue: Queue,
+        on_busy: OnBusy,
     ) -> BoxFuture<'b, Result<Reply>>
     where
         'a: 'b,
     {
         Box::pin(async move {
-            let came = self.come_and_go(vec![(0, attempt, queue)], Vec::new(), Again::Never).await;
+            let came = self.come_and_go(vec![(0, attempt, on_busy)], Vec::new(), Again::Never).await;
             came.into_iter().next().map_or_else(|| Err(self.client.store.undone(attempt)), |(_, reply)| reply)
         })
     }
@@ -213,7 +213,7 @@ impl<'a> Flight<'a> {
     /// Answers those of these acquires that need no keys, or have come before. Returns the others.
     async fn resume(self, coming: Vec<Coming<'_>>) -> (Vec<Answered>, Vec<Coming<'_>>) {
         let (mut answers, mut open, mut known) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, attempt, queue) in coming {
+        for (at, attempt, on_busy) in coming {
             if let Err(error) = self.client.store.can_be_taken(attempt) {
                 answers.push((at, Err(error)));
                 continue;
@@ -222,9 +222,9 @@ impl<'a> Flight<'a> {
             if state.has_departed(attempt.owner, self.asked) {
                 answers.push((at, Ok(Reply::Busy)));
             } else if state.live(attempt.owner).is_some() {
-                known.push((at, attempt, queue));
+                known.push((at, attempt, on_busy));
             } else {
-                open.push((at, attempt, queue));
+                open.push((at, attempt, on_busy));
             }
         }
         let attempts: Vec<Arc<Attempt>> = known.iter().map(|(_, attempt, _)| Arc::clone(attempt)).collect();
@@ -247,11 +247,11 @@ impl<'a> Flight<'a> {
     }
 
     /// Returns whether an attempt has to wait in this process, and lets it do so.
-    fn waits_inside(self, attempt: &Arc<Attempt>, queue: Queue) -> bool {
+    fn waits_inside(self, attempt: &Arc<Attempt>, on_busy: OnBusy) -> bool {
         let mut state = self.client.state();
         let rests = attempt.wants.iter().any(|want| state.rests.rests(&want.name, self.asked));
         let may_come = !rests && state.places.has_room(attempt);
-        if queue == Queue::Never || may_come || state.places.get(attempt.owner).is_some() {
+        if on_busy == OnBusy::Return || may_come || state.places.get(attempt.owner).is_some() {
             return false;
         }
         if rests {
@@ -278,8 +278,8 @@ pub(crate) enum Again {
 }
 
 /// Returns whether an attempt has to read the lines before it enters.
-fn is_rare(attempt: &Attempt, queue: Queue) -> bool {
+fn is_rare(attempt: &Attempt, on_busy: OnBusy) -> bool {
     let is_any = attempt.rule == Rule::Any && attempt.wants.len() > 1;
-    let is_slot = attempt.wants.iter().any(|want| matches!(want.mode, Mode::Slots { .. }));
-    is_any || (is_slot && queue == Queue::Never)
+    let is_slot = attempt.wants.iter().any(|want| matches!(want.mode, Mode::Semaphore { .. }));
+    is_any || (is_slot && on_busy == OnBusy::Return)
 }

@@ -1,7 +1,7 @@
 //! Which key is what: every attempt has a key of its own under the name of the lock, and whatever is not a contender lives
 //! elsewhere.
 
-use fencepost_contenders::Card;
+use fencepost_contenders::EntryMeta;
 use fencepost_core::{LockName, Mode, Owner, Want};
 
 use crate::config::Layout;
@@ -105,9 +105,9 @@ impl Keys {
     /// The contenders for a lock that keep a try in this mode from succeeding, if that can be said by where they are.
     pub(crate) fn in_the_way(&self, want: &Want) -> Option<Stretch> {
         match want.mode {
-            Mode::Exclusive => Some(self.line(&want.name)),
             Mode::Shared => Some(Stretch::of(self.line_of(&want.name) + "x/")),
-            Mode::Slots { .. } => None,
+            Mode::Semaphore { .. } => None,
+            _ => Some(self.line(&want.name)),
         }
     }
 
@@ -123,12 +123,12 @@ impl Keys {
         }
         let line = self.line_of(&want.name);
         match want.mode {
-            Mode::Exclusive | Mode::Shared => vec![Stretch::of(line + "n")],
-            Mode::Slots { .. } => {
+            Mode::Semaphore { .. } => {
                 let all = Stretch::of(line.clone());
                 let same = Stretch::of(format!("{line}{}/", want.mode.to_word()));
                 vec![Stretch { from: all.from, to: same.from }, Stretch { from: same.to, to: all.to }]
             }
+            _ => vec![Stretch::of(line + "n")],
         }
     }
 
@@ -184,7 +184,7 @@ impl Stretch {
 /// Returns whether a key that was found in an attempt's seat is its own, although it is not known what created it. Others may
 /// have had the seat before: its value tells.
 pub(crate) fn is_own(key: &KeyValue, owner: Owner) -> bool {
-    Card::from_bytes(&key.value).is_some_and(|card| card.owner == owner)
+    EntryMeta::from_bytes(&key.value).is_some_and(|card| card.owner == owner)
 }
 
 /// A name without the two characters that mean something in a key, so that no lock is inside another.
@@ -246,10 +246,10 @@ mod tests {
         let modes = [
             Mode::Exclusive,
             Mode::Shared,
-            Mode::Slots { of: 1 },
-            Mode::Slots { of: 2 },
-            Mode::Slots { of: 10 },
-            Mode::Slots { of: 11 },
+            Mode::Semaphore { permits: 1 },
+            Mode::Semaphore { permits: 2 },
+            Mode::Semaphore { permits: 10 },
+            Mode::Semaphore { permits: 11 },
         ];
         for mine in modes {
             for there in modes {

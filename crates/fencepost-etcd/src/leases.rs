@@ -4,7 +4,7 @@
 use std::collections::{HashMap, HashSet};
 use std::time::Duration;
 
-use fencepost_contenders::Place;
+use fencepost_contenders::OwnEntry;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Error, ErrorKind, LostReason, Result, request_timeout};
 use futures_util::future::join_all;
@@ -201,7 +201,7 @@ impl ClientState {
         let key = {
             let state = self.state();
             let mut places = state.places.iter().map(|(_, place)| place);
-            let is_sure = |place: &Place<Entry>| place.entry.revision.is_some() && !place.entry.ending;
+            let is_sure = |place: &OwnEntry<Entry>| place.entry.revision.is_some() && !place.entry.ending;
             let place = places.find(|place| is_sure(place) && place.entry.proven_lease() == id);
             place.map(|place| {
                 let want = &place.entry.wants(&place.attempt)[0];

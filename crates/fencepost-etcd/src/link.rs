@@ -56,7 +56,7 @@ impl Common {
             return Ok(());
         }
         let message = format!("another cluster answers at {}", self.setup.location);
-        Err(Error::new(ErrorKind::Storage, message).with_hint(
+        Err(Error::new(ErrorKind::Backend, message).with_hint(
             "tokens of different clusters have no order; connect again once you are sure it is right",
         ))
     }

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use fencepost_contenders::{Card, Contender, Elsewhere, KeptCell, holding, state};
+use fencepost_contenders::{Contender, Elsewhere, EntryMeta, KeptCell, holding, state};
 use fencepost_core::backend::{ListPage, LockState, Page, Reply};
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Error, ErrorKind, FencingToken, LockName, Result};
@@ -41,7 +41,7 @@ impl Store {
         let elsewhere: BTreeSet<LockName> = known
             .values()
             .flat_map(|found| &found.line)
-            .filter_map(|key| Card::from_bytes(&key.value))
+            .filter_map(|key| EntryMeta::from_bytes(&key.value))
             .flat_map(|card| card.names)
             .filter(|name| !known.contains_key(name))
             .collect();
@@ -100,7 +100,7 @@ impl Store {
         left: &HashMap<i64, Duration>,
         known: &HashMap<LockName, Found>,
     ) -> Contender {
-        let card = Card::from_bytes(&key.value);
+        let card = EntryMeta::from_bytes(&key.value);
         let elsewhere = card.as_ref().map_or(Elsewhere::Nothing, |card| {
             Elsewhere::of(card, here, |name| known.get(name).is_some_and(|it| self.holds(card, &it.line)))
         });
@@ -120,7 +120,7 @@ impl Store {
     }
 
     /// Returns whether the owner of this card is among the first of a line.
-    fn holds(&self, card: &Card, line: &[KeyValue]) -> bool {
+    fn holds(&self, card: &EntryMeta, line: &[KeyValue]) -> bool {
         line.iter().take(self.holders(line)).any(|key| is_own(key, card.owner))
     }
 
@@ -174,7 +174,7 @@ impl Store {
     /// Takes the lock from the holder with this token: its key is marked, so that it learns why, and then removed.
     pub(crate) async fn break_lock(&self, name: &LockName, token: FencingToken) -> Result<Reply> {
         let seen = self.lock_state(name).await?;
-        if !seen.holders.iter().any(|holder| holder.token == token) {
+        if !seen.holders.iter().any(|holder| holder.token == Some(token)) {
             return Ok(Reply::NotHeld);
         }
         let revision = i64::try_from(token.get()).unwrap_or(0);
@@ -187,7 +187,7 @@ impl Store {
         let Some(first) = known.get(name).and_then(mine) else {
             return Ok(Reply::NotHeld);
         };
-        let card = Card::from_bytes(&first.value);
+        let card = EntryMeta::from_bytes(&first.value);
         let mut keys = BTreeSet::from([first.key.clone()]);
         if let Some(card) = card.filter(|card| !card.any && !card.names.is_empty()) {
             self.read(&card.names, &mut known).await?;

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_contenders::Place;
+use fencepost_contenders::OwnEntry;
 use fencepost_core::backend::Reply;
 use fencepost_core::{Attempt, Mode, Result, Rule, Want, request_timeout};
 
@@ -78,7 +78,7 @@ impl<'a> Known<'a> {
             }
             let line = store.keys.ahead_of(want);
             get(match (want.mode, self.revision) {
-                (Mode::Slots { .. }, Some(revision)) => {
+                (Mode::Semaphore { .. }, Some(revision)) => {
                     RangeRequest { keys_only: true, max_create_revision: revision, ..in_order(line) }
                 }
                 (_, Some(revision)) => RangeRequest { max_create_revision: revision - 1, ..latest(line, 1) },
@@ -152,7 +152,7 @@ impl Flight<'_> {
                 }
             }
             Found::Gone { is_some_left } => {
-                let was_seen = |place: &Place<Entry>| place.entry.revision.is_some();
+                let was_seen = |place: &OwnEntry<Entry>| place.entry.revision.is_some();
                 if is_some_left || self.client.state().places.get(attempt.owner).is_some_and(was_seen) {
                     self.client.ends(attempt.owner);
                 }

@@ -1,7 +1,7 @@
 //! The transactions of acquires and releases, and which attempts there are none for.
 
-use fencepost_contenders::Card;
-use fencepost_core::backend::Queue;
+use fencepost_contenders::EntryMeta;
+use fencepost_core::backend::OnBusy;
 use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Want};
 
 use crate::config::Layout;
@@ -14,7 +14,7 @@ use crate::successor::Successor;
 impl Store {
     /// If nobody is in any of the lines, nothing else needs to be looked at.
     pub(crate) fn coming_alone(&self, attempt: &Attempt, called: &str, lease: i64) -> TxnRequest {
-        let card = Card::new(attempt).to_bytes();
+        let card = EntryMeta::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
         request.compare.push(absent(self.keys.left(attempt.owner, lease)));
         for want in &attempt.wants {
@@ -28,11 +28,11 @@ impl Store {
         &self,
         attempt: &Attempt,
         called: &str,
-        queue: Queue,
+        on_busy: OnBusy,
         lease: i64,
     ) -> TxnRequest {
         let keys = &self.keys;
-        let card = Card::new(attempt).to_bytes();
+        let card = EntryMeta::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
         request.compare.push(absent(keys.left(attempt.owner, lease)));
         request.failure.push(get(mere(keys.left(attempt.owner, lease))));
@@ -47,7 +47,7 @@ impl Store {
                 request.compare.push(empty(stretch.clone()));
                 request.failure.push(get(latest(stretch, 1)));
             }
-            match keys.in_the_way(want).filter(|_| self.is_try(queue)) {
+            match keys.in_the_way(want).filter(|_| self.is_try(on_busy)) {
                 Some(stretch) => request.compare.push(empty(stretch)),
                 None => request.success.push(get(self.ahead_of_the_last(want))),
             }
@@ -59,12 +59,12 @@ impl Store {
     fn ahead_of_the_last(&self, want: &Want) -> RangeRequest {
         let line = self.keys.ahead_of(want);
         match want.mode {
-            // Below a name there may be others, and keys that were made by the same transaction hide who was before them.
-            Mode::Exclusive if self.keys.layout == Layout::Raw => latest(line, 0),
-            Mode::Exclusive => latest(line, 2),
             // Its own key is not among them.
             Mode::Shared => latest(line, 1),
-            Mode::Slots { .. } => RangeRequest { keys_only: true, ..in_order(line) },
+            Mode::Semaphore { .. } => RangeRequest { keys_only: true, ..in_order(line) },
+            // Below a name there may be others, and keys that were made by the same transaction hide the key before them.
+            _ if self.keys.layout == Layout::Raw => latest(line, 0),
+            _ => latest(line, 2),
         }
     }
 
@@ -83,8 +83,8 @@ impl Store {
     }
 
     /// Returns whether an attempt comes only if the lock is free. Where one key is the whole line, none waits in it.
-    pub(crate) fn is_try(&self, queue: Queue) -> bool {
-        queue == Queue::Never || self.keys.layout == Layout::Single
+    pub(crate) fn is_try(&self, on_busy: OnBusy) -> bool {
+        on_busy == OnBusy::Return || self.keys.layout == Layout::Single
     }
 
     /// Refuses an attempt for which there is no transaction, or no lock in this layout.

@@ -35,7 +35,7 @@ impl Flight<'_> {
                 Ok(Some(promise)) => kept.push((*at, grant, *promise)),
                 Ok(None) if self.has_moved(grant, lease) => answers.push((*at, Err(store.new_leader()))),
                 Ok(None) => answers.push((*at, Ok(Reply::NotHeld))),
-                Err(error) => answers.push((*at, Err(error.duplicate()))),
+                Err(error) => answers.push((*at, Err(error.clone()))),
             }
         }
         let batches = batches(&kept, MOST_PARTS, |(_, grant, _)| grant.held().len());

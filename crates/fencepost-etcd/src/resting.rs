@@ -5,7 +5,7 @@ use std::collections::HashMap;
 use std::sync::Weak;
 use std::time::Duration;
 
-use fencepost_contenders::Card;
+use fencepost_contenders::EntryMeta;
 use fencepost_core::LockName;
 use fencepost_core::clock::Moment;
 
@@ -91,7 +91,7 @@ impl ClientState {
     /// Records who was seen to have a lock whose key has this value.
     pub(crate) fn saw_holder(&self, name: &LockName, value: &[u8]) {
         if self.store.keys.layout == Layout::Single {
-            let is_ours = Card::from_bytes(value).is_some();
+            let is_ours = EntryMeta::from_bytes(value).is_some();
             self.state().rests.taken(name, is_ours, self.clock.now());
         }
     }

@@ -1,7 +1,7 @@
 //! Which operations on one lock may leave in the same flight. All conditions of an etcd transaction are looked at before
 //! anything is done, so what depends on another operation goes after it.
 
-use fencepost_core::backend::{Op, Queue};
+use fencepost_core::backend::{OnBusy, Op};
 use fencepost_core::{Attempt, Mode, Rule};
 
 /// Returns whether two operations of different owners on one lock may be parts of the same transaction, in this order or the
@@ -11,8 +11,8 @@ pub(crate) fn may_share(one: &Op, other: &Op) -> bool {
         (Op::Check(_) | Op::Renew(_), Op::Check(_) | Op::Renew(_)) | (Op::Release(_), Op::Release(_)) => true,
         // Two acquires in one transaction would both find the lock free, so only one comes. It sees a release before it as
         // done, and one behind it as not done: that is how parts of a transaction see each other.
-        (Op::Acquire { attempt, queue: Queue::Join }, Op::Release(grant))
-        | (Op::Release(grant), Op::Acquire { attempt, queue: Queue::Join }) => {
+        (Op::Acquire { attempt, on_busy: OnBusy::Wait }, Op::Release(grant))
+        | (Op::Release(grant), Op::Acquire { attempt, on_busy: OnBusy::Wait }) => {
             is_plain(attempt) && is_plain(&grant.attempt)
         }
         _ => false,
@@ -45,8 +45,8 @@ mod tests {
         })
     }
 
-    fn ask(queue: Queue) -> Op {
-        Op::Acquire { attempt: attempt(Mode::Exclusive), queue }
+    fn ask(on_busy: OnBusy) -> Op {
+        Op::Acquire { attempt: attempt(Mode::Exclusive), on_busy }
     }
 
     fn release(mode: Mode) -> Op {
@@ -73,7 +73,7 @@ mod tests {
     #[test]
     fn one_acquire_of_a_name_at_a_time() {
         for (one, other) in
-            [(Queue::Join, Queue::Join), (Queue::Join, Queue::Never), (Queue::Never, Queue::Never)]
+            [(OnBusy::Wait, OnBusy::Wait), (OnBusy::Wait, OnBusy::Return), (OnBusy::Return, OnBusy::Return)]
         {
             assert!(!share(&ask(one), &ask(other)));
         }
@@ -81,9 +81,9 @@ mod tests {
 
     #[test]
     fn a_release_travels_with_the_acquire_that_comes_next() {
-        assert!(share(&release(Mode::Exclusive), &ask(Queue::Join)));
-        assert!(!share(&release(Mode::Exclusive), &ask(Queue::Never)));
-        assert!(!share(&release(Mode::Shared), &ask(Queue::Join)));
+        assert!(share(&release(Mode::Exclusive), &ask(OnBusy::Wait)));
+        assert!(!share(&release(Mode::Exclusive), &ask(OnBusy::Return)));
+        assert!(!share(&release(Mode::Shared), &ask(OnBusy::Wait)));
         assert!(share(&release(Mode::Shared), &release(Mode::Exclusive)));
     }
 
@@ -91,8 +91,8 @@ mod tests {
     fn what_depends_on_another_operation_goes_after_it() {
         let read = || Op::ReadCell(LockName::new("a").unwrap());
         for (one, other) in [
-            (ask(Queue::Join), read()),
-            (ask(Queue::Join), check()),
+            (ask(OnBusy::Wait), read()),
+            (ask(OnBusy::Wait), check()),
             (check(), read()),
             (check(), release(Mode::Exclusive)),
             (Op::Leave(attempt(Mode::Exclusive)), check()),

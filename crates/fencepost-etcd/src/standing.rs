@@ -27,7 +27,7 @@ impl Store {
     /// Returns what is before the key of this revision, given what was found of its line.
     pub(crate) fn before(&self, want: &Want, line: &[KeyValue], revision: i64) -> Before {
         let ahead = line.iter().filter(|key| key.create_revision < revision);
-        if !matches!(want.mode, Mode::Slots { .. }) {
+        if !matches!(want.mode, Mode::Semaphore { .. }) {
             return ahead
                 .max_by_key(|key| key.create_revision)
                 .map_or(Before::Free, |key| Before::Key(key.key.clone()));

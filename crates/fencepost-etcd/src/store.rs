@@ -91,7 +91,7 @@ impl Store {
 fn duplicate(failure: &Failure) -> Failure {
     match failure {
         Failure::NoLease => Failure::NoLease,
-        Failure::Failed(error) => Failure::Failed(error.duplicate()),
+        Failure::Failed(error) => Failure::Failed(error.clone()),
     }
 }
 

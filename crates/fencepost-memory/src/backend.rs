@@ -2,7 +2,7 @@
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::line::ClientId;
+use fencepost_core::record::ClientId;
 use fencepost_core::{Error, ErrorKind, LockName, Result, push};
 use futures_util::stream::BoxStream;
 
@@ -37,17 +37,12 @@ fn no_answer(ops: &[Op]) -> Vec<Result<Reply>> {
 #[async_trait]
 impl Backend for MemoryBackend {
     fn info(&self) -> BackendInfo {
-        BackendInfo {
-            scheme: "memory",
-            location: "memory:".into(),
-            scope: Scope::Process,
-            storage_id: self.memory.id,
-            min_ttl: Memory::MIN_TTL,
-            max_ttl: Memory::MAX_TTL,
-            flights: 4,
-            batch: 1024,
-            may_share: None,
-        }
+        let mut info = BackendInfo::new("memory", "memory:", Scope::Process, self.memory.id);
+        info.min_ttl = Memory::MIN_TTL;
+        info.max_ttl = Memory::MAX_TTL;
+        info.flights = 4;
+        info.batch = 1024;
+        info
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
@@ -63,7 +58,7 @@ impl Backend for MemoryBackend {
             Some(Fault::LoseReply) | None => {}
         }
         if let Err(error) = self.reached() {
-            return ops.iter().map(|_| Err(error.duplicate())).collect();
+            return ops.iter().map(|_| Err(error.clone())).collect();
         }
         let replies = self.memory.execute(self.client, &ops);
         if fault == Some(Fault::LoseReply) { no_answer(&ops) } else { replies }

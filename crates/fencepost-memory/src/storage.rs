@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply};
 use fencepost_core::clock::{Clock, StorageTime, wall_time};
-use fencepost_core::line::{ClientId, Line};
 use fencepost_core::lock_table::{Context, LockTable};
 use fencepost_core::push::Pusher;
+use fencepost_core::record::{ClientId, LockRecord};
 use fencepost_core::{Client, LockName, Options, Result, StorageId};
 
 use crate::backend::MemoryBackend;
@@ -189,7 +189,7 @@ impl Memory {
 
     pub(crate) fn inspect(&self, name: &LockName) -> LockState {
         let state = self.state();
-        let (free, now) = (Line::default(), StorageTime::read(&self.clock));
+        let (free, now) = (LockRecord::default(), StorageTime::read(&self.clock));
         state.table.line(name).unwrap_or(&free).state(name, state.table.tickets(), now, wall_time())
     }
 

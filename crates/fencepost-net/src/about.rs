@@ -14,7 +14,7 @@ pub fn storage_id(
     elsewhere: &str,
 ) -> Result<StorageId> {
     let refused = |message: String, hint: &str| {
-        Err(Error::new(ErrorKind::Storage, message).with_hint(format!("{hint} {elsewhere}")))
+        Err(Error::new(ErrorKind::Backend, message).with_hint(format!("{hint} {elsewhere}")))
     };
     match (format, id.and_then(StorageId::from_hex)) {
         (Some(format), Some(id)) if format == known => Ok(id),

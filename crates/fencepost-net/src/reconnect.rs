@@ -40,13 +40,13 @@ impl<T: Clone> Coalesced<T> {
         let mut last = self.last.lock().await;
         match &*last {
             Some((_, Ok(value))) if good(value) => return Ok(value.clone()),
-            Some((began, Err(error))) if *began > arrived => return Err(error.duplicate()),
+            Some((began, Err(error))) if *began > arrived => return Err(error.clone()),
             _ => *last = None,
         }
         let began = self.clock.now();
         // Every request has this in its future, and almost none of them connects.
         let outcome = Box::pin(attempt()).await;
-        *last = Some((began, outcome.as_ref().map(T::clone).map_err(Error::duplicate)));
+        *last = Some((began, outcome.as_ref().map(T::clone).map_err(Error::clone)));
         outcome
     }
 

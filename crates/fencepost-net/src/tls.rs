@@ -50,7 +50,7 @@ impl Tls {
 
 /// Says for the doctor whether the way to these servers is encrypted. `advice` is how to make it so.
 pub fn encryption_finding(tls: Option<&Tls>, servers: &[Address], advice: &str) -> Finding {
-    let finding = |found| Finding::fine("encryption", found);
+    let finding = |found| Finding::ok("encryption", found);
     let warning = |found| Finding::warning("encryption", found);
     match tls {
         Some(Tls { insecure: true, .. }) => {

@@ -16,9 +16,9 @@ use redis::{Cmd, Value};
 
 use crate::config;
 use crate::decode;
+use crate::diagnose;
 use crate::dialect::{self, tracking::Tracking};
 use crate::encode;
-use crate::examine;
 use crate::listing;
 use crate::node::{Answer, Call, LOOK_TIMEOUT};
 use crate::route::Route;
@@ -105,7 +105,7 @@ impl RedisBackend {
         let (mut answers, replicas) = match answer {
             Ok(Answer { value: Value::Array(answers), replicas }) => (answers, replicas),
             Ok(_) => return nonsense(),
-            Err(error) => return ops.iter().map(|_| Err(error.duplicate())).collect(),
+            Err(error) => return ops.iter().map(|_| Err(error.clone())).collect(),
         };
         let unsettled = decode::unsettled(&mut answers, ops.len());
         if answers.len() != ops.len() {
@@ -186,7 +186,7 @@ impl RedisBackend {
 
     fn remember(&self, replies: &[Result<Reply>]) {
         let token = |reply: &Result<Reply>| match reply {
-            Ok(Reply::Granted(award) | Reply::HadBeenGranted(award)) => Some(award.token),
+            Ok(Reply::Granted(award) | Reply::AlreadyGranted(award)) => Some(award.token),
             _ => None,
         };
         if let Some(largest) = replies.iter().filter_map(token).max() {
@@ -261,17 +261,12 @@ fn scattered(op: &Op) -> Error {
 #[async_trait]
 impl Backend for RedisBackend {
     fn info(&self) -> BackendInfo {
-        BackendInfo {
-            scheme: "redis",
-            location: self.setup.location.clone(),
-            scope: Scope::Fleet,
-            storage_id: self.route.identity().id(),
-            min_ttl: Duration::from_millis(100),
-            max_ttl: Duration::from_secs(24 * 3600),
-            flights: FLIGHTS,
-            batch: BATCH,
-            may_share: None,
-        }
+        let mut info =
+            BackendInfo::new("redis", self.setup.location.clone(), Scope::Fleet, self.route.identity().id());
+        info.min_ttl = Duration::from_millis(100);
+        info.flights = FLIGHTS;
+        info.batch = BATCH;
+        info
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
@@ -295,12 +290,12 @@ impl Backend for RedisBackend {
         listing::list(&self.setup, &self.route, prefix, &page).await
     }
 
-    async fn examine(&self) -> Vec<Finding> {
-        examine::examine(&self.setup, &self.route).await
+    async fn diagnose(&self) -> Vec<Finding> {
+        diagnose::diagnose(&self.setup, &self.route).await
     }
 
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
-        examine::whereabouts(&self.setup, &self.route, name).await
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
+        diagnose::locate(&self.setup, &self.route, name).await
     }
 
     async fn close(&self) {

@@ -38,7 +38,7 @@ pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
         Value::Array(parts) => match (text(parts.first()), parts.get(1..).unwrap_or_default()) {
             (Some("G"), [Value::Int(token), Value::Int(chosen)]) => Reply::Granted(award(*token, *chosen)),
             (Some("H"), [Value::Int(token), Value::Int(chosen)]) => {
-                Reply::HadBeenGranted(award(*token, *chosen))
+                Reply::AlreadyGranted(award(*token, *chosen))
             }
             (Some("W"), [Value::Int(turn_in), ..]) => {
                 Reply::Waiting { turn_in: Duration::from_millis(turn_in.unsigned_abs()) }
@@ -144,7 +144,7 @@ pub(crate) fn text(value: Option<&Value>) -> Option<&str> {
 
 /// An answer that no script of ours gives.
 pub(crate) fn nonsense(location: &str) -> Error {
-    Error::new(ErrorKind::Storage, format!("{location} answered in a way that we do not understand"))
+    Error::new(ErrorKind::Backend, format!("{location} answered in a way that we do not understand"))
 }
 
 #[cfg(test)]

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 use std::time::Duration;
 
-use fencepost_core::backend::{Keep, Op, Queue};
+use fencepost_core::backend::{Keep, OnBusy, Op};
 use fencepost_core::{Attempt, Grant, Mode, Rule, Want};
 use fencepost_core::{FencingToken, LockName, Owner};
 use redis::Cmd;
@@ -12,10 +12,10 @@ use serde_json::{Value as Json, json};
 /// Adds the words of an operation.
 pub(crate) fn words(command: &mut Cmd, op: &Op, client: &str) {
     match op {
-        Op::Acquire { attempt, queue } => {
-            let kind = match queue {
-                Queue::Join => "A",
-                Queue::Never => "T",
+        Op::Acquire { attempt, on_busy } => {
+            let kind = match on_busy {
+                OnBusy::Wait => "A",
+                OnBusy::Return => "T",
             };
             match plain(&attempt.wants) {
                 Some(name) => {

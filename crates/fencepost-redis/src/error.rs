@@ -67,7 +67,7 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
             "`fencepost rights` prints the rights that are needed",
         ),
         "OOM" => (
-            ErrorKind::Storage,
+            ErrorKind::Backend,
             format!("{location} is out of memory"),
             "raise maxmemory; locks need little, and must not be evicted: keep maxmemory-policy at noeviction",
         ),
@@ -98,7 +98,7 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
         "ERR" if detail.starts_with(NOT_IN_SCRIPTS) => {
             return refused(location, "NOPERM", detail.split(" script: ").next().unwrap_or_default());
         }
-        _ => (ErrorKind::Storage, format!("{location} answered: {code} {detail}"), ""),
+        _ => (ErrorKind::Backend, format!("{location} answered: {code} {detail}"), ""),
     };
     let error = Error::new(kind, message);
     let error = if TRANSIENT.contains(&code) { error.transient() } else { error };

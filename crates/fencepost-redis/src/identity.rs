@@ -68,7 +68,7 @@ impl Identity {
             return Ok(());
         }
         let error = format!("{location} is not the storage that it was: its identity has changed");
-        Err(Error::new(ErrorKind::Storage, error).with_hint(
+        Err(Error::new(ErrorKind::Backend, error).with_hint(
             "tokens of different storages have no order; connect again once you are sure it is right",
         ))
     }

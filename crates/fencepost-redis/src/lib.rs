@@ -7,10 +7,10 @@
 mod backend;
 mod config;
 mod decode;
+mod diagnose;
 mod dialect;
 mod encode;
 mod error;
-mod examine;
 mod identity;
 mod layout;
 mod listing;

@@ -41,7 +41,7 @@ async fn inspect_alike(
     let keys = if setup.is_cluster() { in_one_place.collect() } else { Vec::new() };
     let call = Call { script: Script::Inspect, prefix, keys, replicas: 0, patience: LOOK_TIMEOUT };
     let answer = route.invoke(&call, |command| {
-        command.arg(prefix).arg(LockState::MAX_LINE);
+        command.arg(prefix).arg(LockState::MAX_WAITERS);
         for name in names {
             command.arg(setup.layout.stem(name.as_str()).as_ref());
         }

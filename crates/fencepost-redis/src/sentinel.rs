@@ -31,7 +31,7 @@ pub(crate) async fn primary(setup: &Setup) -> Result<Address> {
             question.arg("get-master-addr-by-name").arg(primary);
             let answer = question.query_async::<Option<(String, u16)>>(&mut connection).await;
             answer.map_err(|error| match call_failed(&setup.location, &error, Sent::No) {
-                error if error.kind() == ErrorKind::Storage => {
+                error if error.kind() == ErrorKind::Backend => {
                     let message = format!("one of those whom {} names is no sentinel", setup.location);
                     Error::new(ErrorKind::BadConfig, message).with_source(error)
                 }

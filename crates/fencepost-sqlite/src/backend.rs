@@ -7,8 +7,8 @@ use std::time::Duration;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::line::ClientId;
 use fencepost_core::push::Pushes;
+use fencepost_core::record::ClientId;
 use fencepost_core::{Error, ErrorKind, Finding, LockName, Result, StorageId};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
@@ -16,10 +16,10 @@ use tokio::net::UnixDatagram;
 use tokio::sync::oneshot;
 
 use crate::inbox::{Inbox, Job};
+use crate::locate::rows_of;
 use crate::lookout::Waiters;
-use crate::surroundings::surroundings_of;
+use crate::preflight::preflight_of;
 use crate::wake::{FULL_QUEUE, LONGEST, Sockets, decode};
-use crate::whereabouts::rows_of;
 
 pub(crate) struct SqliteBackend {
     pub(crate) path: PathBuf,
@@ -86,24 +86,23 @@ impl SqliteBackend {
 #[async_trait]
 impl Backend for SqliteBackend {
     fn info(&self) -> BackendInfo {
-        BackendInfo {
-            scheme: "sqlite",
-            location: format!("sqlite:{}", self.path.display()),
-            scope: Scope::Host,
-            storage_id: self.storage_id,
-            min_ttl: Duration::from_millis(100),
-            max_ttl: Duration::from_secs(24 * 3600),
-            flights: 2,
-            batch: 1024,
-            may_share: None,
-        }
+        let mut info = BackendInfo::new(
+            "sqlite",
+            format!("sqlite:{}", self.path.display()),
+            Scope::Host,
+            self.storage_id,
+        );
+        info.min_ttl = Duration::from_millis(100);
+        info.flights = 2;
+        info.batch = 1024;
+        info
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
         let count = ops.len();
         match self.ask(|answer| Job::Execute((ops, answer))).await {
             Ok(replies) => replies,
-            Err(error) => (0..count).map(|_| Err(error.duplicate())).collect(),
+            Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
         }
     }
 
@@ -126,7 +125,7 @@ impl Backend for SqliteBackend {
         self.ask(|answer| Job::List { prefix, page, answer }).await?
     }
 
-    async fn examine(&self) -> Vec<Finding> {
+    async fn diagnose(&self) -> Vec<Finding> {
         let findings = self.ask(|answer| Job::Examine { answer }).await;
         findings.unwrap_or_else(|closed| vec![Finding::failed("answer", &closed)])
     }
@@ -134,10 +133,10 @@ impl Backend for SqliteBackend {
     /// Only what is seen from outside: the rest was checked when the database was opened, but for its integrity, which takes
     /// the longer the larger the file is, and keeps the writer from its work.
     async fn warnings(&self) -> Vec<Finding> {
-        Finding::worth_a_word(surroundings_of(&self.path))
+        Finding::concerns(preflight_of(&self.path))
     }
 
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
         vec![rows_of(&self.path, name)]
     }
 

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use fencepost_core::clock::Clock;
-use fencepost_core::line::ClientId;
+use fencepost_core::record::ClientId;
 use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::identity::is_whole;
@@ -49,5 +49,5 @@ fn still_open(path: &Path, clients: &[ClientId]) -> Error {
         clients.len(),
         path.display()
     );
-    Error::new(ErrorKind::Storage, text).with_hint("stop the processes that have it open, then connect again")
+    Error::new(ErrorKind::Backend, text).with_hint("stop the processes that have it open, then connect again")
 }

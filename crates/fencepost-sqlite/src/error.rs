@@ -11,23 +11,23 @@ const MUST_BE_WRITABLE: &str = "a lock needs to write to the file and to the fol
 pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, what, hint) = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => (
-            ErrorKind::Storage,
+            ErrorKind::Backend,
             "the disk is full",
             Some("make room: what is held is lost when its lease ends, because no renewal can be written"),
         ),
         Some(ErrorCode::DatabaseCorrupt) => (
-            ErrorKind::Storage,
+            ErrorKind::Backend,
             "the database is corrupt",
             Some("stop its users and restore or remove the file"),
         ),
         Some(ErrorCode::NotADatabase) => {
-            (ErrorKind::Storage, "this is not an SQLite database", Some("name another file"))
+            (ErrorKind::Backend, "this is not an SQLite database", Some("name another file"))
         }
         Some(
             ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::AuthorizationForStatementDenied,
         ) => (ErrorKind::Denied, "the database cannot be written", Some(MUST_BE_WRITABLE)),
         Some(ErrorCode::CannotOpen) => (ErrorKind::Denied, "the database cannot be opened", None),
-        _ => (ErrorKind::Storage, "SQLite failed", None),
+        _ => (ErrorKind::Backend, "SQLite failed", None),
     };
     let error = Error::new(kind, format!("{what}: sqlite:{}: {error}", path.display())).with_source(error);
     match hint {
@@ -53,7 +53,7 @@ pub(crate) fn io_error(what: &str, path: &Path, error: std::io::Error) -> Error 
     let kind = match error.kind() {
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => ErrorKind::BadConfig,
-        _ => ErrorKind::Storage,
+        _ => ErrorKind::Backend,
     };
     let ours = Error::new(kind, format!("{what} {}: {error}", path.display())).with_source(error);
     match kind {

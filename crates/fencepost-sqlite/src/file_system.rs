@@ -83,7 +83,7 @@ pub(crate) fn file_system(folder: &Path) -> Finding {
     const CHECK: &str = "file system";
     match check_file_system(folder) {
         Err(shared) if shared.kind() == ErrorKind::Unsupported => Finding::failed(CHECK, &shared),
-        checked => Finding::or_why_not(CHECK, checked.and_then(|()| local(CHECK, folder))),
+        checked => Finding::from_result(CHECK, checked.and_then(|()| local(CHECK, folder))),
     }
 }
 
@@ -97,8 +97,8 @@ fn local(check: &str, folder: &Path) -> Result<Finding> {
             Finding::warning(check, "overlay: a container's own layer, which no other container sees")
                 .with_advice("mount a folder of the host into every container that takes these locks")
         }
-        (_, Some((_, name))) => Finding::fine(check, format!("{name}, of this host")),
-        (_, None) => Finding::fine(check, format!("of this host (type {magic:#x})")),
+        (_, Some((_, name))) => Finding::ok(check, format!("{name}, of this host")),
+        (_, None) => Finding::ok(check, format!("of this host (type {magic:#x})")),
     })
 }
 
@@ -122,29 +122,29 @@ fn judge_space(check: &str, free: u64) -> Finding {
     match free {
         ..NO_ROOM => Finding::problem(check, found).with_advice(MAKE_ROOM),
         NO_ROOM..LITTLE_ROOM => Finding::warning(check, found).with_advice(MAKE_ROOM),
-        _ => Finding::fine(check, found),
+        _ => Finding::ok(check, found),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fencepost_core::Verdict;
+    use fencepost_core::Severity;
 
     use super::*;
 
     #[test]
     fn a_disk_that_is_nearly_full_is_told() {
-        let verdict = |free| judge_space("free space", free).verdict;
-        assert_eq!(verdict(0), Verdict::Problem);
-        assert_eq!(verdict(NO_ROOM), Verdict::Warning);
-        assert_eq!(verdict(LITTLE_ROOM), Verdict::Fine);
+        let verdict = |free| judge_space("free space", free).severity;
+        assert_eq!(verdict(0), Severity::Problem);
+        assert_eq!(verdict(NO_ROOM), Severity::Warning);
+        assert_eq!(verdict(LITTLE_ROOM), Severity::Ok);
     }
 
     #[cfg(target_os = "linux")]
     #[test]
     fn a_file_system_in_memory_is_warned_of() {
         let finding = file_system(Path::new("/dev/shm"));
-        assert_eq!(finding.verdict, Verdict::Warning, "{finding}");
+        assert_eq!(finding.severity, Severity::Warning, "{finding}");
         assert!(finding.found.starts_with("tmpfs"), "{finding}");
     }
 }

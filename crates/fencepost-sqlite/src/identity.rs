@@ -87,7 +87,7 @@ impl FileIdentity {
 
     pub(crate) fn error(&self) -> Error {
         let what = self.replaced.unwrap_or(REPLACED);
-        Error::new(ErrorKind::Storage, format!("the database {what}: sqlite:{}", self.path.display()))
+        Error::new(ErrorKind::Backend, format!("the database {what}: sqlite:{}", self.path.display()))
             .with_hint("connect again; never remove a database, its -wal or its -shm while it is in use")
     }
 }

@@ -14,16 +14,16 @@ mod host_clock;
 mod identity;
 mod inbox;
 mod listing;
+mod locate;
 mod lookout;
 mod open;
+mod preflight;
 mod replaced;
 mod rights;
 mod rows;
 mod statements;
-mod surroundings;
 mod turnstile;
 mod wake;
-mod whereabouts;
 mod writer;
 
 use std::path::Path;
@@ -72,10 +72,10 @@ pub fn rights(rest: &str) -> Result<String> {
 ///
 /// # Errors
 /// If `rest` is malformed.
-pub fn surroundings(rest: &str) -> Result<Vec<Finding>> {
+pub fn preflight(rest: &str) -> Result<Vec<Finding>> {
     let path = config::path_of(rest, IfMissing::Refuse)?;
     let is_made_with_it = config::names_nothing(rest) && path.parent().is_some_and(|folder| !folder.exists());
-    Ok(if is_made_with_it { Vec::new() } else { surroundings::surroundings_of(&path) })
+    Ok(if is_made_with_it { Vec::new() } else { preflight::preflight_of(&path) })
 }
 
 /// Opens a database as the backend of one client. Must be called inside the runtime in which it will be used.

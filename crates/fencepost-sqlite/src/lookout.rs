@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::{Op, Reply};
 use fencepost_core::clock::Moment;
-use fencepost_core::line::Ticket;
+use fencepost_core::record::Ticket;
 use fencepost_core::{Attempt, Owner, Result};
 
 /// How often a client with waiters looks.
@@ -124,9 +124,9 @@ impl Lookout {
 
 #[cfg(test)]
 mod tests {
-    use fencepost_core::backend::Queue;
+    use fencepost_core::backend::OnBusy;
     use fencepost_core::clock::StorageTime;
-    use fencepost_core::line::ClientId;
+    use fencepost_core::record::ClientId;
     use fencepost_core::{LockName, Mode, Rule, Want};
 
     use super::*;
@@ -141,7 +141,7 @@ mod tests {
         let until = StorageTime::from_nanos(0) + ttl;
         let ticket =
             Ticket { attempt: attempt.clone(), seq: 1, until, since: Duration::ZERO, client: ClientId(1) };
-        let op = Op::Acquire { attempt, queue: Queue::Join };
+        let op = Op::Acquire { attempt, on_busy: OnBusy::Wait };
         let replies = [Ok(Reply::Waiting { turn_in: ttl })];
         lookout.note(&[op], &replies, &HashMap::from([(owner, ticket)]), Moment::START);
     }

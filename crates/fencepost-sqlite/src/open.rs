@@ -5,8 +5,8 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::clock::{Clock, StorageTime, wall_time};
-use fencepost_core::line::ClientId;
 use fencepost_core::lock_table::LockTable;
+use fencepost_core::record::ClientId;
 use fencepost_core::{Error, ErrorKind, Owner, Result, push};
 use rusqlite::config::DbConfig;
 use rusqlite::{Connection, OpenFlags};

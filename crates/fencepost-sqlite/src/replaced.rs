@@ -7,12 +7,12 @@ use std::time::Duration;
 use fencepost_core::Finding;
 use fencepost_core::backend::{Op, Wakeup};
 use fencepost_core::clock::Clock;
-use fencepost_core::line::ClientId;
 use fencepost_core::push::Pusher;
+use fencepost_core::record::ClientId;
 
 use crate::identity::FileIdentity;
 use crate::inbox::{Inbox, Job};
-use crate::surroundings::surroundings_of;
+use crate::preflight::preflight_of;
 use crate::wake::Sockets;
 
 /// After so long without a renewal the engine has heard that all its grants are lost.
@@ -59,7 +59,7 @@ impl Replaced {
             }
             Job::Inspect { answer, .. } => drop(answer.send(Err(self.file.error()))),
             Job::List { answer, .. } => drop(answer.send(Err(self.file.error()))),
-            Job::Examine { answer } => drop(answer.send(self.examine())),
+            Job::Examine { answer } => drop(answer.send(self.diagnose())),
             Job::Look => {}
             Job::Stop { answer } => {
                 let _ = answer.send(());
@@ -69,8 +69,8 @@ impl Replaced {
         std::ops::ControlFlow::Continue(())
     }
 
-    fn examine(&self) -> Vec<Finding> {
-        let mut findings = surroundings_of(self.file.path());
+    fn diagnose(&self) -> Vec<Finding> {
+        let mut findings = preflight_of(self.file.path());
         findings.push(Finding::failed("identity", &self.file.error()));
         findings
     }

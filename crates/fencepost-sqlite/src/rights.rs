@@ -2,7 +2,7 @@
 
 use std::path::{Path, PathBuf};
 
-use fencepost_core::shell_word;
+use fencepost_core::shell_quote;
 
 use crate::open::beside;
 
@@ -13,7 +13,7 @@ pub(crate) fn rights_on(path: &Path) -> String {
     let peers = beside(&path);
     // What stands behind a # must not end its line: the text is made to be pasted.
     let said = |path: &Path| path.display().to_string().replace(char::is_control, "?");
-    let quoted = |path: &Path| shell_word(&path.display().to_string());
+    let quoted = |path: &Path| shell_quote(&path.display().to_string());
     let inside = |name: &str| quoted(&peers.join(name));
     let (folder_said, db, peers_said) = (said(folder), said(&path), said(&peers));
     let width = peers_said.chars().count() + 1;

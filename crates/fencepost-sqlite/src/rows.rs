@@ -8,16 +8,16 @@ use fencepost_core::{Keep, LockName, Mode, Result, Rule, Want};
 
 pub(crate) fn mode_number(mode: Mode) -> i64 {
     match mode {
-        Mode::Exclusive => 0,
         Mode::Shared => -1,
-        Mode::Slots { of } => i64::from(of),
+        Mode::Semaphore { permits } => i64::from(permits),
+        _ => 0,
     }
 }
 
 pub(crate) fn mode_of(number: i64) -> Mode {
     match u32::try_from(number) {
         Ok(0) => Mode::Exclusive,
-        Ok(of) => Mode::Slots { of },
+        Ok(permits) => Mode::Semaphore { permits },
         Err(_) => Mode::Shared,
     }
 }
@@ -112,7 +112,7 @@ mod tests {
     fn rows_are_read_as_they_were_written() {
         let name = |text: &str| LockName::new(text).unwrap();
         let wants = [
-            Want { name: name("a b"), mode: Mode::Slots { of: 3 } },
+            Want { name: name("a b"), mode: Mode::Semaphore { permits: 3 } },
             Want { name: name("0 c"), mode: Mode::Shared },
             Want { name: name("é"), mode: Mode::Exclusive },
         ];

@@ -1,6 +1,6 @@
 //! Every statement, and what its rows mean. Names and values only ever travel as parameters.
 
-mod examination;
+mod diagnose;
 pub(crate) mod fetching;
 pub(crate) mod leases;
 mod saving;
@@ -102,7 +102,7 @@ impl Statements {
             .connection
             .query_row("SELECT storage_id FROM storage", [], |row| row.get(0))
             .map_err(|error| self.failed(error))?;
-        let id = id.try_into().map_err(|_| self.refuse(ErrorKind::Storage, "has a damaged storage id"))?;
+        let id = id.try_into().map_err(|_| self.refuse(ErrorKind::Backend, "has a damaged storage id"))?;
         Ok(StorageId::from_bytes(id))
     }
 
@@ -114,12 +114,12 @@ impl Statements {
             (APPLICATION_ID, SCHEMA_VERSION) => Ok(()),
             (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => {
                 let text = format!("has schema {newer}, and this program knows {SCHEMA_VERSION} only");
-                Err(self.refuse(ErrorKind::Storage, &text).with_hint("use a newer fencepost"))
+                Err(self.refuse(ErrorKind::Backend, &text).with_hint("use a newer fencepost"))
             }
             _ if self.is_new()? => Ok(()),
             _ => {
                 let text = "is a database of another program";
-                Err(self.refuse(ErrorKind::Storage, text).with_hint("name another file"))
+                Err(self.refuse(ErrorKind::Backend, text).with_hint("name another file"))
             }
         }
     }
@@ -169,7 +169,7 @@ impl Statements {
     pub(crate) fn check_in_transaction(&self) -> Result<()> {
         if self.connection.is_autocommit() {
             return Err(
-                self.refuse(ErrorKind::Storage, "took a transaction back: it is full or cannot be read")
+                self.refuse(ErrorKind::Backend, "took a transaction back: it is full or cannot be read")
             );
         }
         Ok(())

@@ -97,7 +97,7 @@ fn lock(file: &File, how: FlockOperation) -> Result<bool> {
             Err(Errno::WOULDBLOCK) => return Ok(false),
             Err(Errno::INTR) => {}
             Err(error) => {
-                return Err(Error::new(ErrorKind::Storage, format!("could not wait for a turn: {error}")));
+                return Err(Error::new(ErrorKind::Backend, format!("could not wait for a turn: {error}")));
             }
         }
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use fencepost_core::backend::Wakeup;
-use fencepost_core::line::ClientId;
+use fencepost_core::record::ClientId;
 use fencepost_core::{Award, FencingToken, LostReason, Owner, Result};
 
 use crate::error::io_error;

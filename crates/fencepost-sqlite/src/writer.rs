@@ -9,20 +9,20 @@ use std::time::Duration;
 
 use fencepost_core::backend::{Op, Reply, Wakeup};
 use fencepost_core::clock::{Clock, StorageTime, wall_time};
-use fencepost_core::line::ClientId;
 use fencepost_core::lock_table::{Context, Decision, FIRST_WAITERS, LockTable, Needs};
 use fencepost_core::push::Pusher;
+use fencepost_core::record::ClientId;
 use fencepost_core::{Error, ErrorKind, Finding, LockName, Result, Want};
 use tokio::sync::oneshot;
 
 use crate::identity::FileIdentity;
 use crate::inbox::{CloseOnDrop, Flight, Inbox, Job};
 use crate::lookout::Lookout;
+use crate::preflight::preflight_of;
 use crate::replaced::Replaced;
 use crate::statements::fetching::{Sight, Waiters};
 use crate::statements::leases::Place;
 use crate::statements::{Counter, Statements};
-use crate::surroundings::surroundings_of;
 use crate::turnstile::Turnstile;
 use crate::wake::Sockets;
 
@@ -99,7 +99,7 @@ impl Writer {
                     let _ = answer.send(self.list(&prefix, &page, clock));
                 }
                 Job::Examine { answer } => {
-                    let _ = answer.send(self.examine());
+                    let _ = answer.send(self.diagnose());
                 }
                 Job::Look => {
                     self.file.look();
@@ -139,7 +139,7 @@ impl Writer {
 
     /// The answer to an operation of a transaction that failed.
     fn failed(&self, op: &Op, error: &Error) -> Result<Reply> {
-        if self.file.is_in_place() { Err(error.duplicate()) } else { self.file.answer(op) }
+        if self.file.is_in_place() { Err(error.clone()) } else { self.file.answer(op) }
     }
 
     fn execute(&mut self, op: &Op, now: StorageTime) -> Result<Reply> {
@@ -188,7 +188,7 @@ impl Writer {
                 Ok(())
             }
             Needs::Numbers => {
-                Err(Error::new(ErrorKind::Storage, "one operation used up all reserved tokens"))
+                Err(Error::new(ErrorKind::Backend, "one operation used up all reserved tokens"))
             }
         }
     }
@@ -367,11 +367,11 @@ impl Writer {
         }
     }
 
-    fn examine(&mut self) -> Vec<Finding> {
+    fn diagnose(&mut self) -> Vec<Finding> {
         let replaced = self.file.check().err().map(|error| Finding::failed("identity", &error));
-        let mut findings = surroundings_of(self.file.path());
+        let mut findings = preflight_of(self.file.path());
         findings.extend(replaced);
-        findings.extend(self.statements.examine());
+        findings.extend(self.statements.diagnose());
         findings
     }
 }

@@ -52,7 +52,7 @@ pub async fn granted(waiter: Waiter) -> Guard {
 /// If there are never so many.
 pub async fn in_line(observer: &Client, name: &str, count: usize) {
     wait::until(&format!("{count} stand in line for {name}"), async || {
-        observer.inspect(name).await.is_ok_and(|state| state.waiters == count)
+        observer.inspect(name).await.is_ok_and(|state| state.waiter_count == count)
     })
     .await;
 }

@@ -141,7 +141,7 @@ pub trait WireBench: TestBench {
 pub struct Leftovers {
     /// Holders: one for each name of a grant.
     pub holders: usize,
-    /// Places in line: one for each waiter, or one for each of its names, as the storage keeps them.
+    /// OwnEntries in line: one for each waiter, or one for each of its names, as the storage keeps them.
     pub tickets: usize,
     /// Cells.
     pub cells: usize,

@@ -140,7 +140,8 @@ pub fn check(holds: &[Hold]) -> Result<(), Violation> {
     for holds in by_name.values_mut() {
         holds.sort_by_key(|hold| hold.from);
         for (at, first) in holds.iter().enumerate() {
-            for second in holds[at + 1..].iter().filter(|second| !first.mode.goes_with(second.mode)) {
+            for second in holds[at + 1..].iter().filter(|second| !first.mode.is_compatible_with(second.mode))
+            {
                 check_pair(first, second)?;
             }
         }

@@ -189,7 +189,7 @@ impl Proxy {
     /// As the backend, or if the process has crashed.
     pub async fn execute_unnoticed(&self, op: Op) -> Result<Reply> {
         let mut replies = self.reached().await?.execute(vec![op]).await;
-        replies.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Storage, "there was no reply")))
+        replies.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Backend, "there was no reply")))
     }
 
     /// How many operations of this kind the client has sent.
@@ -324,16 +324,16 @@ impl Backend for ProxiedBackend {
         self.proxy.reached().await?.list(prefix, page).await
     }
 
-    async fn examine(&self) -> Vec<Finding> {
+    async fn diagnose(&self) -> Vec<Finding> {
         match self.proxy.reached().await {
-            Ok(backend) => backend.examine().await,
+            Ok(backend) => backend.diagnose().await,
             Err(cut) => vec![Finding::failed("answer", &cut)],
         }
     }
 
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
         match self.proxy.reached().await {
-            Ok(backend) => backend.whereabouts(name).await,
+            Ok(backend) => backend.locate(name).await,
             Err(cut) => vec![Finding::failed("answer", &cut)],
         }
     }

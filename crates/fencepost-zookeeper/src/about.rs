@@ -109,7 +109,7 @@ fn missing(setup: &Setup) -> Error {
 
 fn unfinished(setup: &Setup) -> Error {
     Error::new(
-        ErrorKind::Storage,
+        ErrorKind::Backend,
         format!("{} is being set up, or converted to format {FORMAT}", setup.location),
     )
     .with_hint("try again; if that does not help, the next client that takes a lock finishes it")
@@ -120,6 +120,6 @@ fn unconverted(setup: &Setup) -> Error {
         "{} has format 1 and is not converted yet to format {FORMAT}, which this program knows",
         setup.location
     );
-    Error::new(ErrorKind::Storage, message)
+    Error::new(ErrorKind::Backend, message)
         .with_hint("stop the clients of format 1; the next client that takes a lock converts it")
 }

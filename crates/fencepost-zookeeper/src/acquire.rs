@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Queue, Reply};
+use fencepost_core::backend::{OnBusy, Reply};
 use fencepost_core::{Attempt, Award, Error, ErrorKind, FencingToken, Result, Rule};
 
 use crate::error::unknown;
@@ -29,9 +29,9 @@ enum Known {
 }
 
 /// Takes the locks, or joins the line.
-pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue: Queue) -> Result<Reply> {
+pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Result<Reply> {
     clear(shared, attempt.owner).await?;
-    let is_placed = match known(shared, attempt, queue) {
+    let is_placed = match known(shared, attempt, on_busy) {
         Known::Answer(reply) => return Ok(reply),
         Known::Placed => true,
         Known::Doubtful(session) => find_again(shared, &session, attempt).await?,
@@ -51,7 +51,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
     }
     let session = shared.session(attempt.ttl).await?;
     session.fresh(&shared.setup).await;
-    if let Some(reply) = begin(shared, &session, attempt, queue)? {
+    if let Some(reply) = begin(shared, &session, attempt, on_busy)? {
         return Ok(reply);
     }
     let sent = shared.clock.now();
@@ -68,7 +68,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, queue:
     }
 }
 
-fn known(shared: &Shared, attempt: &Arc<Attempt>, queue: Queue) -> Known {
+fn known(shared: &Shared, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Known {
     let now = shared.clock.now();
     let mut registry = shared.registry();
     if registry.has_departed(attempt.owner, now) {
@@ -85,7 +85,7 @@ fn known(shared: &Shared, attempt: &Arc<Attempt>, queue: Queue) -> Known {
     if registry.places.has_room(attempt) {
         return Known::New;
     }
-    if queue == Queue::Never {
+    if on_busy == OnBusy::Return {
         return Known::Answer(Reply::Busy);
     }
     registry.places.wait(attempt, now);
@@ -98,7 +98,7 @@ fn begin(
     shared: &Shared,
     session: &Arc<Session>,
     attempt: &Arc<Attempt>,
-    queue: Queue,
+    on_busy: OnBusy,
 ) -> Result<Option<Reply>> {
     let (now, owner) = (shared.clock.now(), attempt.owner);
     let mut registry = shared.registry();
@@ -108,7 +108,7 @@ fn begin(
     if session.is_over() || registry.places.get(owner).is_some() || registry.orphan_of(owner).is_some() {
         return Err(unknown(&shared.setup.location));
     }
-    registry.places.insert(attempt, Entry::new(session, queue), now);
+    registry.places.insert(attempt, Entry::new(session, on_busy), now);
     Ok(None)
 }
 
@@ -160,9 +160,9 @@ pub(crate) async fn settle(
     attempt: &Arc<Attempt>,
     lines: &[queue::Queue],
 ) -> Result<Reply> {
-    let Some((nodes, award, queue)) = shared.registry().places.get(attempt.owner).and_then(|place| {
-        let Entry { nodes, award, queue, .. } = &place.entry;
-        Some((nodes.clone()?, *award, *queue))
+    let Some((nodes, award, on_busy)) = shared.registry().places.get(attempt.owner).and_then(|place| {
+        let Entry { nodes, award, on_busy, .. } = &place.entry;
+        Some((nodes.clone()?, *award, *on_busy))
     }) else {
         return Err(shared.vanished());
     };
@@ -177,7 +177,7 @@ pub(crate) async fn settle(
     match verdict(attempt, &nodes.paths, lines) {
         Verdict::Holds(chosen) => grant(shared, session, attempt, chosen).await.map(Reply::Granted),
         Verdict::Gone => discard(shared, attempt.owner).await.map(|()| Reply::NoTicket),
-        Verdict::Waits(_) if queue == Queue::Never => match discard(shared, attempt.owner).await {
+        Verdict::Waits(_) if on_busy == OnBusy::Return => match discard(shared, attempt.owner).await {
             Err(error) if error.kind() != ErrorKind::OutcomeUnknown => Err(error),
             _ => Ok(Reply::Busy),
         },
@@ -269,7 +269,7 @@ pub(crate) async fn leave(shared: &Arc<Shared>, attempt: &Arc<Attempt>) -> Resul
     let nodes = nodes.ok_or_else(|| shared.vanished())?;
     let verdict = verdict(attempt, &nodes.paths, &lines);
     if let Verdict::Holds(chosen) = verdict {
-        return grant(shared, &session, attempt, chosen).await.map(Reply::HadBeenGranted);
+        return grant(shared, &session, attempt, chosen).await.map(Reply::AlreadyGranted);
     }
     discard(shared, attempt.owner).await?;
     if verdict == Verdict::Gone {

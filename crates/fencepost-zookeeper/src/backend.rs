@@ -10,7 +10,7 @@ use futures_util::future::join_all;
 use futures_util::stream::BoxStream;
 
 use crate::config;
-use crate::examine::{examine, whereabouts};
+use crate::diagnose::{diagnose, locate};
 use crate::flight;
 use crate::listing;
 use crate::setup::Setup;
@@ -40,17 +40,13 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<ZooKeeperBacken
 impl Backend for ZooKeeperBackend {
     fn info(&self) -> BackendInfo {
         let setup = &self.shared.setup;
-        BackendInfo {
-            scheme: "zk",
-            location: setup.location.clone(),
-            scope: Scope::Fleet,
-            storage_id: self.storage_id,
-            min_ttl: setup.range.shortest_ttl(),
-            max_ttl: setup.range.longest_ttl(),
-            flights: FLIGHTS,
-            batch: BATCH,
-            may_share: Some(flight::may_share),
-        }
+        let mut info = BackendInfo::new("zk", setup.location.clone(), Scope::Fleet, self.storage_id);
+        info.min_ttl = setup.range.shortest_ttl();
+        info.max_ttl = setup.range.longest_ttl();
+        info.flights = FLIGHTS;
+        info.batch = BATCH;
+        info.may_share = Some(flight::may_share);
+        info
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
@@ -69,12 +65,12 @@ impl Backend for ZooKeeperBackend {
         listing::list(&self.shared, prefix, &page).await
     }
 
-    async fn examine(&self) -> Vec<Finding> {
-        examine(&self.shared.setup, self.storage_id).await
+    async fn diagnose(&self) -> Vec<Finding> {
+        diagnose(&self.shared.setup, self.storage_id).await
     }
 
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
-        whereabouts(&self.shared.setup, name).await
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
+        locate(&self.shared.setup, name).await
     }
 
     fn remarks(&self, name: &LockName) -> Vec<Finding> {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_contenders::{Card, KeptCell};
+use fencepost_contenders::{EntryMeta, KeptCell};
 use fencepost_core::backend::Reply;
 use fencepost_core::{Cell, Grant, Keep, LockName, Result};
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
@@ -98,7 +98,7 @@ async fn write_once(
         Err(source) => return Err(failed(source)),
     };
     let is_kept = kept.map_err(failed)?.is_some();
-    let mut card = Card::from_bytes(&own).unwrap_or_else(|| Card::new(&grant.attempt));
+    let mut card = EntryMeta::from_bytes(&own).unwrap_or_else(|| EntryMeta::new(&grant.attempt));
     let had_cell = card.cell.is_some();
     card.cell = (keep == Keep::WhileHeld).then(|| bytes.clone());
     let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };

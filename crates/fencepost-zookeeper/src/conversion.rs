@@ -64,7 +64,7 @@ fn in_use(setup: &Setup) -> Error {
         setup.location
     );
     let sessions = setup.paths.old_sessions();
-    Error::new(ErrorKind::Storage, message).with_hint(format!(
+    Error::new(ErrorKind::Backend, message).with_hint(format!(
         "stop them, and this one converts it: their sessions are the nodes below {sessions}; or use another chroot"
     ))
 }

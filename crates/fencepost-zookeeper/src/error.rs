@@ -49,7 +49,7 @@ pub(crate) fn failed(location: &str, error: &zk::Error) -> Error {
         | Driver::BadArguments(_)
         | Driver::MarshallingError
         | Driver::UnexpectedErrorCode(_) => {
-            Error::new(ErrorKind::Storage, format!("{location} answered: {error}"))
+            Error::new(ErrorKind::Backend, format!("{location} answered: {error}"))
         }
         _ => unknown(location).with_source(error.clone()),
     }
@@ -80,6 +80,6 @@ mod tests {
         }
         assert_eq!(failed("zk://a", &zk::Error::NoAuth).kind(), ErrorKind::Denied);
         assert_eq!(connect_failed("zk://a", &zk::Error::AuthFailed).kind(), ErrorKind::Denied);
-        assert_eq!(failed("zk://a", &zk::Error::QuotaExceeded).kind(), ErrorKind::Storage);
+        assert_eq!(failed("zk://a", &zk::Error::QuotaExceeded).kind(), ErrorKind::Backend);
     }
 }

@@ -56,7 +56,7 @@ pub(crate) async fn execute(shared: &Arc<Shared>, ops: &[Op]) -> Vec<Result<Repl
 
 async fn execute_alone(shared: &Arc<Shared>, op: &Op) -> Result<Reply> {
     match op {
-        Op::Acquire { attempt, queue } => acquire(shared, attempt, *queue).await,
+        Op::Acquire { attempt, on_busy } => acquire(shared, attempt, *on_busy).await,
         Op::Leave(attempt) => leave(shared, attempt).await,
         Op::ReadCell(name) => listing::read_cell(shared, name).await,
         Op::WriteCell { grant, name, bytes, keep } => cell::write(shared, grant, name, bytes, *keep).await,
@@ -81,7 +81,7 @@ pub(crate) fn by_session<T>(all: Vec<(Arc<Session>, T)>) -> Vec<(Arc<Session>, V
 mod tests {
     use std::time::Duration;
 
-    use fencepost_core::backend::Queue;
+    use fencepost_core::backend::OnBusy;
     use fencepost_core::{Attempt, Award, FencingToken, Grant, Keep, LockName, Mode, Owner, Rule, Want};
 
     use super::*;
@@ -100,7 +100,7 @@ mod tests {
         let award = Award { token, ttl: attempt.ttl, chosen: 0, spent: Duration::ZERO };
         let grant = Grant { attempt: attempt.clone(), award };
         vec![
-            Op::Acquire { attempt: attempt.clone(), queue: Queue::Join },
+            Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait },
             Op::Check(attempt.clone()),
             Op::Renew(grant.clone()),
             Op::Leave(attempt),

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Queue, Reply};
+use fencepost_core::backend::{OnBusy, Reply};
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Award, Grant, Result};
 use futures_util::future::join_all;
@@ -115,7 +115,7 @@ async fn keep_alone(shared: &Arc<Shared>, beat: Beat<'_>, plan: Plan) -> Result<
         // The engine asks again at once, and that should not fail: so there is a session before it is told.
         Plan::NoTicket => shared.session(attempt.ttl).await.map(|_| Reply::NoTicket),
         // A box, because an acquire that finds a place checks it.
-        Plan::Acquire | Plan::Prove(..) => Box::pin(acquire(shared, attempt, Queue::Join)).await,
+        Plan::Acquire | Plan::Prove(..) => Box::pin(acquire(shared, attempt, OnBusy::Wait)).await,
     }
 }
 
@@ -151,7 +151,7 @@ async fn keep_together(
     members: Vec<(usize, Beat<'_>, Proof)>,
 ) -> Answers {
     if let Err(away) = session.connected(&shared.setup, &shared.clock).await {
-        return members.into_iter().map(|(at, ..)| (at, Err(away.duplicate()))).collect();
+        return members.into_iter().map(|(at, ..)| (at, Err(away.clone()))).collect();
     }
     let session = &session;
     let request = session.send();

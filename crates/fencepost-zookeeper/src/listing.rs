@@ -4,10 +4,10 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_contenders::{Card, Contender, Elsewhere, state};
+use fencepost_contenders::{Contender, Elsewhere, EntryMeta, state};
 use fencepost_core::backend::{ListPage, LockState, Page, Reply, WaiterState};
 use fencepost_core::clock::wall_time;
-use fencepost_core::{Cell, FencingToken, LockName, Owner, Result};
+use fencepost_core::{Cell, FencingToken, LockName, Mode, Owner, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
@@ -36,7 +36,7 @@ struct Look {
 struct Seen {
     node: Node,
     stat: Stat,
-    card: Option<Card>,
+    card: Option<EntryMeta>,
     elsewhere: Elsewhere,
 }
 
@@ -118,7 +118,7 @@ pub(crate) async fn inspect(shared: &Arc<Shared>, name: &LockName) -> Result<Loc
 }
 
 async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Result<LockState> {
-    let look = look(shared, session, name, LockState::MAX_LINE).await?;
+    let look = look(shared, session, name, LockState::MAX_WAITERS).await?;
     let renewed = renewals(shared, session, &look).await?;
     let now = session.their_time();
     let contender = |seen: &Seen| {
@@ -138,18 +138,11 @@ async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Resu
     let mut state = state(name, &line, look.kept, wall_time());
     let registry = shared.registry();
     let beyond: Vec<_> = registry.places.waiting_for(name).collect();
-    state.waiters += unread + beyond.len();
-    let room = LockState::MAX_LINE.saturating_sub(state.line.len());
-    state.line.extend(beyond.into_iter().take(room).map(|attempt| {
-        WaiterState {
-            mode: attempt
-                .wants
-                .iter()
-                .find(|want| want.name == *name)
-                .map_or(fencepost_core::Mode::Exclusive, |want| want.mode),
-            label: attempt.label.clone(),
-            waiting_for: Duration::ZERO,
-        }
+    state.waiter_count += unread + beyond.len();
+    let room = LockState::MAX_WAITERS.saturating_sub(state.waiters.len());
+    state.waiters.extend(beyond.into_iter().take(room).map(|attempt| {
+        let want = attempt.wants.iter().find(|want| want.name == *name);
+        WaiterState::new(want.map_or(Mode::Exclusive, |want| want.mode), attempt.label.clone())
     }));
     Ok(state)
 }

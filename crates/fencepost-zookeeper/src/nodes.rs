@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_contenders::Card;
+use fencepost_contenders::EntryMeta;
 use fencepost_core::{Attempt, Result, Rule};
 use futures_util::future::{BoxFuture, join_all};
 use zookeeper_client::{self as zk, CreateMode, CreateOptions, MultiWriteResult, Stat};
@@ -23,7 +23,7 @@ const BESIDES: usize = 128;
 
 /// Whether one request can make all nodes of an attempt.
 pub(crate) fn fits(shared: &Shared, attempt: &Attempt) -> bool {
-    let each = Card::new(attempt).to_bytes().len() + BESIDES;
+    let each = EntryMeta::new(attempt).to_bytes().len() + BESIDES;
     let paths = attempt.wants.iter().map(|want| shared.line(&want.name).len());
     paths.map(|path| path + each).sum::<usize>() <= LARGEST
 }
@@ -77,7 +77,7 @@ async fn make_once(
 ) -> Result<Made, zk::Error> {
     let client = &session.client;
     let request = session.send();
-    let card = Card::new(attempt).to_bytes();
+    let card = EntryMeta::new(attempt).to_bytes();
     let parents: Vec<String> = attempt.wants.iter().map(|want| shared.line(&want.name)).collect();
     let dialect = shared.setup.config.dialect;
     let wants = attempt.wants.iter().zip(&parents);
@@ -226,7 +226,7 @@ async fn find_own(
 }
 
 /// What a contender's node says about itself, if it is one of ours.
-pub(crate) type Read = Result<(Option<Card>, Stat), zk::Error>;
+pub(crate) type Read = Result<(Option<EntryMeta>, Stat), zk::Error>;
 
 /// Reads contenders' nodes below a lock, all at once.
 pub(crate) async fn read<'a>(
@@ -236,7 +236,7 @@ pub(crate) async fn read<'a>(
 ) -> Vec<(&'a Node, Read)> {
     let reads = nodes.map(|node| {
         let data = client.get_data(&format!("{parent}/{}", node.called));
-        async move { (node, data.await.map(|(bytes, stat)| (Card::from_bytes(&bytes), stat))) }
+        async move { (node, data.await.map(|(bytes, stat)| (EntryMeta::from_bytes(&bytes), stat))) }
     });
     join_all(reads).await
 }

@@ -86,9 +86,9 @@ impl Paths {
 /// What the node of this owner is called, up to the number that the server gives it.
 pub(crate) fn stem(dialect: Dialect, owner: Owner, mode: Mode) -> String {
     let kind = match mode {
-        Mode::Exclusive => String::new(),
         Mode::Shared => "shared".to_owned(),
-        Mode::Slots { of } => format!("slots{of}"),
+        Mode::Semaphore { permits } => format!("slots{permits}"),
+        _ => String::new(),
     };
     let dashed = if kind.is_empty() { String::new() } else { format!("{kind}-") };
     match dialect {
@@ -159,7 +159,7 @@ fn split_kind(text: &str) -> (Mode, &str) {
         return (Mode::Shared, rest);
     }
     let slots = word.strip_prefix("slots").and_then(|of| of.parse().ok()).filter(|of| *of > 0);
-    slots.map_or((Mode::Exclusive, text), |of| (Mode::Slots { of }, rest))
+    slots.map_or((Mode::Exclusive, text), |of| (Mode::Semaphore { permits: of }, rest))
 }
 
 #[cfg(test)]
@@ -186,7 +186,7 @@ mod tests {
     #[test]
     fn nodes_are_read_as_they_were_written() {
         let owner = Owner::from_bytes([0xa7; 16]);
-        for mode in [Mode::Exclusive, Mode::Shared, Mode::Slots { of: 12 }] {
+        for mode in [Mode::Exclusive, Mode::Shared, Mode::Semaphore { permits: 12 }] {
             for (dialect, said) in
                 [(Dialect::Curator, Some(owner)), (Dialect::Kazoo, Some(owner)), (Dialect::Plain, None)]
             {

@@ -78,10 +78,10 @@ impl Queue {
         }
         let before = &self.nodes[..at];
         let blocker = match self.nodes[at].mode {
-            Mode::Exclusive => before.last(),
-            // Those who share wait for the last one that does not.
+            // A reader waits for the last writer before it.
             Mode::Shared => before.iter().rfind(|node| node.mode != Mode::Shared),
-            Mode::Slots { .. } => None,
+            Mode::Semaphore { .. } => None,
+            _ => before.last(),
         };
         blocker.map_or(Standing::BehindMany, |node| Standing::Behind(node.called.clone()))
     }

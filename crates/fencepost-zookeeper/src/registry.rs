@@ -18,8 +18,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use fencepost_contenders::{Place, Places};
-use fencepost_core::backend::{Queue, Wakeup};
+use fencepost_contenders::{OwnEntries, OwnEntry};
+use fencepost_core::backend::{OnBusy, Wakeup};
 use fencepost_core::clock::Moment;
 use fencepost_core::push::Pusher;
 use fencepost_core::{Attempt, Award, LostReason, Owner};
@@ -56,7 +56,7 @@ impl Nodes {
 pub(crate) struct Entry {
     pub(crate) session: Arc<Session>,
     /// Whether it stays in line if the locks are not free.
-    pub(crate) queue: Queue,
+    pub(crate) on_busy: OnBusy,
     /// `None` while it is not known whether they were made.
     pub(crate) nodes: Option<Nodes>,
     /// The nodes of the locks that it does not need any more, as it has chosen another. They go before it is granted.
@@ -69,10 +69,10 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    pub(crate) fn new(session: &Arc<Session>, queue: Queue) -> Self {
+    pub(crate) fn new(session: &Arc<Session>, on_busy: OnBusy) -> Self {
         let session = session.clone();
         let (surplus, blockers) = (Vec::new(), Vec::new());
-        Self { session, queue, nodes: None, surplus, award: None, blockers, released: false }
+        Self { session, on_busy, nodes: None, surplus, award: None, blockers, released: false }
     }
 }
 
@@ -80,7 +80,7 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct Registry {
     /// The live entries, and the attempts that wait in this process for room.
-    pub(crate) places: Places<Entry>,
+    pub(crate) places: OwnEntries<Entry>,
     orphans: HashMap<Owner, Arc<Orphan>>,
     /// The owners that have left, and until when that is remembered.
     departed: HashMap<Owner, Moment>,
@@ -92,7 +92,7 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(push: Pusher) -> Self {
         Self {
-            places: Places::default(),
+            places: OwnEntries::default(),
             orphans: HashMap::new(),
             departed: HashMap::new(),
             containers: Containers::default(),
@@ -111,7 +111,7 @@ impl Registry {
     }
 
     /// Returns the live entry of this owner. One whose lease has lapsed becomes an orphan.
-    pub(crate) fn live(&mut self, owner: Owner, now: Moment) -> Option<&mut Place<Entry>> {
+    pub(crate) fn live(&mut self, owner: Owner, now: Moment) -> Option<&mut OwnEntry<Entry>> {
         let place = self.places.get(owner)?;
         if place.kept + place.attempt.ttl < now {
             self.orphan(owner, now);
@@ -126,7 +126,7 @@ impl Registry {
     }
 
     /// Removes a live entry, and wakes the attempts that waited for it in this process.
-    pub(crate) fn forget(&mut self, owner: Owner) -> Option<Place<Entry>> {
+    pub(crate) fn forget(&mut self, owner: Owner) -> Option<OwnEntry<Entry>> {
         let place = self.places.remove(owner)?;
         place.entry.session.watches().stop_waiting(owner, &place.entry.blockers);
         self.move_up(&place.attempt);
@@ -142,7 +142,7 @@ impl Registry {
 
     /// Makes a live entry an orphan.
     pub(crate) fn orphan(&mut self, owner: Owner, now: Moment) -> Option<Arc<Orphan>> {
-        let Place { attempt, entry, .. } = self.forget(owner)?;
+        let OwnEntry { attempt, entry, .. } = self.forget(owner)?;
         let nodes = entry.nodes.map(|nodes| [nodes.paths, entry.surplus].concat());
         Some(self.add_orphan(Orphan { session: entry.session, attempt, nodes, since: now }))
     }
@@ -187,7 +187,7 @@ impl Registry {
     pub(crate) fn places_in<'a>(
         &'a self,
         session: &'a Arc<Session>,
-    ) -> impl Iterator<Item = (Owner, &'a Place<Entry>)> {
+    ) -> impl Iterator<Item = (Owner, &'a OwnEntry<Entry>)> {
         self.places.iter().filter(|(_, place)| Arc::ptr_eq(&place.entry.session, session))
     }
 

@@ -64,7 +64,7 @@ fn begin(shared: &Shared, at: usize, grant: &Grant) -> Option<(Arc<Session>, Mem
 /// Deletes the nodes of each, and returns whether they were there.
 async fn give_back(shared: &Shared, session: &Session, members: &[Member]) -> Vec<Result<bool>> {
     if let Err(away) = session.connected(&shared.setup, &shared.clock).await {
-        return members.iter().map(|_| Err(away.duplicate())).collect();
+        return members.iter().map(|_| Err(away.clone())).collect();
     }
     let request = session.send();
     match delete_together(session, members).await {

@@ -276,7 +276,7 @@ async fn tell_those_admitted(shared: &Shared, session: &Arc<Session>, name: &Loc
     let waiting: Vec<(Owner, String)> = {
         let registry = shared.registry();
         let waiting = registry.places_in(session).filter_map(|(owner, place)| {
-            let is_slot = |mode| matches!(mode, Mode::Slots { .. });
+            let is_slot = |mode| matches!(mode, Mode::Semaphore { .. });
             let at = place.attempt.wants.iter().position(|want| want.name == *name && is_slot(want.mode))?;
             let nodes = place.entry.nodes.as_ref().filter(|_| place.entry.award.is_none())?;
             Some((owner, last_of(&nodes.paths[at]).to_owned()))

@@ -108,11 +108,11 @@ pub fn rights(url: impl AsRef<str>) -> Result<String> {
 }
 
 /// What can be seen of the storage that the URL names without connecting to it, such as the folder of a file: for those who
-/// could not connect and want to know why. [`Client::examine`] tells it too, and more.
+/// could not connect and want to know why. [`Client::diagnose`] tells it too, and more.
 ///
 /// # Errors
 /// Those of [`rights`].
-pub fn surroundings(url: impl AsRef<str>) -> Result<Vec<Finding>> {
+pub fn preflight(url: impl AsRef<str>) -> Result<Vec<Finding>> {
     match split(url.as_ref())? {
         #[cfg(feature = "etcd")]
         ("etcd", _) => Ok(Vec::new()),
@@ -121,7 +121,7 @@ pub fn surroundings(url: impl AsRef<str>) -> Result<Vec<Finding>> {
         #[cfg(feature = "redis")]
         ("redis", _) => Ok(Vec::new()),
         #[cfg(feature = "sqlite")]
-        ("sqlite", rest) => fencepost_sqlite::surroundings(rest),
+        ("sqlite", rest) => fencepost_sqlite::preflight(rest),
         #[cfg(feature = "zookeeper")]
         ("zookeeper", _) => Ok(Vec::new()),
         (feature, _) => Err(not_built_in(feature)),

@@ -44,10 +44,10 @@
 pub mod blocking;
 mod connect;
 
-pub use connect::{connect, connect_with, rights, surroundings};
+pub use connect::{connect, connect_with, preflight, rights};
 pub use fencepost_core::{
     BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Finding, Guard, HolderState, Keep,
-    ListPage, Lock, LockName, LockState, LostReason, Mode, Options, Page, Result, Scope, StorageId, Verdict,
+    ListPage, Lock, LockName, LockState, LostReason, Mode, Options, Page, Result, Scope, Severity, StorageId,
     WaiterState, Watch, clock,
 };
 

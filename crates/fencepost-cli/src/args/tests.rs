@@ -48,7 +48,7 @@ fn flock_spelling_is_understood() {
     assert_eq!(run(&["-s", "a", "x"]).sharing.mode(), Mode::Shared);
     assert_eq!(run(&["-e", "a", "x"]).sharing.mode(), Mode::Exclusive);
     assert_eq!(run(&["-x", "a", "-c", "echo hi"]).shell, Some("echo hi".into()));
-    assert_eq!(run(&["--semaphore", "3", "a", "x"]).sharing.mode(), Mode::Slots { of: 3 });
+    assert_eq!(run(&["--semaphore", "3", "a", "x"]).sharing.mode(), Mode::Semaphore { permits: 3 });
 }
 
 #[test]

@@ -37,9 +37,10 @@ async fn break_on(client: &Client, args: &Break) -> Result<Exit> {
     if !args.yes && !is_confirmed(name, holder)? {
         return Err(Error::new(ErrorKind::BadConfig, "that is not the lock's name: nothing was broken"));
     }
-    // What was shown is what is broken: the storage refuses if somebody else holds it by now.
-    client.break_lock(name, holder.token).await.map_err(|error| match error.kind() {
-        ErrorKind::Conflict | ErrorKind::Unreachable => error.while_doing("nothing was broken"),
+    let Some(token) = holder.token else { return Err(not_ours(name)) };
+    // What was shown is what is broken: the backend refuses if the token has changed by now.
+    client.break_lock(name, token).await.map_err(|error| match error.kind() {
+        ErrorKind::Conflict | ErrorKind::Unreachable => error.context("nothing was broken"),
         _ => error,
     })?;
     printed(output::results(format_args!("broke {name:?}: {}\n", in_brief(holder))))
@@ -64,7 +65,7 @@ fn choose(state: &LockState, token: Option<FencingToken>) -> Result<Option<&Hold
             format!("nothing was broken: {} hold {name:?}: {}", several.len(), all()),
             "say which one with --token N",
         ),
-        (holders, Some(token)) => match holders.iter().find(|holder| holder.token == token) {
+        (holders, Some(token)) => match holders.iter().find(|holder| holder.token == Some(token)) {
             Some(holder) => Ok(Some(holder)),
             None => refuse(
                 ErrorKind::Conflict,
@@ -78,20 +79,30 @@ fn choose(state: &LockState, token: Option<FencingToken>) -> Result<Option<&Hold
 /// `token 7, held by web-3:4711:deploy for 2m10s`.
 fn in_brief(holder: &HolderState) -> String {
     let HolderState { token, label, held_for, .. } = holder;
-    format!("token {token}, held by {} for {}", plain(label), durations::show(*held_for))
+    let token = token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
+    let held_for = held_for.map_or_else(|| "an unknown time".to_owned(), durations::show);
+    format!("{token}, held by {} for {held_for}", plain(label))
+}
+
+fn not_ours(name: &LockName) -> Error {
+    let text =
+        format!("nothing was broken: the holder of {name:?} is not a Fencepost client and has no token");
+    Error::new(ErrorKind::Unsupported, text).with_hint(format!(
+        "`fencepost doctor {name}` shows its keys; remove them with the tools of the backend"
+    ))
 }
 
 fn risk(holder: &HolderState) -> String {
     format!(
         "Breaking it does not stop the old holder: it learns of it within {}, a third of its ttl,\n\
          and what it has under way is stopped only by a fence that checks the token.",
-        durations::show(holder.ttl / 3)
+        durations::show(holder.ttl.unwrap_or_default() / 3)
     )
 }
 
 /// Asks for the lock's name, which nobody types by accident.
 fn is_confirmed(name: &LockName, holder: &HolderState) -> Result<bool> {
-    output::question(format_args!("To break token {}, type the name of the lock:", holder.token));
+    output::question(format_args!("To break {}, type the name of the lock:", in_brief(holder)));
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).map_err(|error| failed("could not read the answer", error))?;
     if !answer.ends_with('\n') {
@@ -103,34 +114,20 @@ fn is_confirmed(name: &LockName, holder: &HolderState) -> Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use fencepost::Mode;
 
     use super::*;
+    use crate::sample;
 
     fn held(tokens: &[u64]) -> LockState {
-        let holder = |token: &u64| HolderState {
-            token: FencingToken::new(*token),
-            mode: Mode::Shared,
-            label: format!("web-{token}\u{1b}[2J").into(),
-            meta: [].into(),
-            ttl: Duration::from_secs(30),
-            expires_in: Duration::from_secs(21),
-            held_for: Duration::from_secs(130),
-        };
-        LockState {
-            name: LockName::new("a").unwrap(),
-            holders: tokens.iter().map(holder).collect(),
-            line: Vec::new(),
-            waiters: 0,
-            cell: None,
-        }
+        let holder = |token: &u64| sample::holder(&format!("web-{token}\u{1b}[2J"), *token, Mode::Shared);
+        sample::lock("a", tokens.iter().map(holder))
     }
 
     fn chosen(tokens: &[u64], token: Option<u64>) -> Result<Option<u64>> {
         let state = held(tokens);
-        Ok(choose(&state, token.map(FencingToken::new))?.map(|holder| holder.token.get()))
+        Ok(choose(&state, token.map(FencingToken::new))?
+            .and_then(|holder| holder.token.map(FencingToken::get)))
     }
 
     #[test]

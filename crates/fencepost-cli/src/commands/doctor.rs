@@ -9,7 +9,7 @@ use std::fmt::Write;
 use std::time::Duration;
 
 use fencepost::clock::Clock;
-use fencepost::{Client, Error, ErrorKind, Finding, LockName, Options, Result, Scope, Verdict};
+use fencepost::{Client, Error, ErrorKind, Finding, LockName, Options, Result, Scope, Severity};
 
 use super::printed;
 use crate::args::Doctor;
@@ -21,22 +21,22 @@ use crate::{json, output, storage};
 const PATIENCE: Duration = Duration::from_secs(10);
 
 pub(crate) async fn doctor(args: &Doctor) -> Result<Exit> {
-    let findings = examine(args.storage.url.as_deref(), args.name.as_ref()).await;
+    let findings = diagnose(args.storage.url.as_deref(), args.name.as_ref()).await;
     let findings: Vec<Finding> = findings.into_iter().map(without_any_secret).collect();
-    let worst = findings.iter().map(|finding| finding.verdict).max().unwrap_or(Verdict::Fine);
+    let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     let written = if args.json {
-        output::results(json::line(&json::Examination::new(&findings, worst)) + "\n")
+        output::results(json::line(&json::Diagnosis::new(&findings, worst)) + "\n")
     } else {
         let written = output::results(report(&findings));
         output::remark(summary(&findings));
         written
     };
     let exit = printed(written)?;
-    Ok(if worst == Verdict::Problem { Exit::Unwell } else { exit })
+    Ok(if worst == Severity::Problem { Exit::Unwell } else { exit })
 }
 
-async fn examine(flag: Option<&str>, name: Option<&LockName>) -> Vec<Finding> {
-    let mut findings = vec![Finding::fine("program", concat!("fencepost ", env!("CARGO_PKG_VERSION")))];
+async fn diagnose(flag: Option<&str>, name: Option<&LockName>) -> Vec<Finding> {
+    let mut findings = vec![Finding::ok("program", concat!("fencepost ", env!("CARGO_PKG_VERSION")))];
     let chosen = match storage::chosen(flag) {
         Ok(chosen) => chosen,
         Err(error) => {
@@ -53,7 +53,7 @@ async fn examine(flag: Option<&str>, name: Option<&LockName>) -> Vec<Finding> {
         }
         Err(error) => {
             findings.extend(why_not(&error));
-            findings.extend(fencepost::surroundings(&chosen.url).unwrap_or_default());
+            findings.extend(fencepost::preflight(&chosen.url).unwrap_or_default());
         }
     }
     findings
@@ -66,28 +66,28 @@ async fn connect(url: &str) -> Result<Client> {
 
 async fn from_within(client: &Client, name: Option<&LockName>) -> Vec<Finding> {
     let mut findings = vec![
-        Finding::fine("reachability", client.info().location.as_str()),
-        Finding::fine("access", "granted"),
+        Finding::ok("reachability", client.info().location.as_str()),
+        Finding::ok("access", "granted"),
         judge_scope(client),
         pace::measure(client, name).await,
     ];
     let failed = |error: Error| vec![Finding::failed("answer", &error)];
-    findings.extend(client.examine().await.unwrap_or_else(failed));
+    findings.extend(client.diagnose().await.unwrap_or_else(failed));
     if let Some(name) = name {
-        findings.extend(client.whereabouts(name).await.unwrap_or_else(failed));
+        findings.extend(client.locate(name).await.unwrap_or_else(failed));
     }
     findings
 }
 
 /// What a failed connection tells about the storage.
 fn why_not(error: &Error) -> Vec<Finding> {
-    let found = Finding::fine("reachability", "the storage is there");
+    let found = Finding::ok("reachability", "the storage is there");
     match error.kind() {
         ErrorKind::BadConfig | ErrorKind::Unsupported => vec![Finding::failed("URL", error)],
         ErrorKind::Unreachable | ErrorKind::OutcomeUnknown => vec![Finding::failed("reachability", error)],
         ErrorKind::Denied => vec![found, Finding::failed("access", error)],
         ErrorKind::Missing => {
-            let missing = Finding::warning("storage", error.in_full());
+            let missing = Finding::warning("storage", error.full_message());
             vec![match error.hint() {
                 Some(hint) => missing.with_advice(hint),
                 None => missing,
@@ -102,7 +102,7 @@ fn judge_scope(client: &Client) -> Finding {
     if storage::must_be_shared() && reach != Scope::Fleet {
         return Finding::failed("scope", &storage::not_shared(client));
     }
-    Finding::fine("scope", scope(reach))
+    Finding::ok("scope", scope(reach))
 }
 
 async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T> {
@@ -121,13 +121,14 @@ async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T> {
 
 /// No error should quote a password. Here everything is quoted that anybody says, so nothing is left to that; advice is
 /// ours alone, and may show how to write a URL.
-fn without_any_secret(finding: Finding) -> Finding {
-    Finding { found: without_secrets(&finding.found), ..finding }
+fn without_any_secret(mut finding: Finding) -> Finding {
+    finding.found = without_secrets(&finding.found);
+    finding
 }
 
 fn report(findings: &[Finding]) -> String {
     let mut text = String::new();
-    for Finding { check, verdict: is, found, advice } in findings {
+    for Finding { check, severity: is, found, advice, .. } in findings {
         // Writing to a string cannot fail.
         let _ = writeln!(text, "{:<7}  {}: {}", verdict(*is), plain(check), plain(found));
         if let Some(advice) = advice {
@@ -138,13 +139,13 @@ fn report(findings: &[Finding]) -> String {
 }
 
 fn summary(findings: &[Finding]) -> String {
-    let count = |is: Verdict| findings.iter().filter(|finding| finding.verdict == is).count();
+    let count = |is: Severity| findings.iter().filter(|finding| finding.severity == is).count();
     let many = |count: usize, what: &str| match count {
         0 => format!("no {what}s"),
         1 => format!("1 {what}"),
         _ => format!("{count} {what}s"),
     };
-    format!("{}, {}", many(count(Verdict::Problem), "problem"), many(count(Verdict::Warning), "warning"))
+    format!("{}, {}", many(count(Severity::Problem), "problem"), many(count(Severity::Warning), "warning"))
 }
 
 #[cfg(test)]
@@ -154,7 +155,7 @@ mod tests {
     #[test]
     fn every_finding_has_a_line_and_what_to_do_stands_below() {
         let findings = [
-            Finding::fine("scope", "this host"),
+            Finding::ok("scope", "this host"),
             Finding::warning("eviction policy", "all\u{1b}[2J").with_advice("set it"),
             Finding::problem("access", "refused"),
         ];
@@ -174,15 +175,15 @@ mod tests {
             let findings = why_not(&Error::new(kind, "it failed").with_hint("do this"));
             let last = findings.last().unwrap();
             assert_eq!(last.advice.as_deref(), Some("do this"));
-            (findings.len(), last.check.clone(), last.verdict)
+            (findings.len(), last.check.clone(), last.severity)
         };
         for (kind, findings, check, verdict) in [
-            (ErrorKind::BadConfig, 1, "URL", Verdict::Problem),
-            (ErrorKind::Unsupported, 1, "URL", Verdict::Problem),
-            (ErrorKind::Unreachable, 1, "reachability", Verdict::Problem),
-            (ErrorKind::Denied, 2, "access", Verdict::Problem),
-            (ErrorKind::Storage, 2, "storage", Verdict::Problem),
-            (ErrorKind::Missing, 1, "storage", Verdict::Warning),
+            (ErrorKind::BadConfig, 1, "URL", Severity::Problem),
+            (ErrorKind::Unsupported, 1, "URL", Severity::Problem),
+            (ErrorKind::Unreachable, 1, "reachability", Severity::Problem),
+            (ErrorKind::Denied, 2, "access", Severity::Problem),
+            (ErrorKind::Backend, 2, "storage", Severity::Problem),
+            (ErrorKind::Missing, 1, "storage", Severity::Warning),
         ] {
             assert_eq!(told(kind), (findings, check.to_owned(), verdict), "{kind:?}");
         }

@@ -33,7 +33,7 @@ async fn everything(client: &Client, prefix: &str) -> Result<Vec<LockState>> {
     let mut all = Vec::new();
     let mut after = None;
     loop {
-        let ListPage { locks, next } = client.list(prefix, Page { after, limit: PAGE }).await?;
+        let ListPage { locks, next } = client.list(prefix, Page::new(PAGE).after(after)).await?;
         all.extend(locks);
         if next.is_none() {
             return Ok(all);
@@ -62,7 +62,7 @@ fn table(locks: &[LockState]) -> String {
 
 fn rows_of(state: &LockState) -> Vec<[String; TITLES.len()]> {
     let name = plain(state.name.as_str());
-    let waiting = state.waiters.to_string();
+    let waiting = state.waiter_count.to_string();
     if state.holders.is_empty() {
         let nothing = || "-".to_owned();
         return vec![[name, nothing(), nothing(), nothing(), nothing(), nothing(), waiting]];
@@ -72,13 +72,18 @@ fn rows_of(state: &LockState) -> Vec<[String; TITLES.len()]> {
             name.clone(),
             mode(holder.mode),
             plain(&holder.label),
-            holder.token.to_string(),
-            show(holder.held_for),
-            show_lease(holder.expires_in),
+            known(holder.token.map(|token| token.to_string())),
+            known(holder.held_for.map(show)),
+            known(holder.expires_in.map(show_lease)),
             waiting.clone(),
         ]
     };
     state.holders.iter().map(row).collect()
+}
+
+/// What the backend does not record about holders that are not Fencepost clients.
+fn known(value: Option<String>) -> String {
+    value.unwrap_or_else(|| "unknown".to_owned())
 }
 
 fn line(row: &[String], widths: &[usize]) -> String {
@@ -88,30 +93,16 @@ fn line(row: &[String], widths: &[usize]) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use fencepost::{FencingToken, HolderState, LockName, Mode};
+    use fencepost::Mode;
 
     use super::*;
+    use crate::sample;
 
     fn lock(name: &str, holders: &[(&str, u64)]) -> LockState {
-        let holder = |(label, token): &(&str, u64)| HolderState {
-            token: FencingToken::new(*token),
-            mode: Mode::Shared,
-            label: (*label).into(),
-            meta: [].into(),
-            ttl: Duration::from_secs(30),
-            expires_in: Duration::from_secs(21),
-            held_for: Duration::from_secs(130),
-        };
-        let name = LockName::new(name).unwrap();
-        LockState {
-            name,
-            holders: holders.iter().map(holder).collect(),
-            line: Vec::new(),
-            waiters: 2,
-            cell: None,
-        }
+        let holder = |(label, token): &(&str, u64)| sample::holder(label, *token, Mode::Shared);
+        let mut state = sample::lock(name, holders.iter().map(holder));
+        state.waiter_count = 2;
+        state
     }
 
     #[test]

@@ -47,7 +47,7 @@ pub(crate) fn runtime() -> std::io::Result<tokio::runtime::Runtime> {
 
 /// An error of the operating system, in our words.
 pub(crate) fn failed(what: &str, error: std::io::Error) -> Error {
-    Error::new(ErrorKind::Storage, what).with_source(error)
+    Error::new(ErrorKind::Backend, what).with_source(error)
 }
 
 /// How a reader of results that has gone is told from one that could not be served.

@@ -14,6 +14,9 @@ use crate::timestamps::rfc3339;
 use crate::words::{mode, plain};
 use crate::{json, storage};
 
+/// What the backend does not record about holders that are not Fencepost clients.
+const UNKNOWN: &str = "unknown";
+
 /// How much of a cell's text is shown.
 const CELL_TEXT: usize = 200;
 
@@ -46,12 +49,12 @@ fn write(text: &mut String, state: &LockState, reach: &str) -> std::fmt::Result 
     for holder in &state.holders {
         write_holder(text, holder)?;
     }
-    writeln!(text, "waiting:  {}", state.waiters)?;
-    for (place, waiter) in state.line.iter().enumerate() {
+    writeln!(text, "waiting:  {}", state.waiter_count)?;
+    for (place, waiter) in state.waiters.iter().enumerate() {
         write_waiter(text, place, waiter)?;
     }
-    if state.waiters > state.line.len() {
-        writeln!(text, "  … and {} more", state.waiters - state.line.len())?;
+    if state.waiter_count > state.waiters.len() {
+        writeln!(text, "  … and {} more", state.waiter_count - state.waiters.len())?;
     }
     match &state.cell {
         Some(cell) => writeln!(text, "cell:     {}", describe_cell(cell)),
@@ -60,31 +63,37 @@ fn write(text: &mut String, state: &LockState, reach: &str) -> std::fmt::Result 
 }
 
 fn write_holder(text: &mut String, holder: &HolderState) -> std::fmt::Result {
-    let since = rfc3339(wall_time().saturating_sub(holder.held_for));
     writeln!(text, "held by:  {}", plain(&holder.label))?;
     writeln!(text, "  mode:   {}", mode(holder.mode))?;
-    writeln!(text, "  token:  {}", holder.token)?;
-    writeln!(text, "  since:  {since} ({})", durations::show(holder.held_for))?;
-    match durations::finite(holder.expires_in) {
-        Some(left) => {
-            writeln!(
-                text,
-                "  ttl:    {}, {} left",
-                durations::show_lease(holder.ttl),
-                durations::show(left)
-            )?;
-        }
-        None => writeln!(text, "  ttl:    no expiry")?,
-    }
+    let token = holder.token.map(|token| token.to_string());
+    writeln!(text, "  token:  {}", token.as_deref().unwrap_or(UNKNOWN))?;
+    let since = holder.held_for.map(|held_for| {
+        format!("{} ({})", rfc3339(wall_time().saturating_sub(held_for)), durations::show(held_for))
+    });
+    writeln!(text, "  since:  {}", since.as_deref().unwrap_or(UNKNOWN))?;
+    writeln!(text, "  ttl:    {}", describe_lease(holder))?;
     for (key, value) in holder.meta.iter() {
         writeln!(text, "  meta:   {}={}", plain(key), plain(value))?;
     }
     Ok(())
 }
 
+/// `30s, 21s left`, as far as it is known.
+fn describe_lease(holder: &HolderState) -> String {
+    let left = match holder.expires_in {
+        None => return UNKNOWN.to_owned(),
+        Some(HolderState::NO_EXPIRY) => return "no expiry".to_owned(),
+        Some(left) => format!("{} left", durations::show(left)),
+    };
+    match holder.ttl {
+        Some(ttl) => format!("{}, {left}", durations::show_lease(ttl)),
+        None => left,
+    }
+}
+
 fn write_waiter(text: &mut String, place: usize, waiter: &WaiterState) -> std::fmt::Result {
-    let (label, time) = (plain(&waiter.label), durations::show(waiter.waiting_for));
-    writeln!(text, "  {}. {label}, {}, for {time}", place + 1, mode(waiter.mode))
+    let time = waiter.waiting_for.map(|time| format!(", for {}", durations::show(time))).unwrap_or_default();
+    writeln!(text, "  {}. {}, {}{time}", place + 1, plain(&waiter.label), mode(waiter.mode))
 }
 
 fn describe_cell(cell: &Cell) -> String {
@@ -98,33 +107,19 @@ fn describe_cell(cell: &Cell) -> String {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
-    use fencepost::{FencingToken, LockName, Mode};
+    use fencepost::{FencingToken, Mode};
 
     use super::*;
+    use crate::sample;
 
     #[test]
     fn a_lock_is_shown_with_everything_that_is_known() {
-        let state = LockState {
-            name: LockName::new("backup").unwrap(),
-            holders: vec![HolderState {
-                token: FencingToken::new(7),
-                mode: Mode::Exclusive,
-                label: "web".into(),
-                meta: [("build".to_owned(), "42".to_owned())].into(),
-                ttl: Duration::from_secs(30),
-                expires_in: Duration::from_secs(21),
-                held_for: Duration::from_secs(130),
-            }],
-            line: vec![WaiterState {
-                mode: Mode::Shared,
-                label: "cron".into(),
-                waiting_for: Duration::from_secs(5),
-            }],
-            waiters: 3,
-            cell: Some(Cell { token: FencingToken::new(6), bytes: (*b"done\n").into() }),
-        };
+        let mut holder = sample::holder("web", 7, Mode::Exclusive);
+        holder.meta = [("build".to_owned(), "42".to_owned())].into();
+        let mut state = sample::lock("backup", [holder]);
+        state.waiters = vec![sample::waiter("cron", Mode::Shared, 5)];
+        state.waiter_count = 3;
+        state.cell = Some(Cell { token: FencingToken::new(6), bytes: (*b"done\n").into() });
         let text = describe(&state, "this host (sqlite:/x)");
         for line in [
             "lock:     backup",

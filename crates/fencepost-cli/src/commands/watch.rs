@@ -54,12 +54,12 @@ async fn tell(args: &Watch, output: Output) -> Result<Exit> {
                 }
             }
             Err(error) => {
-                let text = error.in_full();
+                let text = error.full_message();
                 if said.is_news(text.clone(), Clock::system().now()) {
                     output.warning(format_args!("{text}; going on"));
                 }
                 // A storage that was replaced needs a new connection; others come back by themselves.
-                if matches!(error.kind(), ErrorKind::Storage | ErrorKind::Closed)
+                if matches!(error.kind(), ErrorKind::Backend | ErrorKind::Closed)
                     && let Ok(client) = storage::connect_existing(url).await
                 {
                     watch = watch.through(&client);

@@ -47,7 +47,7 @@ impl<'a> Change<'a> {
                 holder: holder.into(),
                 lease_left_ms: lease_millis(*lease_left),
             },
-            Change::Line { name, waiters } => What::Line { lock: name.as_str(), waiters: *waiters },
+            Change::Waiters { name, count } => What::Line { lock: name.as_str(), waiters: *count },
             Change::Cell { name, cell } => {
                 What::Cell { lock: name.as_str(), cell: cell.as_ref().map(CellText::from) }
             }
@@ -61,9 +61,10 @@ impl<'a> Change<'a> {
 mod tests {
     use std::time::Duration;
 
-    use fencepost::{Cell, FencingToken, HolderState, LockName, Mode};
+    use fencepost::{Cell, FencingToken, LockName, Mode};
 
     use super::*;
+    use crate::sample;
 
     fn text(change: &fencepost::Change) -> String {
         super::super::line(&Change::new(change, "2026-05-09T07:29:33.000Z".into()).unwrap())
@@ -72,16 +73,8 @@ mod tests {
     #[test]
     fn the_shape_is_stable() {
         let name = LockName::new("a").unwrap();
-        let holder = HolderState {
-            token: FencingToken::new(7),
-            mode: Mode::Exclusive,
-            label: "web".into(),
-            meta: [].into(),
-            ttl: Duration::from_secs(30),
-            expires_in: Duration::from_secs(21),
-            held_for: Duration::from_secs(2),
-        };
-        let as_json = r#"{"token":7,"mode":"exclusive","label":"web","meta":{},"held_for_ms":2000,"ttl_ms":30000,"ttl_left_ms":21000}"#;
+        let holder = sample::holder("web", 7, Mode::Exclusive);
+        let as_json = r#"{"token":7,"mode":"exclusive","label":"web","meta":{},"held_for_ms":130000,"ttl_ms":30000,"ttl_left_ms":21000}"#;
         let start = r#"{"time":"2026-05-09T07:29:33.000Z","event""#;
         let held = fencepost::Change::Held { name: name.clone(), holder: holder.clone() };
         assert_eq!(text(&held), format!(r#"{start}:"held","lock":"a","holder":{as_json}}}"#));
@@ -91,7 +84,7 @@ mod tests {
             text(&ended),
             format!(r#"{start}:"ended","lock":"a","holder":{as_json},"lease_left_ms":20000}}"#)
         );
-        let line = fencepost::Change::Line { name: name.clone(), waiters: 3 };
+        let line = fencepost::Change::Waiters { name: name.clone(), count: 3 };
         assert_eq!(text(&line), format!(r#"{start}:"line","lock":"a","waiters":3}}"#));
         let cell = Some(Cell { token: FencingToken::new(7), bytes: (*b"hi").into() });
         let cell = fencepost::Change::Cell { name, cell };

@@ -24,7 +24,7 @@ fn asked(sandbox: &Sandbox, args: &[&str]) -> Terminal {
 }
 
 fn is_held(sandbox: &Sandbox, name: &str, guard: &Guard) -> bool {
-    sandbox.inspect(name).holders.iter().any(|holder| holder.token == guard.token())
+    sandbox.inspect(name).holders.iter().any(|holder| holder.token == Some(guard.token()))
 }
 
 #[test]

@@ -58,7 +58,7 @@ fn who_does_not_wait_or_has_waited_enough_gets_75_and_hears_why() {
         assert!(ran.stderr().contains("\"a\" is held by the holder for "), "{}", ran.stderr());
     }
     assert!(!sandbox.path("entered").exists());
-    assert_eq!(sandbox.inspect("a").waiters, 0);
+    assert_eq!(sandbox.inspect("a").waiter_count, 0);
     sandbox.let_go();
     holder.expect(0);
 }

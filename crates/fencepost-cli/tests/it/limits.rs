@@ -123,7 +123,7 @@ fn a_lock_that_was_stolen_stays_with_the_thief() {
     let thief = block_on(client.lock("a").acquire()).unwrap();
     sandbox.let_go();
     holder.expect(0);
-    assert_eq!(sandbox.inspect("a").holders[0].token, thief.token());
+    assert_eq!(sandbox.inspect("a").holders[0].token, Some(thief.token()));
     thief.check().unwrap();
     block_on(thief.release()).unwrap();
 }

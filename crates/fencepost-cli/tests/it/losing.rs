@@ -13,7 +13,7 @@ use crate::warden::stop;
 
 pub(crate) fn break_it(sandbox: &Sandbox, name: &str) {
     let client = sandbox.client();
-    let token = block_on(client.inspect(name)).unwrap().holders[0].token;
+    let token = block_on(client.inspect(name)).unwrap().holders[0].token.unwrap();
     block_on(client.break_lock(name, token)).unwrap();
     block_on(client.close());
 }
@@ -164,7 +164,7 @@ fn a_storage_that_hangs_stops_the_command_before_the_lease_ends() {
     let _hung = Hung::new(&sandbox);
     until("the lease has ended", || {
         let holders = block_on(client.inspect("a")).unwrap().holders;
-        let over = holders.iter().all(|holder| holder.expires_in.is_zero());
+        let over = holders.iter().all(|holder| holder.expires_in == Some(Duration::ZERO));
         assert!(!(over && can_act(&command)), "it outlived the lease");
         over
     });
@@ -190,7 +190,7 @@ fn a_storage_that_hangs_for_a_moment_goes_unnoticed() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--ttl", "6s"]);
     let client = sandbox.client();
-    let left = || block_on(client.inspect("a")).unwrap().holders[0].expires_in;
+    let left = || block_on(client.inspect("a")).unwrap().holders[0].expires_in.unwrap();
     let hung = Hung::new(&sandbox);
     until("a renewal is overdue", || left().as_millis() < 3_800);
     drop(hung);

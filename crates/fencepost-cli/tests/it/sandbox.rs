@@ -129,7 +129,7 @@ impl Sandbox {
     /// Waits until so many wait for the lock.
     pub(crate) fn until_waiting(&self, name: &str, waiters: usize) {
         let client = self.client();
-        until("they wait", || block_on(client.inspect(name)).unwrap().waiters == waiters);
+        until("they wait", || block_on(client.inspect(name)).unwrap().waiter_count == waiters);
     }
 
     pub(crate) fn assert_free(&self, name: &str) {

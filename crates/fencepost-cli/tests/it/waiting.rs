@@ -95,7 +95,7 @@ fn a_waiter_ended_by_a_signal_leaves_the_line_first() {
         sandbox.until_waiting("a", 1);
         waiter.send(signal);
         waiter.expect(128 + signal.as_raw());
-        assert_eq!(sandbox.inspect("a").waiters, 0, "{signal:?}");
+        assert_eq!(sandbox.inspect("a").waiter_count, 0, "{signal:?}");
     }
     sandbox.let_go();
     holder.expect(0);

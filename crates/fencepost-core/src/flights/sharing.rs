@@ -55,7 +55,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::backend::Queue;
+    use crate::backend::OnBusy;
     use crate::grant::{Attempt, Mode, Rule, Want};
 
     fn attempt(names: &[&str]) -> Arc<Attempt> {
@@ -71,7 +71,7 @@ mod tests {
     }
 
     fn ask(names: &[&str]) -> Op {
-        Op::Acquire { attempt: attempt(names), queue: Queue::Join }
+        Op::Acquire { attempt: attempt(names), on_busy: OnBusy::Wait }
     }
 
     fn check(name: &str) -> Op {

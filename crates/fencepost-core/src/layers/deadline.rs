@@ -85,16 +85,16 @@ impl Backend for Deadline {
         self.bound(|| "list locks".to_owned(), self.inner.list(prefix, page)).await
     }
 
-    async fn examine(&self) -> Vec<Finding> {
-        self.bound_findings("examine the storage", self.inner.examine()).await
+    async fn diagnose(&self) -> Vec<Finding> {
+        self.bound_findings("examine the storage", self.inner.diagnose()).await
     }
 
     async fn warnings(&self) -> Vec<Finding> {
         self.bound_findings("examine the storage", self.inner.warnings()).await
     }
 
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
-        self.bound_findings(&format!("find lock {name:?}"), self.inner.whereabouts(name)).await
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
+        self.bound_findings(&format!("find lock {name:?}"), self.inner.locate(name)).await
     }
 
     fn remarks(&self, name: &LockName) -> Vec<Finding> {

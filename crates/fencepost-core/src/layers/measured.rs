@@ -45,7 +45,7 @@ impl Answer {
         match answer.as_ref().map_err(Error::kind) {
             Err(ErrorKind::OutcomeUnknown) => Self::Unknown,
             Err(ErrorKind::Unreachable) => Self::Unreachable,
-            Err(ErrorKind::Denied | ErrorKind::Storage | ErrorKind::Closed) => Self::Error,
+            Err(ErrorKind::Denied | ErrorKind::Backend | ErrorKind::Closed) => Self::Error,
             // The others are about what was asked, not about the storage.
             Ok(_) | Err(_) => Self::Ok,
         }
@@ -136,16 +136,16 @@ impl Backend for Measured {
     }
 
     // Many requests in one, which the storage's own pace says nothing about: they are not timed.
-    async fn examine(&self) -> Vec<Finding> {
-        self.inner.examine().await
+    async fn diagnose(&self) -> Vec<Finding> {
+        self.inner.diagnose().await
     }
 
     async fn warnings(&self) -> Vec<Finding> {
         self.inner.warnings().await
     }
 
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
-        self.inner.whereabouts(name).await
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
+        self.inner.locate(name).await
     }
 
     fn remarks(&self, name: &LockName) -> Vec<Finding> {

@@ -21,7 +21,7 @@ impl Outcome {
         match verdict.as_ref().map_err(Error::kind) {
             Ok(Some(_)) => Self::Acquired,
             Ok(None) => Self::Held,
-            Err(ErrorKind::WaitedOut) => Self::Timeout,
+            Err(ErrorKind::WaitTimeout) => Self::Timeout,
             Err(_) => Self::Error,
         }
     }
@@ -39,7 +39,7 @@ pub(super) fn kind(mode: Mode) -> usize {
     match mode {
         Mode::Exclusive => 0,
         Mode::Shared => 1,
-        Mode::Slots { .. } => 2,
+        Mode::Semaphore { .. } => 2,
     }
 }
 

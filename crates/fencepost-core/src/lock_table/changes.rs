@@ -4,8 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
 
 use super::LockTable;
-use crate::line::{Holder, Line, StoredCell, Ticket};
 use crate::name::LockName;
+use crate::record::{Holder, LockRecord, StoredCell, Ticket};
 use crate::token::Owner;
 
 type Queue = BTreeMap<u64, Owner>;
@@ -100,7 +100,7 @@ impl LockTable {
         }
     }
 
-    fn fetched(&mut self, name: &LockName) -> &mut Line {
+    fn fetched(&mut self, name: &LockName) -> &mut LockRecord {
         self.lines.get_mut(name).expect("a line is fetched before it is looked at")
     }
 }

@@ -7,12 +7,12 @@ use std::time::Duration;
 
 use super::changes::Change;
 use super::{Context, Decision, LockTable, Needs};
-use crate::backend::{Cell, Keep, Op, Queue, Reply, Wakeup};
+use crate::backend::{Cell, Keep, OnBusy, Op, Reply, Wakeup};
 use crate::clock::StorageTime;
 use crate::error::Result;
 use crate::grant::{Attempt, Award, Grant, LostReason, Rule, Want};
-use crate::line::{ClientId, Holder, Line, StoredCell, Ticket};
 use crate::name::LockName;
+use crate::record::{ClientId, Holder, LockRecord, StoredCell, Ticket};
 use crate::token::{FencingToken, Owner};
 
 /// One operation on its way through the table.
@@ -33,7 +33,7 @@ impl<'a, 'c> Step<'a, 'c> {
     pub(super) fn execute(&mut self, op: &Op) -> Decision<Result<Reply>> {
         self.need(op.names())?;
         Ok(Ok(match op {
-            Op::Acquire { attempt, queue } => return self.acquire(attempt, *queue),
+            Op::Acquire { attempt, on_busy } => return self.acquire(attempt, *on_busy),
             Op::Check(attempt) => self.check(attempt)?,
             Op::Leave(attempt) => self.leave(attempt)?,
             Op::Renew(grant) => self.renew(grant)?,
@@ -44,7 +44,7 @@ impl<'a, 'c> Step<'a, 'c> {
         }))
     }
 
-    fn acquire(&mut self, attempt: &Arc<Attempt>, queue: Queue) -> Decision<Result<Reply>> {
+    fn acquire(&mut self, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Decision<Result<Reply>> {
         if self.table.departed.get(&attempt.owner).is_some_and(|until| *until > self.now) {
             return Ok(Ok(Reply::Busy));
         }
@@ -60,7 +60,7 @@ impl<'a, 'c> Step<'a, 'c> {
         if let Some(chosen) = self.free_for(attempt)? {
             return Ok(Ok(Reply::Granted(self.grant(attempt, self.context.client, chosen)?)));
         }
-        if queue == Queue::Never {
+        if on_busy == OnBusy::Return {
             return Ok(Ok(Reply::Busy));
         }
         self.join(attempt)?;
@@ -78,7 +78,7 @@ impl<'a, 'c> Step<'a, 'c> {
     fn leave(&mut self, attempt: &Arc<Attempt>) -> Decision<Reply> {
         self.settle(names(&attempt.wants))?;
         if let Some(award) = self.award_of(attempt) {
-            return Ok(Reply::HadBeenGranted(award));
+            return Ok(Reply::AlreadyGranted(award));
         }
         for want in &attempt.wants {
             self.remove_holder(&want.name, attempt.owner);
@@ -306,11 +306,11 @@ impl<'a, 'c> Step<'a, 'c> {
         if self.table.is_copy && !missing.is_empty() {
             return Err(Needs::Lines(missing));
         }
-        self.table.lines.extend(missing.into_iter().map(|name| (name, Line::default())));
+        self.table.lines.extend(missing.into_iter().map(|name| (name, LockRecord::default())));
         Ok(())
     }
 
-    pub(super) fn line(&self, name: &LockName) -> &Line {
+    pub(super) fn line(&self, name: &LockName) -> &LockRecord {
         self.table.lines.get(name).expect("a line is fetched before it is looked at")
     }
 }

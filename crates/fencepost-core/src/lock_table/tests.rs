@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::*;
-use crate::backend::{Keep, Queue};
+use crate::backend::{Keep, OnBusy};
 use crate::error::ErrorKind;
 use crate::grant::{Attempt, Grant, Mode, Rule, Want};
 
@@ -20,7 +20,7 @@ const THEIRS: ClientId = ClientId(2);
 /// A table of copies of rows, the rows, and what time it is.
 struct Scene {
     table: LockTable,
-    rows: HashMap<LockName, (Line, Vec<Ticket>)>,
+    rows: HashMap<LockName, (LockRecord, Vec<Ticket>)>,
     numbers: RangeFrom<u64>,
     gone: HashSet<ClientId>,
     now: StorageTime,
@@ -77,19 +77,19 @@ impl Scene {
         assert_eq!(decision, Ok(()));
     }
 
-    fn acquire(&mut self, client: ClientId, attempt: &Arc<Attempt>, queue: Queue) -> Reply {
-        self.execute(client, &Op::Acquire { attempt: attempt.clone(), queue }).unwrap()
+    fn acquire(&mut self, client: ClientId, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Reply {
+        self.execute(client, &Op::Acquire { attempt: attempt.clone(), on_busy }).unwrap()
     }
 
     fn hold(&mut self, client: ClientId, attempt: &Arc<Attempt>) -> Grant {
-        match self.acquire(client, attempt, Queue::Never) {
+        match self.acquire(client, attempt, OnBusy::Return) {
             Reply::Granted(award) => Grant { attempt: attempt.clone(), award },
             other => panic!("not granted: {other:?}"),
         }
     }
 
     fn join(&mut self, client: ClientId, attempt: &Arc<Attempt>) -> Duration {
-        match self.acquire(client, attempt, Queue::Join) {
+        match self.acquire(client, attempt, OnBusy::Wait) {
             Reply::Waiting { turn_in } => turn_in,
             other => panic!("not in line: {other:?}"),
         }
@@ -98,7 +98,7 @@ impl Scene {
     /// Writes every line and forgets it, as when another process has written.
     fn write(&mut self) {
         let ticket = |owner: &Owner| self.table.tickets()[owner].clone();
-        let write = |(name, line): (&LockName, &Line)| {
+        let write = |(name, line): (&LockName, &LockRecord)| {
             (name.clone(), (line.clone(), line.queue.values().map(ticket).collect()))
         };
         self.rows = self.table.lines().map(write).collect();
@@ -216,7 +216,7 @@ fn a_waiter_looks_again_when_the_lease_ahead_can_have_ended() {
 #[test]
 fn a_semaphore_is_worth_a_look_when_its_first_slot_can_be_free() {
     let mut scene = Scene::new();
-    let two = Mode::Slots { of: 2 };
+    let two = Mode::Semaphore { permits: 2 };
     scene.hold(OURS, &attempt(&["a"], two, LONGER));
     scene.hold(OURS, &attempt(&["a"], two, TTL));
     assert_eq!(scene.join(OURS, &attempt(&["a"], two, LONGER)), TTL);
@@ -240,7 +240,7 @@ fn several_names_are_granted_when_the_last_of_them_is_free() {
     scene.join(THEIRS, &both);
     scene.execute(OURS, &Op::Release(a)).unwrap();
     assert!(scene.holders("a").is_empty());
-    assert_eq!(scene.acquire(OURS, &exclusive(&["a"]), Queue::Never), Reply::Busy);
+    assert_eq!(scene.acquire(OURS, &exclusive(&["a"]), OnBusy::Return), Reply::Busy);
     scene.execute(OURS, &Op::Release(b)).unwrap();
     assert_eq!((scene.holders("a"), scene.holders("b")), (vec![both.owner], vec![both.owner]));
 }
@@ -304,9 +304,9 @@ fn a_line_that_was_swept_is_empty() {
 #[test]
 fn a_refused_mode_changes_nothing() {
     let mut scene = Scene::new();
-    scene.hold(OURS, &attempt(&["b"], Mode::Slots { of: 2 }, TTL));
+    scene.hold(OURS, &attempt(&["b"], Mode::Semaphore { permits: 2 }, TTL));
     scene.table.forget_changes();
-    let op = Op::Acquire { attempt: exclusive(&["a", "b"]), queue: Queue::Join };
+    let op = Op::Acquire { attempt: exclusive(&["a", "b"]), on_busy: OnBusy::Wait };
     let error = scene.execute(OURS, &op).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.to_string().contains("semaphore of 2"));
@@ -319,7 +319,7 @@ fn a_sweep_ends_what_has_ended_behind_a_living_head() {
     scene.hold(OURS, &attempt(&["a"], Mode::Exclusive, LONGER));
     let (head, dead) = (attempt(&["a"], Mode::Exclusive, LONGER), attempt(&["a"], Mode::Exclusive, TTL));
     for waiter in [&head, &dead] {
-        assert!(matches!(scene.acquire(OURS, waiter, Queue::Join), Reply::Waiting { .. }));
+        assert!(matches!(scene.acquire(OURS, waiter, OnBusy::Wait), Reply::Waiting { .. }));
     }
     scene.now = scene.now + TTL;
     scene.sweep("a");

@@ -8,8 +8,8 @@ use super::{Context, Decision, Needs};
 use crate::backend::Wakeup;
 use crate::clock::StorageTime;
 use crate::grant::{Attempt, Mode, Rule, Want};
-use crate::line::Ticket;
 use crate::name::LockName;
+use crate::record::Ticket;
 use crate::token::Owner;
 
 /// How many of the waiters ahead count for the time of a turn.
@@ -135,7 +135,7 @@ impl Step<'_, '_> {
         let holders = &self.line(&want.name).holders;
         let mut last = match want.mode {
             // One slot that becomes free is enough.
-            Mode::Slots { .. } => holders.first_end().map(|(end, _)| end),
+            Mode::Semaphore { .. } => holders.first_end().map(|(end, _)| end),
             Mode::Exclusive | Mode::Shared => holders.last_end(),
         };
         for ahead in self.places(&want.name, 0..place).take(LOOK_AHEAD) {

@@ -9,7 +9,7 @@ use super::leaving::Leaving;
 use super::releasing::Releasing;
 use super::wanted::{Stage, Verdict, Wanted};
 use super::{Machine, Output};
-use crate::backend::{Queue, Reply};
+use crate::backend::{OnBusy, Reply};
 use crate::clock::{Moment, valid_until};
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Attempt, Award, Grant, LostReason};
@@ -41,7 +41,7 @@ impl<C, T> Machine<C, T> {
 
     pub(super) fn wait_is_over(&mut self, owner: Owner, now: Moment) {
         let refusal = self.change_wanted(owner, |wanted, _| wanted.refusal.take()).flatten();
-        self.refuse(owner, refusal.map_or(Verdict::WaitedOut, Verdict::Failed), now);
+        self.refuse(owner, refusal.map_or(Verdict::WaitTimeout, Verdict::Failed), now);
     }
 
     /// Scenario 65: a storage that was set back, for example restored from a snapshot, may still have a ticket of which this
@@ -85,13 +85,13 @@ impl<C, T> Machine<C, T> {
             Ok(Reply::Granted(award)) => self.granted(owner, award, sent, now),
             Ok(Reply::Waiting { turn_in }) => self.still_waiting(owner, sent, turn_in, now),
             // An attempt that joins the line is busy only if it meets its own tombstone.
-            Ok(_) if entry.is_doubtful && wanted.queue == Queue::Join && wanted.caller.is_some() => {
+            Ok(_) if entry.is_doubtful && wanted.on_busy == OnBusy::Wait && wanted.caller.is_some() => {
                 self.ask_again_as_new(owner, None, now);
             }
             Ok(_) => self.end(owner, Verdict::Busy, now),
             Err(error) => {
                 let is_unknown = error.kind() == ErrorKind::OutcomeUnknown;
-                let error = error.while_doing(format_args!("could not acquire {}", entry.attempt.describe()));
+                let error = error.context(format_args!("could not acquire {}", entry.attempt.describe()));
                 self.entries.change(owner, |entry| entry.is_doubtful |= is_unknown);
                 let failed =
                     self.change_wanted(owner, |wanted, ttl| wanted.failed(error, ttl, now)).flatten();
@@ -138,7 +138,7 @@ impl<C, T> Machine<C, T> {
             self.give_back(owner, award, None, now);
         } else if gone.is_none() && valid_until(counted_from, award.ttl) > now {
             self.hold(owner, award, counted_from, now);
-        } else if wanted.queue == Queue::Join {
+        } else if wanted.on_busy == OnBusy::Wait {
             // It was broken before this client knew of it, or this process was stopped for longer than the lease: the grant is
             // given back and never shown.
             self.ask_again_as_new(owner, Some(award), now);

@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use super::Machine;
 use super::entry::{Entry, Phase};
-use crate::backend::{Queue, Reply};
+use crate::backend::{OnBusy, Reply};
 use crate::clock::Moment;
 use crate::error::{ErrorKind, Result};
 use crate::token::Owner;
@@ -33,7 +33,8 @@ impl<C, T> Machine<C, T> {
     /// Undoes whatever there may be of this owner.
     pub(super) fn leave(&mut self, owner: Owner, now: Moment) {
         self.entries.change(owner, |entry| {
-            let may_be_in_line = matches!(&entry.phase, Phase::Wanted(wanted) if wanted.queue == Queue::Join);
+            let may_be_in_line =
+                matches!(&entry.phase, Phase::Wanted(wanted) if wanted.on_busy == OnBusy::Wait);
             entry.phase = Phase::Leaving(Leaving::new(entry.attempt.ttl, may_be_in_line, now));
         });
         self.send_what_is_due(owner, now);
@@ -46,7 +47,7 @@ impl<C, T> Machine<C, T> {
             return;
         };
         let again = match reply {
-            Ok(Reply::HadBeenGranted(award)) => return self.give_back(owner, award, None, now),
+            Ok(Reply::AlreadyGranted(award)) => return self.give_back(owner, award, None, now),
             // A storage remembers an owner that it did not know. If it had a ticket, a late send of the acquire would not be
             // defeated yet.
             Ok(_) if *is_doubtful && leaving.may_be_in_line => now,

@@ -50,7 +50,7 @@ impl<T> Releasing<T> {
                     self.again = again;
                     return None;
                 }
-                Err(error.while_doing(format_args!("could not release {}", attempt.describe())))
+                Err(error.context(format_args!("could not release {}", attempt.describe())))
             }
         })
     }

@@ -8,7 +8,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::{Asked, Input, Machine, Output, RenewalOutcome, Request, Verdict};
-use crate::backend::{Queue, Reply, Wakeup};
+use crate::backend::{OnBusy, Reply, Wakeup};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Attempt, Award, LostReason, Mode, Rule, Want};
@@ -78,15 +78,15 @@ impl Stage {
     }
 
     /// An attempt that began at second 0.
-    fn asking(queue: Queue, until: Moment) -> Self {
+    fn asking(on_busy: OnBusy, until: Moment) -> Self {
         let mut stage = Self::new();
-        assert_eq!(stage.ask(queue, until, None), "acquire");
+        assert_eq!(stage.ask(on_busy, until, None), "acquire");
         stage
     }
 
     /// One that stands in line since second 0.
     fn in_line() -> Self {
-        let mut stage = Self::asking(Queue::Join, Moment::NEVER);
+        let mut stage = Self::asking(OnBusy::Wait, Moment::NEVER);
         assert_eq!(stage.answer(Asked::Acquire, at(0), still_waiting(), at(0)), "");
         stage
     }
@@ -94,14 +94,14 @@ impl Stage {
     /// One that holds since second 0, with token 1.
     fn holding(max_hold: Option<Duration>) -> Self {
         let mut stage = Self::new();
-        stage.ask(Queue::Never, Moment::NEVER, max_hold);
+        stage.ask(OnBusy::Return, Moment::NEVER, max_hold);
         assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(0)), "granted");
         stage
     }
 
     /// One that does not know whether its first acquire, sent at second 0, has taken effect.
-    fn in_doubt(queue: Queue, since: Moment) -> Self {
-        let mut stage = Self::asking(queue, Moment::NEVER);
+    fn in_doubt(on_busy: OnBusy, since: Moment) -> Self {
+        let mut stage = Self::asking(on_busy, Moment::NEVER);
         assert_eq!(stage.answer(Asked::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), since), "");
         stage
     }
@@ -116,9 +116,9 @@ impl Stage {
         outputs.iter().map(in_words).collect::<Vec<String>>().join(", ")
     }
 
-    fn ask(&mut self, queue: Queue, until: Moment, max_hold: Option<Duration>) -> String {
+    fn ask(&mut self, on_busy: OnBusy, until: Moment, max_hold: Option<Duration>) -> String {
         let attempt = self.attempt.clone();
-        self.on(Input::Acquire { attempt, queue, until, max_hold, caller: "caller" }, at(0))
+        self.on(Input::Acquire { attempt, on_busy, until, max_hold, caller: "caller" }, at(0))
     }
 
     fn answer(&mut self, asked: Asked, sent: Moment, reply: impl Into<Answer>, now: Moment) -> String {
@@ -161,7 +161,7 @@ fn in_words(output: &Output<&'static str, &'static str>) -> String {
         Output::Send(Request { asked, .. }, _) => format!("{asked:?}").to_lowercase(),
         Output::Verdict(_, Verdict::Granted { .. }) => "granted".into(),
         Output::Verdict(_, Verdict::Busy) => "busy".into(),
-        Output::Verdict(_, Verdict::WaitedOut) => "waited out".into(),
+        Output::Verdict(_, Verdict::WaitTimeout) => "waited out".into(),
         Output::Verdict(_, Verdict::Failed(error)) => format!("failed {:?}", error.kind()),
         Output::Renewal(_, RenewalOutcome::Done(until)) => {
             format!("renewed until {}", until.since(at(0)).as_secs_f32())

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::Asked;
 use super::held::renewal;
-use crate::backend::{Op, Queue};
+use crate::backend::{OnBusy, Op};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
 use crate::grant::{Attempt, Grant, LostReason};
@@ -35,7 +35,7 @@ pub enum Verdict {
     /// The lock is not free, and the attempt was not to wait.
     Busy,
     /// It did not come to its turn in time.
-    WaitedOut,
+    WaitTimeout,
     /// It failed.
     Failed(Error),
 }
@@ -49,7 +49,7 @@ pub(super) struct Wanted<C> {
     /// The owner by which the caller knows its attempt, if that is another one now.
     pub(super) known_as: Option<Owner>,
     pub(super) max_hold: Option<Duration>,
-    pub(super) queue: Queue,
+    pub(super) on_busy: OnBusy,
     pub(super) stage: Stage,
     /// When to send the next acquire or check; never while it is in flight.
     pub(super) send_at: Moment,
@@ -74,14 +74,14 @@ pub(super) enum Stage {
 
 impl<C> Wanted<C> {
     pub(super) fn new(
-        queue: Queue,
+        on_busy: OnBusy,
         until: Moment,
         max_hold: Option<Duration>,
         caller: C,
         now: Moment,
     ) -> Self {
         let wanted = Self::without_caller(Stage::Asking { sent: now }, now);
-        Self { caller: Some(caller), until, max_hold, queue, ..wanted }
+        Self { caller: Some(caller), until, max_hold, on_busy, ..wanted }
     }
 
     pub(super) fn without_caller(stage: Stage, now: Moment) -> Self {
@@ -90,7 +90,7 @@ impl<C> Wanted<C> {
             until: Moment::NEVER,
             known_as: None,
             max_hold: None,
-            queue: Queue::Never,
+            on_busy: OnBusy::Return,
             stage,
             send_at: now,
             sends: 0,
@@ -141,7 +141,7 @@ impl<C> Wanted<C> {
             Stage::Asking { .. } => {
                 self.stage = Stage::Asking { sent: now };
                 self.sends += 1;
-                (Asked::Acquire, Op::Acquire { attempt, queue: self.queue })
+                (Asked::Acquire, Op::Acquire { attempt, on_busy: self.on_busy })
             }
         }
     }
@@ -163,7 +163,7 @@ impl<C> Wanted<C> {
     pub(super) fn failed(&mut self, error: Error, ttl: Duration, now: Moment) -> Option<Error> {
         let is_unknown = error.kind() == ErrorKind::OutcomeUnknown;
         let is_away = self.has_waited && error.kind() == ErrorKind::Unreachable;
-        let is_patient = self.queue == Queue::Join && self.caller.is_some();
+        let is_patient = self.on_busy == OnBusy::Wait && self.caller.is_some();
         if is_unknown && self.caller.is_some() && self.sends < SENDS {
             self.send_at = now + (ttl / 12).min(ASK_AGAIN);
             None

@@ -31,12 +31,12 @@ pub enum Change {
         /// [`HolderState::NO_EXPIRY`] left.
         lease_left: Duration,
     },
-    /// Another number of waiters stands in line.
-    Line {
+    /// The number of waiters has changed.
+    Waiters {
         /// The lock.
         name: LockName,
-        /// How many wait now.
-        waiters: usize,
+        /// The number of waiters now.
+        count: usize,
     },
     /// The lock's cell was written, or is gone.
     Cell {
@@ -63,11 +63,11 @@ fn of_one(
     elapsed: Duration,
 ) -> Vec<Change> {
     let holders = |state: Option<&LockState>| state.map(|state| state.holders.clone()).unwrap_or_default();
-    let waiters = |state: Option<&LockState>| state.map_or(0, |state| state.waiters);
+    let waiters = |state: Option<&LockState>| state.map_or(0, |state| state.waiter_count);
     let cell = |state: Option<&LockState>| state.and_then(|state| state.cell.clone());
     let (before, now) = (holders(old), holders(new));
     let is_among =
-        |others: &[HolderState], holder: &HolderState| others.iter().any(|other| other.token == holder.token);
+        |others: &[HolderState], holder: &HolderState| others.iter().any(|other| other.is_same(holder));
 
     let ended = before.iter().filter(|holder| !is_among(&now, holder)).map(|holder| Change::Ended {
         name: name.clone(),
@@ -76,10 +76,10 @@ fn of_one(
     });
     let held = now.iter().filter(|holder| !is_among(&before, holder));
     let held = held.map(|holder| Change::Held { name: name.clone(), holder: holder.clone() });
-    let line =
-        (waiters(old) != waiters(new)).then(|| Change::Line { name: name.clone(), waiters: waiters(new) });
+    let queue =
+        (waiters(old) != waiters(new)).then(|| Change::Waiters { name: name.clone(), count: waiters(new) });
     let cell = (cell(old) != cell(new)).then(|| Change::Cell { name: name.clone(), cell: cell(new) });
-    ended.chain(held).chain(line).chain(cell).collect()
+    ended.chain(held).chain(queue).chain(cell).collect()
 }
 
 #[cfg(test)]

@@ -60,7 +60,7 @@ impl Live {
     /// Connects, and makes sure that a member is there which is in touch with a leader.
     pub(super) async fn connect(common: &Arc<Common>, member: &Address) -> Result<Self> {
         let setup = &common.setup;
-        let away = || unreachable(&setup.location).while_doing(format_args!("could not connect to {member}"));
+        let away = || unreachable(&setup.location).context(format_args!("could not connect to {member}"));
         let stream = Stream::open(member, setup.encryption.as_ref(), away).await?;
         let uri: Uri = format!("http://{member}").parse().map_err(|error| {
             Error::new(ErrorKind::BadConfig, format!("{member} cannot be a server")).with_source(error)
@@ -115,7 +115,7 @@ impl Live {
                 let answer = answer.into_inner();
                 self.common.recognise(answer.header.as_ref())?;
                 let token = Token::try_from(answer.token)
-                    .map_err(|_| Error::new(ErrorKind::Storage, "the server's token makes no sense"))?;
+                    .map_err(|_| Error::new(ErrorKind::Backend, "the server's token makes no sense"))?;
                 self.common.tokens.set(token);
                 Ok(())
             }

@@ -20,7 +20,8 @@ const SECRET: &str = "hunter2hunter2";
 fn told(error: &Error) -> String {
     let sources = std::iter::successors(error.source(), |source| (*source).source());
     let sources: Vec<String> = sources.map(|source| format!("{source} {source:?}")).collect();
-    let told = format!("{error} {error:?} {error:#?} {} {:?} {sources:?}", error.in_full(), error.hint());
+    let told =
+        format!("{error} {error:?} {error:#?} {} {:?} {sources:?}", error.full_message(), error.hint());
     assert!(!told.contains(SECRET), "{told}");
     told
 }
@@ -168,7 +169,7 @@ async fn another_cluster_is_not_taken_for_ours() {
     let guard = hold(&client.lock("a").ttl(LONG)).await;
     to_first.cut();
     let error = client.lock("b").ttl(LONG).try_acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
     assert!(told(&error).contains("another cluster") && error.hint().is_some(), "{error}");
     assert_eq!(second.ctl(&["get", "--prefix", "ns/", "--keys-only"]), "");
     to_first.heal();
@@ -181,9 +182,9 @@ async fn a_namespace_of_somebody_else_is_left_alone() {
     let bench = EtcdBench::at(&shared().url(), "", Server::Shared(shared()));
     let about = format!("{}/about", bench.namespace());
     bench.ctl(&["put", &about, "their own"]);
-    refused(bench.url(), ErrorKind::Storage, "namespace").await;
+    refused(bench.url(), ErrorKind::Backend, "namespace").await;
     bench.ctl(&["put", &about, "{\"format\":999,\"storage_id\":\"1\"}"]);
-    refused(bench.url(), ErrorKind::Storage, "format 999").await;
+    refused(bench.url(), ErrorKind::Backend, "format 999").await;
     assert_eq!(bench.keys(), ["about"]);
     bench.ctl(&["del", &about]);
     bench.client().await;

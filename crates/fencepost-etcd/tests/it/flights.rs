@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Attempt, Backend, ErrorKind, Grant, LockName, Mode, Owner, Result, Rule, Want};
 use fencepost_testkit::TestBench;
 use fencepost_testkit::servers::etcd::{EtcdServer, Setup};
@@ -24,7 +24,7 @@ fn attempt(name: &str, seconds: u64) -> Arc<Attempt> {
 }
 
 fn come(attempt: &Arc<Attempt>) -> Op {
-    Op::Acquire { attempt: attempt.clone(), queue: Queue::Join }
+    Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait }
 }
 
 fn grant(attempt: &Arc<Attempt>, reply: Result<Reply>) -> Grant {
@@ -107,7 +107,7 @@ async fn one_name_that_is_denied_is_no_failure_of_the_others() {
     let _ = replies.next().unwrap();
     assert_eq!(replies.next().unwrap().unwrap(), Reply::Released);
     let reply = backend.execute(vec![Op::Leave(waiter)]).await.remove(0).unwrap();
-    assert!(matches!(reply, Reply::HadBeenGranted(_)), "{reply:?}");
+    assert!(matches!(reply, Reply::AlreadyGranted(_)), "{reply:?}");
 }
 
 /// With the official recipe's locks one name may be below another. What comes by the same transaction has the same revision, and

@@ -49,8 +49,8 @@ async fn one_key_is_taken_and_given_back() {
     let guard = client.lock(place.name("a")).ttl(LONG).try_acquire().await.unwrap().unwrap();
     assert_eq!(place.keys(), [place.name("a")]);
     assert!(other.lock(place.name("a")).try_acquire().await.unwrap().is_none());
-    assert_eq!(other.inspect(place.name("a")).await.unwrap().holders[0].token, guard.token());
-    let listed = other.list(&place.prefix, Page { after: None, limit: 10 }).await.unwrap();
+    assert_eq!(other.inspect(place.name("a")).await.unwrap().holders[0].token, Some(guard.token()));
+    let listed = other.list(&place.prefix, Page::new(10)).await.unwrap();
     assert_eq!(listed.locks.iter().map(|lock| lock.name.to_string()).collect::<Vec<_>>(), [place.name("a")]);
     guard.release().await.unwrap();
     assert!(place.keys().is_empty());
@@ -69,7 +69,7 @@ async fn whoever_waits_for_one_key_is_woken_by_its_end() {
         }
     }
     wait::until("all wait", async || {
-        let waiters = async |client: &Client| client.inspect(place.name("a")).await.unwrap().waiters;
+        let waiters = async |client: &Client| client.inspect(place.name("a")).await.unwrap().waiter_count;
         waiters(&clients[0]).await == 3 && waiters(&clients[1]).await == 3
     })
     .await;
@@ -93,7 +93,7 @@ async fn a_key_that_somebody_else_has_made_keeps_us_out() {
     assert!(client.lock(place.name("a")).try_acquire().await.unwrap().is_none());
     let lock = client.lock(place.name("a")).ttl(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    wait::until("it waits", async || client.inspect(place.name("a")).await.unwrap().waiters == 1).await;
+    wait::until("it waits", async || client.inspect(place.name("a")).await.unwrap().waiter_count == 1).await;
     place.server.ctl(&["del", &place.name("a")]);
     let guard = wait::within_patience("the key is free", waiter).await.unwrap();
     // Whoever overwrites our key has not made it; whoever makes it anew has.
@@ -173,7 +173,7 @@ async fn a_waiter_for_one_key_that_gives_up_leaves_nothing() {
     let guard = client.lock(place.name("a")).ttl(LONG).acquire().await.unwrap();
     let short = Duration::from_millis(100);
     let error = client.lock(place.name("a")).ttl(LONG).wait(short).acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WaitedOut);
+    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
     guard.release().await.unwrap();
     assert!(client.lock(place.name("a")).try_acquire().await.unwrap().is_some());
 }
@@ -214,7 +214,7 @@ async fn the_official_recipe_and_ours_wait_for_each_other() {
     assert!(state.holders[0].label.contains(&theirs), "{state:?}");
     let lock = client.lock(place.name("a")).ttl(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
-    wait::until("it waits", async || client.inspect(place.name("a")).await.unwrap().waiters == 1).await;
+    wait::until("it waits", async || client.inspect(place.name("a")).await.unwrap().waiter_count == 1).await;
     place.server.ctl(&["lease", "revoke", &lease]);
     let guard = wait::within_patience("they are gone", waiter).await.unwrap();
     assert!(place.keys()[0].starts_with(&place.name("a/")));

@@ -53,7 +53,7 @@ async fn a_waiter_without_a_lease_asks_anew(mode: Mode, first: Mode) {
     let later = granted(waiter).await;
     assert!(later.token() > token);
     let held = ours.inspect("a").await.unwrap().holders;
-    assert_eq!((held.len(), held[0].token), (1, later.token()));
+    assert_eq!((held.len(), held[0].token), (1, Some(later.token())));
     later.release().await.unwrap();
     assert_clean(&bench).await;
 }
@@ -70,7 +70,7 @@ async fn a_reader_whose_lease_is_revoked_is_never_held() {
 
 #[tokio::test]
 async fn a_slot_is_not_given_to_a_lease_that_is_revoked() {
-    a_waiter_without_a_lease_asks_anew(Mode::Slots { of: 1 }, Mode::Slots { of: 1 }).await;
+    a_waiter_without_a_lease_asks_anew(Mode::Semaphore { permits: 1 }, Mode::Semaphore { permits: 1 }).await;
 }
 
 /// Whatever is asked for, a lease that has gone meanwhile is replaced, and nobody is told.
@@ -81,7 +81,7 @@ async fn a_try_on_a_lease_that_is_gone_succeeds() {
     let locks = [
         client.lock("a").ttl(LONG),
         client.lock("b").mode(Mode::Shared).ttl(LONG),
-        client.lock("c").mode(Mode::Slots { of: 2 }).ttl(LONG),
+        client.lock("c").mode(Mode::Semaphore { permits: 2 }).ttl(LONG),
         client.lock_any(["d", "e"]).ttl(LONG),
         client.lock_all(["d", "e"]).ttl(LONG),
     ];
@@ -101,7 +101,8 @@ async fn a_grant_on_an_older_lease_lasts_its_whole_ttl() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
     let ttl = SHORT * 2;
-    for lock in [client.lock("a"), client.lock("b").mode(Mode::Slots { of: 2 }), client.lock_any(["c", "d"])]
+    for lock in
+        [client.lock("a"), client.lock("b").mode(Mode::Semaphore { permits: 2 }), client.lock_any(["c", "d"])]
     {
         hold(&client.lock("first").ttl(ttl)).await.release().await.unwrap();
         wait::passes(ttl / 2).await;

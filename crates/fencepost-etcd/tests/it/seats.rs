@@ -18,7 +18,9 @@ const DOUBTFUL: Duration = Duration::from_secs(6);
 async fn a_line_does_not_grow_with_every_attempt() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
-    for (name, lock) in [("a", client.lock("a")), ("b", client.lock("b").mode(Mode::Slots { of: 2 }))] {
+    for (name, lock) in
+        [("a", client.lock("a")), ("b", client.lock("b").mode(Mode::Semaphore { permits: 2 }))]
+    {
         let mut ever = BTreeSet::new();
         for _ in 0..10 {
             let guard = hold(&lock.clone().ttl(LONG)).await;

@@ -65,9 +65,11 @@ async fn a_full_storage_takes_locks_back_and_gives_none() {
     let big = "x".repeat(100 << 10);
     wait::until("it is full", async || server.try_ctl(&["put", "big", &big]).is_err()).await;
     renewed(&guard).await;
-    for lock in [ours.lock("b"), ours.lock("c").mode(Mode::Slots { of: 2 }), ours.lock_all(["b", "c"])] {
+    for lock in
+        [ours.lock("b"), ours.lock("c").mode(Mode::Semaphore { permits: 2 }), ours.lock_all(["b", "c"])]
+    {
         let error = lock.ttl(LONG).try_acquire().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
         assert!(error.hint().is_some_and(|hint| hint.contains("defrag")), "{error}");
     }
     // Whoever gives back is not kept from it by those who come with the same flight.
@@ -80,7 +82,7 @@ async fn a_full_storage_takes_locks_back_and_gives_none() {
         // Servers up to 3.4 do not look into transactions within transactions, and find room for them.
         match wait::within_patience("it is answered", tried).await.unwrap() {
             Ok(guard) => guard.release().await.unwrap(),
-            Err(error) => assert_eq!(error.kind(), ErrorKind::Storage, "{error}"),
+            Err(error) => assert_eq!(error.kind(), ErrorKind::Backend, "{error}"),
         }
     }
     guard.release().await.unwrap();
@@ -138,7 +140,7 @@ async fn a_server_that_stands_still_loses_the_lock_and_keeps_no_ghost() {
     // Held while others are waited for: it must not end on a busy machine.
     let other = waiting(client.lock("c").ttl(SHORT * 3));
     assert_eq!(wait::within_patience("the lock is lost", guard.lost()).await, LostReason::Expired);
-    assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::WaitedOut);
+    assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::WaitTimeout);
     server.resume();
     let again = hold(&client.lock("a").ttl(SHORT)).await;
     assert!(again.token() > guard.token());

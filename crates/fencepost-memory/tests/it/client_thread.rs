@@ -74,7 +74,7 @@ fn pushes_and_questions_are_heard_under_load() {
             let lock = busy.lock("a").ttl(LONG);
             let waiter =
                 std::thread::spawn(move || drop(futures_executor::block_on(lock.acquire()).unwrap()));
-            while other.inspect("a").await.unwrap().waiters == 0 {}
+            while other.inspect("a").await.unwrap().waiter_count == 0 {}
             let before = turns.load(Ordering::Relaxed);
             guard.release().await.unwrap();
             waiter.join().unwrap();
@@ -134,7 +134,7 @@ async fn neither_watches_nor_open_questions_take_a_descriptor_each() {
     let watching: Vec<_> = watching.collect();
     // Everyone has looked once, and waits for the next look.
     tokio::task::yield_now().await;
-    client.list("", Page { after: None, limit: 1 }).await.unwrap();
+    client.list("", Page::new(1)).await.unwrap();
     proxy.stop();
     let asking = (0..MANY)
         .map(|_| client.clone())

@@ -34,7 +34,9 @@ impl Flawed {
         let Op::Release(grant) = &op else { return one(&*self.backend, op).await };
         let name = &grant.attempt.wants[0].name;
         match self.backend.inspect(name).await?.holders.first() {
-            Some(holder) => one(&*self.backend, Op::Break { name: name.clone(), token: holder.token }).await,
+            Some(holder) => {
+                one(&*self.backend, Op::Break { name: name.clone(), token: holder.token.unwrap() }).await
+            }
             None => one(&*self.backend, op).await,
         }
     }
@@ -45,7 +47,7 @@ impl Flawed {
         let was_free = self.backend.inspect(name).await?.is_idle();
         tokio::task::yield_now().await;
         for holder in self.backend.inspect(name).await?.holders.iter().filter(|_| was_free) {
-            one(&*self.backend, Op::Break { name: name.clone(), token: holder.token }).await?;
+            one(&*self.backend, Op::Break { name: name.clone(), token: holder.token.unwrap() }).await?;
         }
         one(&*self.backend, op).await
     }

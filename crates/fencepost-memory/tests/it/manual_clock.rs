@@ -26,10 +26,11 @@ pub(crate) fn on_a_manual_clock(test: impl AsyncFnOnce(Memory, ManualClock) + Se
 
 /// Waits in a task of its own, and returns when it stands in line.
 pub(crate) async fn in_line(client: &Client, name: &str, ttl: Duration) -> JoinHandle<Result<Guard>> {
-    let before = client.inspect(name).await.unwrap().waiters;
+    let before = client.inspect(name).await.unwrap().waiter_count;
     let lock = client.lock(name).ttl(ttl);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    wait::until("it stands in line", async || client.inspect(name).await.unwrap().waiters > before).await;
+    wait::until("it stands in line", async || client.inspect(name).await.unwrap().waiter_count > before)
+        .await;
     waiter
 }
 
@@ -97,12 +98,12 @@ fn a_wait_is_over_when_it_is_over() {
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
         let lock = client.lock("a").ttl(TTL).wait(HOUR);
         let waiter = tokio::spawn(async move { lock.acquire().await });
-        wait::until("it waits", async || client.inspect("a").await.unwrap().waiters == 1).await;
+        wait::until("it waits", async || client.inspect("a").await.unwrap().waiter_count == 1).await;
         clock.advance(HOUR.checked_sub(INSTANT).unwrap());
-        assert_eq!(client.inspect("a").await.unwrap().waiters, 1);
+        assert_eq!(client.inspect("a").await.unwrap().waiter_count, 1);
         clock.advance(INSTANT);
         let error = waiter.await.unwrap().unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::WaitedOut);
+        assert_eq!(error.kind(), ErrorKind::WaitTimeout);
         guard.release().await.unwrap();
         client.close().await;
         assert!(memory.is_clean());
@@ -167,7 +168,7 @@ fn a_paused_waiter_gets_a_new_grant() {
         let next = waiter.await.unwrap().unwrap();
         assert!(next.is_valid() && next.token() > guard.token());
         assert!(!guard.is_valid());
-        assert_eq!(client.inspect("a").await.unwrap().holders[0].token, next.token());
+        assert_eq!(client.inspect("a").await.unwrap().holders[0].token, Some(next.token()));
     });
 }
 

@@ -16,7 +16,7 @@ async fn a_grant_that_was_broken_before_its_answer_came_is_never_shown() {
     proxy.hold_reply(OpKind::Acquire);
     let lock = client.lock("a").ttl(LONG);
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    let holder = async || other.inspect("a").await.unwrap().holders.first().map(|holder| holder.token);
+    let holder = async || other.inspect("a").await.unwrap().holders.first().and_then(|holder| holder.token);
     wait::until("it is granted", async || holder().await.is_some()).await;
     let first = holder().await.unwrap();
     other.break_lock("a", first).await.unwrap();
@@ -35,7 +35,7 @@ async fn a_turn_that_comes_before_the_answer_that_says_wait_is_taken() {
     proxy.hold_reply(OpKind::Acquire);
     let lock = client.lock("a").ttl(LONG);
     let acquiring = tokio::spawn(async move { lock.acquire().await });
-    wait::until("it waits", async || other.inspect("a").await.unwrap().waiters == 1).await;
+    wait::until("it waits", async || other.inspect("a").await.unwrap().waiter_count == 1).await;
     guard.release().await.unwrap();
     let guard = wait::within_patience("it has its turn", acquiring).await.unwrap().unwrap();
     proxy.let_replies_go();

@@ -21,7 +21,7 @@ async fn told(watch: &mut Watch, count: usize) -> Vec<String> {
         words.push(match watch.next().await.unwrap() {
             Change::Held { name, holder } => format!("{name} held by {}", holder.label),
             Change::Ended { name, holder, .. } => format!("{name} ended of {}", holder.label),
-            Change::Line { name, waiters } => format!("{name} line {waiters}"),
+            Change::Waiters { name, count } => format!("{name} line {count}"),
             Change::Cell { name, cell } => format!("{name} cell {}", cell.is_some()),
             other => format!("{other:?}"),
         });

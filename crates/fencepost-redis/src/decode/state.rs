@@ -37,12 +37,18 @@ pub(crate) fn lock_state(name: LockName, now: u64, found: &Value) -> Option<Lock
                 }
             }
             holders.sort_by_key(|holder| holder.token);
-            cell = held_cell.filter(|cell| holders.iter().any(|holder| holder.token == cell.token)).or(cell);
+            cell = held_cell
+                .filter(|cell| holders.iter().any(|holder| holder.token == Some(cell.token)))
+                .or(cell);
         }
         _ => {}
     }
-    let line = places.iter().filter_map(bytes).filter_map(|place| waiter(place, &name, now)).collect();
-    Some(LockState { name, holders, line, waiters: usize::try_from(*waiters).unwrap_or_default(), cell })
+    let mut state = LockState::new(name);
+    let waiting = places.iter().filter_map(bytes).filter_map(|place| waiter(place, &state.name, now));
+    state.waiters = waiting.collect();
+    state.waiter_count = usize::try_from(*waiters).unwrap_or_default();
+    (state.holders, state.cell) = (holders, cell);
+    Some(state)
 }
 
 fn bytes(value: &Value) -> Option<&[u8]> {
@@ -66,23 +72,19 @@ fn exclusive(value: &[u8], now: u64, left: i64) -> (HolderState, Option<Cell>) {
         let mut words = Words(value);
         words.next()?;
         let token = FencingToken::new(words.number()?);
-        let (holder, after) = rest(words, token, Mode::Exclusive, now)?;
+        let (mut holder, after) = rest(words, token, Mode::Exclusive, now)?;
+        holder.expires_in = Some(expires_in);
         let cell = after.split_first().map(|(_, bytes)| Cell { token, bytes: bytes.into() });
-        Some((HolderState { expires_in, ..holder }, cell))
+        Some((holder, cell))
     };
-    known().unwrap_or_else(|| (stranger(expires_in), None))
+    known().unwrap_or_else(|| (foreign(expires_in), None))
 }
 
-fn stranger(expires_in: Duration) -> HolderState {
-    HolderState {
-        token: FencingToken::new(0),
-        mode: Mode::Exclusive,
-        label: "somebody who is not Fencepost".into(),
-        meta: Arc::default(),
-        ttl: expires_in,
-        expires_in,
-        held_for: Duration::ZERO,
-    }
+/// A holder that is not a Fencepost client: the key says nothing but when it expires.
+fn foreign(expires_in: Duration) -> HolderState {
+    let mut holder = HolderState::new(Mode::Exclusive, "not a Fencepost client");
+    holder.expires_in = Some(expires_in);
+    holder
 }
 
 /// One field of a lock that several may hold, unless its lease has ended.
@@ -91,24 +93,21 @@ fn several(value: &[u8], now: u64) -> Option<HolderState> {
     let mode = Mode::from_word(words.next()?)?;
     let token = FencingToken::new(words.number()?);
     let until = words.number()?;
-    let (holder, _) = rest(words, token, mode, now)?;
+    let (mut holder, _) = rest(words, token, mode, now)?;
     let expires_in = Duration::from_millis(until.checked_sub(now).filter(|left| *left > 0)?);
-    Some(HolderState { expires_in: expires_in.min(holder.ttl), ..holder })
+    holder.expires_in = holder.ttl.map(|ttl| expires_in.min(ttl));
+    Some(holder)
 }
 
 /// `SINCE CHOSEN TTL CLIENT LENGTH REST`, and what comes after it.
 fn rest(mut words: Words<'_>, token: FencingToken, mode: Mode, now: u64) -> Option<(HolderState, &[u8])> {
     let (since, _chosen) = (words.number()?, words.number()?);
     let (ttl, person, after) = person(words)?;
-    let holder = HolderState {
-        token,
-        mode,
-        label: person.label,
-        meta: person.meta,
-        ttl,
-        expires_in: ttl,
-        held_for: Duration::from_millis(now.saturating_sub(since)),
-    };
+    let mut holder = HolderState::new(mode, person.label);
+    holder.token = Some(token);
+    holder.meta = person.meta;
+    (holder.ttl, holder.expires_in) = (Some(ttl), Some(ttl));
+    holder.held_for = Some(Duration::from_millis(now.saturating_sub(since)));
     Some((holder, after))
 }
 
@@ -123,8 +122,9 @@ fn waiter(place: &[u8], name: &LockName, now: u64) -> Option<WaiterState> {
         let want = wants["wants"].as_array()?.iter().find(|want| want[0] == name.as_str())?.clone();
         Mode::from_word(want[1].as_str()?)
     };
-    let waiting_for = Duration::from_millis(now.saturating_sub(since));
-    Some(WaiterState { mode: wanted().unwrap_or(Mode::Exclusive), label: person.label, waiting_for })
+    let mut waiter = WaiterState::new(wanted().unwrap_or(Mode::Exclusive), person.label);
+    waiter.waiting_for = Some(Duration::from_millis(now.saturating_sub(since)));
+    Some(waiter)
 }
 
 struct Person {

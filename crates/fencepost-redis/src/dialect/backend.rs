@@ -96,12 +96,12 @@ impl Backend for DialectBackend {
         self.redis.list(prefix, page).await
     }
 
-    async fn examine(&self) -> Vec<Finding> {
-        self.redis.examine().await
+    async fn diagnose(&self) -> Vec<Finding> {
+        self.redis.diagnose().await
     }
 
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
-        self.redis.whereabouts(name).await
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
+        self.redis.locate(name).await
     }
 
     async fn close(&self) {

@@ -2,7 +2,7 @@
 
 use std::sync::atomic::Ordering;
 
-use fencepost_core::backend::{Op, Queue};
+use fencepost_core::backend::{OnBusy, Op};
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Attempt, FencingToken, LockName};
 use redis::Cmd;
@@ -31,8 +31,8 @@ fn words(command: &mut Cmd, dialect: &Dialect, client: &str, op: &Op) {
     let name = op.names().next().map_or("", LockName::as_str);
     let token = |token: &FencingToken| token.to_string();
     let (kind, attempt, token) = match op {
-        Op::Acquire { attempt, queue: Queue::Join } => ("A", Some(attempt), String::new()),
-        Op::Acquire { attempt, queue: Queue::Never } => ("T", Some(attempt), String::new()),
+        Op::Acquire { attempt, on_busy: OnBusy::Wait } => ("A", Some(attempt), String::new()),
+        Op::Acquire { attempt, on_busy: OnBusy::Return } => ("T", Some(attempt), String::new()),
         Op::Check(attempt) => ("C", Some(attempt), String::new()),
         Op::Leave(attempt) => ("L", Some(attempt), String::new()),
         Op::Renew(grant) => ("N", Some(&grant.attempt), token(&grant.award.token)),

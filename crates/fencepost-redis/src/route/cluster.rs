@@ -188,7 +188,7 @@ impl Cluster {
         let mut question = redis::cmd("CLUSTER");
         question.arg("SLOTS");
         let answer = node.live().await?.ask(&question).await.map_err(|error| match error.kind() {
-            ErrorKind::Storage => error.with_hint("is it a cluster? redis:// is for a single server"),
+            ErrorKind::Backend => error.with_hint("is it a cluster? redis:// is for a single server"),
             _ => error,
         })?;
         let Value::Array(rows) = answer else {

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::clock::Clock;
 use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
 use fencepost_testkit::TestBench;
@@ -111,7 +111,7 @@ async fn a_release_behind_a_crowd_tells_the_next() {
         let (owner, label, meta) = (Owner::random(), "bare".into(), [].into());
         Arc::new(Attempt { owner, wants, rule: Rule::All, ttl: DAY, label, meta })
     };
-    let acquire = |attempt: Arc<Attempt>| Op::Acquire { attempt, queue: Queue::Join };
+    let acquire = |attempt: Arc<Attempt>| Op::Acquire { attempt, on_busy: OnBusy::Wait };
     let held = attempt("a", Mode::Exclusive);
     let reply = backend.execute(vec![acquire(held.clone())]).await.remove(0).unwrap();
     let Reply::Granted(award) = reply else { panic!("{reply:?}") };

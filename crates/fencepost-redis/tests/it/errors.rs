@@ -181,8 +181,8 @@ async fn a_namespace_of_another_program_or_format_is_left_alone() {
     for (about, words) in [("theirs", "no sense"), ("1 theirs", "no sense"), (&format!("2 {id}"), "format 2")]
     {
         server.cli(&["SET", "fencepost:about", about]);
-        refused(&server.url(), ErrorKind::Storage, words).await;
-        refused(&server.url(), ErrorKind::Storage, "?namespace=NAME").await;
+        refused(&server.url(), ErrorKind::Backend, words).await;
+        refused(&server.url(), ErrorKind::Backend, "?namespace=NAME").await;
         assert_eq!(server.cli(&["GET", "fencepost:about"]).trim(), about);
     }
     server.cli(&["SET", "fencepost:about", &format!("1 {id}")]);

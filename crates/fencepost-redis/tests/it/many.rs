@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Backend, Op, Queue, Reply};
+use fencepost_core::backend::{Backend, OnBusy, Op, Reply};
 use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
 use fencepost_testkit::servers::redis::{RedisServer, Setup};
 use fencepost_testkit::suite::assert_clean;
@@ -32,7 +32,8 @@ async fn acquire(
     let attempts: Vec<_> = (0..count).map(|_| attempt(name, mode, ttl)).collect();
     let mut replies = Vec::new();
     for flight in attempts.chunks(FLIGHT) {
-        let ops = flight.iter().map(|attempt| Op::Acquire { attempt: attempt.clone(), queue: Queue::Join });
+        let ops =
+            flight.iter().map(|attempt| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait });
         let ops: Vec<Op> = ops.collect();
         // On a busy machine an answer may come too late; to send it again is harmless.
         let mut answers = backend.execute(ops.clone()).await;
@@ -84,14 +85,14 @@ async fn costs(server: &RedisServer, backend: &dyn Backend, mode: Mode, holders:
     // With slots a writer would be a contradiction: one that wants as many as there are waits.
     let full = if mode == Mode::Shared { Mode::Exclusive } else { mode };
     let waits = match mode {
-        Mode::Slots { of } => {
-            let rest = usize::try_from(of).unwrap() - holders;
+        Mode::Semaphore { permits } => {
+            let rest = usize::try_from(permits).unwrap() - holders;
             grants(acquire(backend, rest, &name, mode, LONG).await);
             attempt(&name, full, LONG)
         }
         _ => attempt(&name, full, LONG),
     };
-    let ask = Op::Acquire { attempt: waits.clone(), queue: Queue::Join };
+    let ask = Op::Acquire { attempt: waits.clone(), on_busy: OnBusy::Wait };
     let reply = backend.execute(vec![ask]).await.remove(0).unwrap();
     assert!(matches!(reply, Reply::Waiting { .. }), "{reply:?}");
     let check = measured(&|| vec![Op::Check(waits.clone())]).await;
@@ -105,7 +106,7 @@ async fn a_renewal_costs_the_same_among_thousands() {
     let server = RedisServer::start(&Setup::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let backend = bench.connect().await.unwrap();
-    let slots = |of| Mode::Slots { of };
+    let slots = |permits| Mode::Semaphore { permits };
     for (few, many) in [(Mode::Shared, Mode::Shared), (slots(30), slots(4_010))] {
         let few = costs(&server, &*backend, few, 20).await;
         let many = costs(&server, &*backend, many, 4_000).await;
@@ -123,7 +124,7 @@ async fn thousands_of_dead_holders_make_room() {
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let (client, backend) = (bench.client().await, bench.connect().await.unwrap());
     let alive = hold(&client.lock("read").mode(Mode::Shared).ttl(LONG)).await;
-    let slots = Mode::Slots { of: 5_001 };
+    let slots = Mode::Semaphore { permits: 5_001 };
     let slot = hold(&client.lock("slots").mode(slots).ttl(LONG)).await;
     let ends_in = SHORT * 5;
     let dead = grants(acquire(&*backend, 5_000, "read", Mode::Shared, ends_in).await);
@@ -214,7 +215,7 @@ async fn holders_of_earlier_versions_count() {
     let server = RedisServer::start(&Setup::plain().with_movable_clock());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let (client, backend) = (bench.client().await, bench.connect().await.unwrap());
-    let two = Mode::Slots { of: 2 };
+    let two = Mode::Semaphore { permits: 2 };
     let key = format!("{}:l:a", bench.namespace());
     let now = || server.cli(&["TIME"]).lines().next().unwrap().parse::<u64>().unwrap() * 1000;
     let field = |owner: char, ttl: u64| {

@@ -113,7 +113,7 @@ async fn a_server_that_stands_still_loses_the_lock_and_keeps_no_ghost() {
     let late = waiting(client.lock("b").ttl(SHORT * 10).wait(Duration::from_millis(300)));
     let other = waiting(client.lock("c").ttl(SHORT));
     assert_eq!(wait::within_patience("the lock is lost", guard.lost()).await, LostReason::Expired);
-    assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::WaitedOut);
+    assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::WaitTimeout);
     wait::passes(SHORT).await;
     server.resume();
     let again = hold(&client.lock("a").ttl(SHORT)).await;
@@ -190,11 +190,11 @@ async fn a_full_server_hands_on_and_takes_nothing_new() {
     renewed(&guard).await;
     for lock in [ours.lock("b"), ours.lock_all(["b", "c"])] {
         let error = lock.try_acquire().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+        assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
         assert!(error.to_string().contains("out of memory"), "{error}");
     }
     let error = wait::within_patience("the wait is over", theirs.lock("a").acquire()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
     assert!(ours.inspect("b").await.unwrap().is_idle() && ours.inspect("c").await.unwrap().is_idle());
     let token = guard.token();
     guard.release().await.unwrap();

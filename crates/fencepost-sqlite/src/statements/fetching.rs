@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::Keep;
 use fencepost_core::clock::StorageTime;
-use fencepost_core::line::{ClientId, Holder, Line, StoredCell, Ticket};
+use fencepost_core::record::{ClientId, Holder, LockRecord, StoredCell, Ticket};
 use fencepost_core::{Attempt, Cell, FencingToken, LockName, Owner, Result};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
@@ -50,8 +50,8 @@ impl Statements {
         waiters: Waiters,
         now: StorageTime,
         sight: Sight,
-    ) -> Result<(Line, Vec<Ticket>)> {
-        let mut line = Line::default();
+    ) -> Result<(LockRecord, Vec<Ticket>)> {
+        let mut line = LockRecord::default();
         for (row_clock, mut holder) in self.holders(name)? {
             let (owner, ttl) = (holder.owner.to_bytes(), holder.ttl);
             holder.until = self.timed(row_clock, &owner, holder.until, ttl, now, sight)?;

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use fencepost_core::line::{Holder, StoredCell, Ticket};
 use fencepost_core::lock_table::{LockTable, RowKey};
+use fencepost_core::record::{Holder, StoredCell, Ticket};
 use fencepost_core::{LockName, Result};
 use rusqlite::params;
 

@@ -139,7 +139,7 @@ async fn a_symbolic_link_is_the_file_it_points_to() {
 async fn what_is_refused_gets_nothing_beside_it() {
     let bench = SqliteBench::new();
     std::fs::write(bench.path(), "root:x:0:0:root:/:/bin/sh\n".repeat(100)).unwrap();
-    assert_eq!(refused(&bench.path()).await.kind(), ErrorKind::Storage);
+    assert_eq!(refused(&bench.path()).await.kind(), ErrorKind::Backend);
     assert_eq!(refused(Path::new("/dev/null")).await.kind(), ErrorKind::BadConfig);
     assert_eq!(refused(Path::new(":memory:")).await.kind(), ErrorKind::BadConfig);
     let left: Vec<_> =
@@ -162,7 +162,7 @@ async fn what_is_no_database_is_refused_and_left_alone() {
     let text = "just a diary, long enough to be taken for the header of a database".repeat(100);
     std::fs::write(bench.path(), &text).unwrap();
     let error = refused(&bench.path()).await;
-    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert_eq!(error.kind(), ErrorKind::Backend);
     assert_eq!(std::fs::read_to_string(bench.path()).unwrap(), text);
 }
 
@@ -171,7 +171,7 @@ async fn another_programs_database_is_refused_and_left_alone() {
     let bench = SqliteBench::new();
     bench.driver().execute_batch("CREATE TABLE diary (day TEXT)").unwrap();
     let error = refused(&bench.path()).await;
-    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert_eq!(error.kind(), ErrorKind::Backend);
     assert!(error.to_string().contains("another program"), "{error}");
     assert_eq!(bench.count("sqlite_schema"), 1);
 }
@@ -182,7 +182,7 @@ async fn a_newer_schema_is_refused_and_left_alone() {
     connected(&bench).await.close().await;
     bench.driver().execute_batch("PRAGMA user_version = 2").unwrap();
     let error = refused(&bench.path()).await;
-    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert_eq!(error.kind(), ErrorKind::Backend);
     assert!(error.to_string().contains("schema 2"), "{error}");
     assert!(error.hint().unwrap().contains("newer"));
 }
@@ -196,7 +196,7 @@ async fn a_corrupt_database_is_an_error_not_a_lock() {
     bytes[4096..].fill(0xAA);
     std::fs::write(bench.path(), bytes).unwrap();
     let error = refused(&bench.path()).await;
-    assert_eq!(error.kind(), ErrorKind::Storage, "{error}");
+    assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
 }
 
 #[tokio::test]
@@ -259,7 +259,7 @@ async fn a_removed_file_loses_its_locks() {
     let reason = wait::within_patience("the guard to be lost", guard.lost()).await;
     assert_eq!(reason, LostReason::NotHeld);
     let error = client.lock("b").acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert_eq!(error.kind(), ErrorKind::Backend);
     assert!(error.to_string().contains("removed or replaced"), "{error}");
     let again = connected(&bench).await;
     again.lock("a").acquire().await.unwrap().release().await.unwrap();

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Backend, Op, Queue, Reply};
+use fencepost_core::backend::{Backend, OnBusy, Op, Reply};
 use fencepost_core::lock_table::FIRST_WAITERS;
 use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
 use fencepost_testkit::{TestBench, wait};
@@ -29,7 +29,7 @@ async fn execute(backend: &Arc<dyn Backend>, op: Op) -> Reply {
 }
 
 async fn join(backend: &Arc<dyn Backend>, attempt: &Arc<Attempt>) -> Reply {
-    execute(backend, Op::Acquire { attempt: attempt.clone(), queue: Queue::Join }).await
+    execute(backend, Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait }).await
 }
 
 async fn hold(backend: &Arc<dyn Backend>, attempt: &Arc<Attempt>) -> Grant {

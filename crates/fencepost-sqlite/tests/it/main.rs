@@ -3,7 +3,7 @@
 mod bench;
 mod clocks;
 mod costs;
-mod examining;
+mod diagnose;
 mod files;
 mod lines;
 mod processes;

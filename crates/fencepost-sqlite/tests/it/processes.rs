@@ -18,8 +18,10 @@ async fn connected(bench: &SqliteBench) -> Client {
 }
 
 async fn waiters(client: &Client, count: usize) {
-    wait::until(&format!("{count} to wait"), async || client.inspect("a").await.unwrap().waiters == count)
-        .await;
+    wait::until(&format!("{count} to wait"), async || {
+        client.inspect("a").await.unwrap().waiter_count == count
+    })
+    .await;
 }
 
 /// Another process that waits in line, as the last of `count`.

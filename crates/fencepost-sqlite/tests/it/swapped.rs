@@ -4,7 +4,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
-use fencepost_core::{Client, ErrorKind, Guard, LostReason, Verdict};
+use fencepost_core::{Client, ErrorKind, Guard, LostReason, Severity};
 use fencepost_testkit::puppet::Puppet;
 use fencepost_testkit::wait;
 
@@ -82,7 +82,7 @@ async fn nobody_else_believes(swap: impl FnOnce(&SqliteBench, PathBuf)) {
     assert_lost(&mut holder);
     assert!(guard.is_valid());
     let error = idle.lock("b").acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert_eq!(error.kind(), ErrorKind::Backend);
     assert!(error.to_string().contains("removed or replaced"), "{error}");
 }
 
@@ -139,7 +139,7 @@ async fn a_newcomer_is_refused_while_a_holder_is_stopped() {
     stop_between_writes(&holder, &bench);
     remove(&bench, &["-wal", "-shm"]);
     let error = fencepost_sqlite::connect(bench.path().to_str().unwrap()).await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Storage);
+    assert_eq!(error.kind(), ErrorKind::Backend);
     assert!(error.to_string().contains("do not react") && error.hint().is_some(), "{error}");
     holder.go_on();
     let (_client, guard) = newcomer(&bench).await;
@@ -192,8 +192,8 @@ async fn another_program_that_opens_and_closes_it_is_no_swap() {
         wait::within_patience("a renewal", guard.renewed(known)).await.unwrap();
     }
     assert_eq!(guard.lost_reason(), None);
-    let finding = client.examine().await.unwrap().into_iter().find(|finding| finding.check == "identity");
-    assert_eq!(finding.map(|finding| finding.verdict), None::<Verdict>);
+    let finding = client.diagnose().await.unwrap().into_iter().find(|finding| finding.check == "identity");
+    assert_eq!(finding.map(|finding| finding.severity), None::<Severity>);
 }
 
 /// A database that is put back to an earlier state, through SQLite and under its locks: what it hands out would repeat.

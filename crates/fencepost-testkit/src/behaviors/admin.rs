@@ -1,14 +1,14 @@
 //! Looking at locks, and breaking them.
 
 use fencepost_core::backend::{Op, Reply};
-use fencepost_core::{Client, ErrorKind, FencingToken, Guard, LostReason, Mode, Page, StorageId, Verdict};
+use fencepost_core::{Client, ErrorKind, FencingToken, Guard, LostReason, Mode, Page, Severity, StorageId};
 
 use super::{Bare, LONG, attempt, granted, hold, in_line, is_held, name, refused, waiting};
 use crate::bench::TestBench;
 use crate::wait;
 
 async fn names(client: &Client, prefix: &str) -> Vec<String> {
-    let page = client.list(prefix, Page { after: None, limit: 100 }).await.expect("locks can be listed");
+    let page = client.list(prefix, Page::new(100)).await.expect("locks can be listed");
     assert_eq!(page.next, None);
     page.locks.into_iter().map(|lock| lock.name.as_str().to_owned()).collect()
 }
@@ -21,14 +21,16 @@ pub async fn inspect_shows_holders_and_the_line<B: TestBench>(bench: &B) {
     let waiter = waiting(theirs.lock("a").ttl(LONG).label("theirs").mode(Mode::Shared));
     in_line(&theirs, "a", 1).await;
     let state = theirs.inspect("a").await.unwrap();
-    assert_eq!((state.name.as_str(), state.holders.len(), state.waiters), ("a", 1, 1));
+    assert_eq!((state.name.as_str(), state.holders.len(), state.waiter_count), ("a", 1, 1));
     let holder = &state.holders[0];
-    assert_eq!((holder.token, holder.mode), (guard.token(), Mode::Exclusive));
+    assert_eq!((holder.token, holder.mode), (Some(guard.token()), Mode::Exclusive));
     assert_eq!((&*holder.label, guard.label()), ("ours", "ours"));
     assert_eq!(*holder.meta, [("job".into(), "17".into()), ("why".into(), "test".into())]);
-    assert!(holder.ttl >= LONG && holder.expires_in <= holder.ttl && holder.expires_in > LONG / 2);
-    assert!(holder.held_for < LONG);
-    assert_eq!((&*state.line[0].label, state.line[0].mode), ("theirs", Mode::Shared));
+    assert!(
+        holder.ttl >= Some(LONG) && holder.expires_in <= holder.ttl && holder.expires_in > Some(LONG / 2)
+    );
+    assert!(holder.held_for.is_some_and(|held_for| held_for < LONG));
+    assert_eq!((&*state.waiters[0].label, state.waiters[0].mode), ("theirs", Mode::Shared));
     guard.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
     assert!(theirs.inspect("a").await.unwrap().is_idle());
@@ -55,7 +57,7 @@ pub async fn a_list_comes_in_pages<B: TestBench>(bench: &B) {
     }
     let (mut seen, mut after, mut pages) = (Vec::new(), None, 0);
     loop {
-        let page = client.list("job/", Page { after, limit: 3 }).await.unwrap();
+        let page = client.list("job/", Page::new(3).after(after)).await.unwrap();
         assert!(page.locks.len() <= 3);
         seen.extend(page.locks.iter().map(|lock| lock.name.as_str().to_owned()));
         pages += 1;
@@ -97,9 +99,9 @@ pub async fn a_list_shows_holders_and_waiters<B: TestBench>(bench: &B) {
     let a = hold(&client.lock("a").ttl(LONG)).await;
     let waiter = waiting(client.lock_all(["a", "b"]).ttl(LONG));
     in_line(&client, "b", 1).await;
-    let page = client.list("", Page { after: None, limit: 10 }).await.unwrap();
+    let page = client.list("", Page::new(10)).await.unwrap();
     let seen: Vec<_> =
-        page.locks.iter().map(|lock| (lock.name.as_str(), lock.holders.len(), lock.waiters)).collect();
+        page.locks.iter().map(|lock| (lock.name.as_str(), lock.holders.len(), lock.waiter_count)).collect();
     assert_eq!(seen, [("a", 1, 1), ("b", 0, 1)]);
     a.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
@@ -111,7 +113,7 @@ pub async fn a_broken_holder_learns_of_it<B: TestBench>(bench: &B) {
     let guard = hold(&ours.lock("a").ttl(LONG)).await;
     let waiter = waiting(theirs.lock("a").ttl(LONG));
     in_line(&theirs, "a", 1).await;
-    let token = theirs.inspect("a").await.unwrap().holders[0].token;
+    let token = theirs.inspect("a").await.unwrap().holders[0].token.unwrap();
     theirs.break_lock("a", token).await.unwrap();
     assert_eq!(wait::within_patience("the holder learns", guard.lost()).await, LostReason::Broken);
     assert!(!guard.is_valid());
@@ -136,7 +138,7 @@ pub async fn break_is_refused_when_the_token_moved_on<B: TestBench>(bench: &B) {
     let future = FencingToken::new(next.token().get() + 1);
     assert_eq!(refused(client.break_lock("a", future).await).kind(), ErrorKind::Conflict);
     assert!(next.is_valid());
-    assert_eq!(client.inspect("a").await.unwrap().holders[0].token, next.token());
+    assert_eq!(client.inspect("a").await.unwrap().holders[0].token, Some(next.token()));
     next.release().await.unwrap();
 }
 
@@ -170,14 +172,14 @@ pub async fn one_of_several_readers_is_broken<B: TestBench>(bench: &B) {
 /// looking changes nothing.
 pub async fn an_examination_finds_no_problem_and_changes_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let mut findings = client.examine().await.unwrap();
+    let mut findings = client.diagnose().await.unwrap();
     let mut checks: Vec<&str> = findings.iter().map(|finding| finding.check.as_str()).collect();
     checks.sort_unstable();
     assert!(checks.windows(2).all(|pair| pair[0] != pair[1]), "{checks:?}");
-    findings.extend(client.whereabouts("nobody knows it").await.unwrap());
+    findings.extend(client.locate("nobody knows it").await.unwrap());
     for finding in findings {
-        assert_ne!(finding.verdict, Verdict::Problem, "{finding}");
-        assert!(finding.verdict == Verdict::Fine || finding.advice.is_some(), "{finding} has no advice");
+        assert_ne!(finding.severity, Severity::Problem, "{finding}");
+        assert!(finding.severity == Severity::Ok || finding.advice.is_some(), "{finding} has no advice");
         assert!(!finding.check.is_empty() && !finding.found.is_empty(), "{finding:?}");
     }
     assert!(bench.peek().await.is_none());

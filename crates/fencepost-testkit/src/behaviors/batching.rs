@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Attempt, ErrorKind, Grant, Keep, Mode, Rule};
 
 use super::{Bare, LONG, attempt, attempt_as, award, hold, name};
@@ -12,7 +12,7 @@ use crate::bench::TestBench;
 pub async fn answers_come_in_order<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let attempts: Vec<_> = (0..100).map(|number| attempt(&[&format!("lock/{number}")], LONG)).collect();
-    let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), queue: Queue::Never };
+    let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Return };
     let flights = attempts.chunks(bare.backend.info().batch);
     let mut grants = Vec::new();
     for flight in flights {
@@ -23,7 +23,7 @@ pub async fn answers_come_in_order<B: TestBench>(bench: &B) {
     }
     for (number, grant) in grants.iter().enumerate() {
         let state = bare.backend.inspect(&name(&format!("lock/{number}"))).await.unwrap();
-        assert_eq!(state.holders[0].token, grant.award.token);
+        assert_eq!(state.holders[0].token, Some(grant.award.token));
     }
     for flight in grants.chunks(bare.backend.info().batch) {
         let replies = bare.backend.execute(flight.iter().cloned().map(Op::Release).collect()).await;
@@ -38,8 +38,8 @@ pub async fn operations_of_one_flight_see_each_other<B: TestBench>(bench: &B) {
     let grant = bare.hold(&attempt(&["a"], LONG)).await;
     let next = attempt(&["a"], LONG);
     let ops = [
-        Op::Acquire { attempt: next.clone(), queue: Queue::Never },
-        Op::Acquire { attempt: next.clone(), queue: Queue::Join },
+        Op::Acquire { attempt: next.clone(), on_busy: OnBusy::Return },
+        Op::Acquire { attempt: next.clone(), on_busy: OnBusy::Wait },
         Op::WriteCell { grant: grant.clone(), name: name("a"), bytes: [7].into(), keep: Keep::WhileHeld },
         Op::Renew(grant.clone()),
         Op::Release(grant),
@@ -66,10 +66,10 @@ pub async fn operations_of_one_flight_see_each_other<B: TestBench>(bench: &B) {
 pub async fn one_failing_operation_does_not_fail_the_others<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
-    let semaphore = hold(&client.lock("b").ttl(LONG).mode(Mode::Slots { of: 2 })).await;
+    let semaphore = hold(&client.lock("b").ttl(LONG).mode(Mode::Semaphore { permits: 2 })).await;
     let (a, c) = (attempt(&["a"], LONG), attempt(&["c"], LONG));
-    let conflict = attempt_as(&["b"], Mode::Slots { of: 3 }, Rule::All, LONG);
-    let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), queue: Queue::Join };
+    let conflict = attempt_as(&["b"], Mode::Semaphore { permits: 3 }, Rule::All, LONG);
+    let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait };
     let mut replies = bare.backend.execute(vec![ask(&a), ask(&conflict), ask(&c)]).await;
     let failed = replies.remove(1).unwrap_err();
     assert_eq!(failed.kind(), ErrorKind::Conflict);

@@ -124,7 +124,7 @@ pub async fn questions_may_be_dropped<B: TestBench>(bench: &B) {
     at_every_point(async || guard.read_cell(), still_held).await;
     at_every_point(async || client.read_cell("a"), still_held).await;
     at_every_point(async || client.inspect("a"), still_held).await;
-    at_every_point(async || client.list("", Page { after: None, limit: 9 }), still_held).await;
+    at_every_point(async || client.list("", Page::new(9)), still_held).await;
     assert_eq!(&*guard.read_cell().await.unwrap().unwrap().bytes, b"value");
     guard.release().await.unwrap();
 }

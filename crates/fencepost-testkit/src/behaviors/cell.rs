@@ -138,7 +138,7 @@ pub async fn a_kept_cell_is_listed_and_in_nobodys_way<B: TestBench>(bench: &B) {
     let state = client.inspect("a").await.unwrap();
     assert!(state.holders.is_empty() && !state.is_idle());
     assert_eq!(state.cell.map(|cell| cell.token), Some(token));
-    let page = client.list("", fencepost_core::Page { after: None, limit: 10 }).await.unwrap();
+    let page = client.list("", fencepost_core::Page::new(10)).await.unwrap();
     assert_eq!(page.locks.iter().map(|lock| lock.name.as_str()).collect::<Vec<_>>(), ["a"]);
     wipe(&client, "a").await;
 }

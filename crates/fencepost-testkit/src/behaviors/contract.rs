@@ -1,6 +1,6 @@
 //! The bare contract of a storage, operation by operation: what resends, late arrivals and strangers do.
 
-use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Grant, Mode, Rule};
 
 use super::{Bare, LONG, attempt, attempt_as, award, is_held, name};
@@ -15,17 +15,17 @@ pub async fn acquire_is_idempotent<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = attempt(&["a", "b"], LONG);
     let grant = bare.hold(&holder).await;
-    for queue in [Queue::Never, Queue::Join] {
-        assert_eq!(award(&bare.acquire(&holder, queue).await), grant.award);
+    for on_busy in [OnBusy::Return, OnBusy::Wait] {
+        assert_eq!(award(&bare.acquire(&holder, on_busy).await), grant.award);
     }
     let waiter = attempt(&["a"], LONG);
     for _ in 0..3 {
-        assert!(matches!(bare.acquire(&waiter, Queue::Join).await, Reply::Waiting { .. }));
+        assert!(matches!(bare.acquire(&waiter, OnBusy::Wait).await, Reply::Waiting { .. }));
     }
     let state = bare.backend.inspect(&name("a")).await.unwrap();
-    assert_eq!((state.holders.len(), state.waiters), (1, 1));
+    assert_eq!((state.holders.len(), state.waiter_count), (1, 1));
     release(&bare, grant).await;
-    let grant = Grant { attempt: waiter.clone(), award: award(&bare.acquire(&waiter, Queue::Join).await) };
+    let grant = Grant { attempt: waiter.clone(), award: award(&bare.acquire(&waiter, OnBusy::Wait).await) };
     release(&bare, grant).await;
     bare.close().await;
 }
@@ -35,8 +35,8 @@ pub async fn late_acquire_is_defeated<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let late = attempt(&["a"], bench.ttl());
     assert_eq!(bare.execute(Op::Leave(late.clone())).await, Reply::Left);
-    assert_eq!(bare.acquire(&late, Queue::Never).await, Reply::Busy);
-    assert_eq!(bare.acquire(&late, Queue::Join).await, Reply::Busy);
+    assert_eq!(bare.acquire(&late, OnBusy::Return).await, Reply::Busy);
+    assert_eq!(bare.acquire(&late, OnBusy::Wait).await, Reply::Busy);
     assert_eq!(bare.execute(Op::Check(late.clone())).await, Reply::NoTicket);
     assert_eq!(bare.execute(Op::Leave(late)).await, Reply::Left);
     assert!(bare.backend.inspect(&name("a")).await.unwrap().is_idle());
@@ -50,10 +50,10 @@ pub async fn leaving_too_late_changes_nothing<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG)).await;
     let waiter = attempt(&["a"], LONG);
-    assert!(matches!(bare.acquire(&waiter, Queue::Join).await, Reply::Waiting { .. }));
+    assert!(matches!(bare.acquire(&waiter, OnBusy::Wait).await, Reply::Waiting { .. }));
     release(&bare, holder).await;
     let late = bare.execute(Op::Leave(waiter.clone())).await;
-    assert!(matches!(late, Reply::HadBeenGranted(_)), "it holds the lock: {late:?}");
+    assert!(matches!(late, Reply::AlreadyGranted(_)), "it holds the lock: {late:?}");
     let given = Grant { attempt: waiter.clone(), award: award(&late) };
     assert_eq!(award(&bare.execute(Op::Leave(waiter)).await), given.award);
     assert_eq!(bare.execute(Op::Renew(given.clone())).await, Reply::Renewed { ttl: given.award.ttl });
@@ -67,7 +67,7 @@ pub async fn leaving_gives_up_the_place<B: TestBench>(bench: &B) {
     let holder = bare.hold(&attempt(&["a"], LONG)).await;
     let (leaving, staying) = (attempt(&["a"], bench.ttl()), attempt(&["a"], LONG));
     for attempt in [&leaving, &staying] {
-        assert!(matches!(bare.acquire(attempt, Queue::Join).await, Reply::Waiting { .. }));
+        assert!(matches!(bare.acquire(attempt, OnBusy::Wait).await, Reply::Waiting { .. }));
     }
     assert_eq!(bare.execute(Op::Leave(leaving.clone())).await, Reply::Left);
     assert_eq!(bare.execute(Op::Check(leaving)).await, Reply::NoTicket);
@@ -83,7 +83,7 @@ pub async fn a_check_is_answered_with_the_grant<B: TestBench>(bench: &B) {
     let holder = bare.hold(&attempt(&["a"], LONG)).await;
     let waiter = attempt(&["a"], LONG);
     assert_eq!(bare.execute(Op::Check(waiter.clone())).await, Reply::NoTicket);
-    assert!(matches!(bare.acquire(&waiter, Queue::Join).await, Reply::Waiting { .. }));
+    assert!(matches!(bare.acquire(&waiter, OnBusy::Wait).await, Reply::Waiting { .. }));
     assert!(matches!(bare.execute(Op::Check(waiter.clone())).await, Reply::Waiting { .. }));
     release(&bare, holder).await;
     let first = bare.turn_of(bench, &waiter).await;
@@ -97,7 +97,7 @@ pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG)).await;
     let waiter = attempt(&["a"], LONG);
-    let Reply::Waiting { turn_in } = bare.acquire(&waiter, Queue::Join).await else { panic!("it waits") };
+    let Reply::Waiting { turn_in } = bare.acquire(&waiter, OnBusy::Wait).await else { panic!("it waits") };
     assert!(turn_in > LONG / 2 && turn_in <= holder.award.ttl, "{turn_in:?}");
     assert_eq!(bare.execute(Op::Leave(waiter)).await, Reply::Left);
     release(&bare, holder).await;
@@ -124,8 +124,8 @@ pub async fn a_try_leaves_no_trace<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG)).await;
     let tried = attempt_as(&["a", "b"], Mode::Exclusive, Rule::All, LONG);
-    assert_eq!(bare.acquire(&tried, Queue::Never).await, Reply::Busy);
-    assert_eq!(bare.backend.inspect(&name("a")).await.unwrap().waiters, 0);
+    assert_eq!(bare.acquire(&tried, OnBusy::Return).await, Reply::Busy);
+    assert_eq!(bare.backend.inspect(&name("a")).await.unwrap().waiter_count, 0);
     assert!(bare.backend.inspect(&name("b")).await.unwrap().is_idle());
     assert_eq!(bare.execute(Op::Check(tried)).await, Reply::NoTicket);
     release(&bare, holder).await;

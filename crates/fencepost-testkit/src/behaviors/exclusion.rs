@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::backend::{OnBusy, Op, Reply};
 use futures_util::future::join_all;
 
 use super::{Bare, LONG, attempt, award, granted, hold, until_free, waiting};
@@ -51,7 +51,7 @@ pub async fn names_do_not_disturb_each_other<B: TestBench>(bench: &B) {
 pub async fn two_acquires_in_one_flight_have_one_holder<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let (first, second) = (attempt(&["a"], LONG), attempt(&["a"], LONG));
-    let ask = |attempt: &Arc<_>| Op::Acquire { attempt: Arc::clone(attempt), queue: Queue::Never };
+    let ask = |attempt: &Arc<_>| Op::Acquire { attempt: Arc::clone(attempt), on_busy: OnBusy::Return };
     let ops = [ask(&first), ask(&second)];
     let shares = bare.backend.info().may_share.is_none_or(|may_share| may_share(&ops[0], &ops[1]));
     let flights = ops.chunks(if shares { 2 } else { 1 }).map(|flight| bare.backend.execute(flight.to_vec()));

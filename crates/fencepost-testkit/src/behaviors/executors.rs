@@ -33,7 +33,7 @@ pub async fn every_call_works_without_tokio<B: TestBench>(bench: &B) {
             guard.write_cell(*b"hello", fencepost_core::Keep::WhileHeld).await.unwrap();
             assert!(client.read_cell("a").await.unwrap().is_some());
             assert!(client.lock("a").try_acquire().await.unwrap().is_none());
-            assert_eq!(client.inspect("a").await.unwrap().holders[0].token, guard.token());
+            assert_eq!(client.inspect("a").await.unwrap().holders[0].token, Some(guard.token()));
             guard.release().await.unwrap();
             let out = client.lock("a").run(async |guard| guard.token()).await.unwrap();
             assert!(out.get() > 0);

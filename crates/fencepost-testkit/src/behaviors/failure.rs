@@ -116,7 +116,7 @@ pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
     for name in ["a", "b", "c"] {
         assert!(other.inspect(name).await.unwrap().is_idle(), "{name}");
     }
-    assert_eq!(other.inspect("d").await.unwrap().waiters, 0);
+    assert_eq!(other.inspect("d").await.unwrap().waiter_count, 0);
     let outcome = wait::within_patience("the waiter is told", waiter).await.unwrap();
     assert_eq!(refused(outcome).kind(), ErrorKind::Closed);
     for guard in guards {
@@ -161,7 +161,7 @@ pub async fn a_closed_client_refuses_everything<B: TestBench>(bench: &B) {
     assert_eq!(refused(lock.acquire().await).kind(), ErrorKind::Closed);
     assert_eq!(refused(clone.inspect("a").await).kind(), ErrorKind::Closed);
     assert_eq!(refused(clone.read_cell("a").await).kind(), ErrorKind::Closed);
-    let page = fencepost_core::Page { after: None, limit: 1 };
+    let page = fencepost_core::Page::new(1);
     assert_eq!(refused(clone.list("", page).await).kind(), ErrorKind::Closed);
 }
 
@@ -173,7 +173,7 @@ pub async fn a_lost_answer_to_an_acquire_is_one_grant<B: TestBench>(bench: &B) {
         let guard = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
         assert!(proxy.has_no_trouble_left());
         let holders = client.inspect("a").await.unwrap().holders;
-        assert_eq!((holders.len(), holders[0].token), (1, guard.token()));
+        assert_eq!((holders.len(), holders[0].token), (1, Some(guard.token())));
         guard.release().await.unwrap();
         assert!(client.inspect("a").await.unwrap().is_idle());
     }
@@ -239,7 +239,7 @@ pub async fn a_wait_ends_in_time_although_nobody_answers<B: TestBench>(bench: &B
     proxy.stop();
     let lock = client.lock("a").ttl(LONG).wait(Duration::from_millis(50));
     let error = refused(wait::within_patience("the wait is over", lock.acquire()).await);
-    assert_eq!(error.kind(), ErrorKind::WaitedOut);
+    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
     proxy.resume();
     wait::until("it was undone", async || proxy.count(OpKind::Release) + proxy.count(OpKind::Leave) > 0)
         .await;

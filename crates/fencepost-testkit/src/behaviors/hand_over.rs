@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Attempt, Client, Guard, Mode, Rule};
 
 use super::{LONG, attempt, attempt_as, granted, hold, in_line, line_up, waiting};
@@ -20,9 +20,9 @@ pub async fn a_release_hands_over_in_one_step<B: TestBench>(bench: &B) {
     in_line(&ours, "a", 1).await;
     guard.release().await.unwrap();
     let now = ours.inspect("a").await.unwrap();
-    assert_eq!((now.holders.len(), now.waiters), (1, 0));
+    assert_eq!((now.holders.len(), now.waiter_count), (1, 0));
     assert_eq!(&*now.holders[0].label, "heir");
-    assert_eq!(granted(waiter).await.token(), now.holders[0].token);
+    assert_eq!(Some(granted(waiter).await.token()), now.holders[0].token);
 }
 
 /// A lock that changes hands again and again reaches everybody, with rising tokens.
@@ -117,7 +117,7 @@ async fn gives_back<B: TestBench>(bench: &B, unknown: Arc<Attempt>) {
     for want in &unknown.wants {
         held.push(hold(&client.lock(want.name.as_str()).ttl(LONG)).await);
     }
-    let queued = proxy.execute_unnoticed(Op::Acquire { attempt: unknown, queue: Queue::Join }).await;
+    let queued = proxy.execute_unnoticed(Op::Acquire { attempt: unknown, on_busy: OnBusy::Wait }).await;
     assert!(matches!(queued, Ok(Reply::Waiting { .. })), "{queued:?}");
     let waiter = joined(&client, client.lock("a").ttl(LONG), "a", 2).await;
     held.remove(0).release().await.unwrap();

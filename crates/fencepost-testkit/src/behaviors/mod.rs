@@ -32,7 +32,7 @@ pub mod weather;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Backend, Op, Queue, Reply};
+use fencepost_core::backend::{Backend, OnBusy, Op, Reply};
 use fencepost_core::{Attempt, Award, Client, Error, Grant, Lock, LockName, Mode, Owner, Result, Rule, Want};
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
@@ -53,7 +53,7 @@ async fn until_free(client: &Client, name: &str) {
 async fn in_line(client: &Client, name: &str, waiters: usize) {
     let what = format!("{waiters} stand in line for {name}");
     wait::until(&what, async || {
-        client.inspect(name).await.expect("the lock can be inspected").waiters == waiters
+        client.inspect(name).await.expect("the lock can be inspected").waiter_count == waiters
     })
     .await;
 }
@@ -97,12 +97,12 @@ impl Bare {
         replies.remove(0)
     }
 
-    async fn acquire(&self, attempt: &Arc<Attempt>, queue: Queue) -> Reply {
-        self.execute(Op::Acquire { attempt: attempt.clone(), queue }).await
+    async fn acquire(&self, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Reply {
+        self.execute(Op::Acquire { attempt: attempt.clone(), on_busy }).await
     }
 
     async fn hold(&self, attempt: &Arc<Attempt>) -> Grant {
-        match self.acquire(attempt, Queue::Never).await {
+        match self.acquire(attempt, OnBusy::Return).await {
             Reply::Granted(award) => Grant { attempt: attempt.clone(), award },
             other => panic!("the lock is not granted: {other:?}"),
         }
@@ -150,7 +150,7 @@ fn attempt_as(names: &[&str], mode: Mode, rule: Rule, ttl: Duration) -> Arc<Atte
 #[track_caller]
 fn award(reply: &Reply) -> Award {
     match reply {
-        Reply::Granted(award) | Reply::HadBeenGranted(award) => Award { spent: Duration::ZERO, ..*award },
+        Reply::Granted(award) | Reply::AlreadyGranted(award) => Award { spent: Duration::ZERO, ..*award },
         other => panic!("the lock is not granted: {other:?}"),
     }
 }

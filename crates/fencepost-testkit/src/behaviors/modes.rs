@@ -9,7 +9,7 @@ use crate::actors::renewed_since;
 use crate::bench::TestBench;
 use crate::wait;
 
-const THREE: Mode = Mode::Slots { of: 3 };
+const THREE: Mode = Mode::Semaphore { permits: 3 };
 
 async fn is_refused_now(lock: &Lock) -> bool {
     lock.try_acquire().await.expect("it is answered").is_none()
@@ -68,7 +68,7 @@ pub async fn readers_in_line_enter_together<B: TestBench>(bench: &B) {
         readers.push(granted(waiter).await);
     }
     assert!(readers.iter().all(fencepost_core::Guard::is_valid));
-    assert_eq!(client.inspect("a").await.unwrap().waiters, 2);
+    assert_eq!(client.inspect("a").await.unwrap().waiter_count, 2);
     drop(readers);
     drop(granted(second_writer).await);
     drop(granted(last).await);
@@ -90,7 +90,7 @@ pub async fn a_semaphore_admits_as_many_as_it_has_slots<B: TestBench>(bench: &B)
 
 /// Slots of holders that died become free like any other lock.
 pub async fn the_slot_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
-    let mode = Mode::Slots { of: 2 };
+    let mode = Mode::Semaphore { permits: 2 };
     let client = bench.client().await;
     let (dying, proxy) = bench.proxied().await;
     let alive = hold(&client.lock("a").ttl(LONG).mode(mode)).await;
@@ -138,7 +138,7 @@ pub async fn many_shared_holders_are_all_renewed_in_time<B: TestBench>(bench: &B
 pub async fn modes_that_contradict_each_other_are_a_conflict<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG).mode(THREE)).await;
-    for mode in [Mode::Slots { of: 4 }, Mode::Exclusive, Mode::Shared] {
+    for mode in [Mode::Semaphore { permits: 4 }, Mode::Exclusive, Mode::Shared] {
         for lock in [client.lock("a").mode(mode), client.lock("a").mode(mode).ttl(LONG)] {
             let error = refused(lock.acquire().await);
             assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
@@ -146,14 +146,14 @@ pub async fn modes_that_contradict_each_other_are_a_conflict<B: TestBench>(bench
         }
     }
     assert!(guard.is_valid());
-    assert_eq!(client.inspect("a").await.unwrap().waiters, 0);
+    assert_eq!(client.inspect("a").await.unwrap().waiter_count, 0);
     guard.release().await.unwrap();
 }
 
 /// What a lock is, is agreed anew when nobody uses it.
 pub async fn an_idle_lock_may_become_something_else<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    for mode in [THREE, Mode::Exclusive, Mode::Slots { of: 1 }, Mode::Shared, THREE] {
+    for mode in [THREE, Mode::Exclusive, Mode::Semaphore { permits: 1 }, Mode::Shared, THREE] {
         hold(&client.lock("a").mode(mode)).await.release().await.unwrap();
         until_free(&client, "a").await;
     }
@@ -162,6 +162,6 @@ pub async fn an_idle_lock_may_become_something_else<B: TestBench>(bench: &B) {
 /// A semaphore without slots is refused before anything is sent.
 pub async fn a_semaphore_of_nothing_is_refused<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let error = refused(client.lock("a").mode(Mode::Slots { of: 0 }).try_acquire().await);
+    let error = refused(client.lock("a").mode(Mode::Semaphore { permits: 0 }).try_acquire().await);
     assert_eq!(error.kind(), ErrorKind::BadConfig);
 }

@@ -19,7 +19,7 @@ pub async fn all_names_are_held_and_released_together<B: TestBench>(bench: &B) {
     assert_eq!(names, ["a", "b", "c"]);
     for name in ["a", "b", "c"] {
         assert!(client.lock(name).try_acquire().await.unwrap().is_none());
-        assert_eq!(client.inspect(name).await.unwrap().holders[0].token, guard.token());
+        assert_eq!(client.inspect(name).await.unwrap().holders[0].token, Some(guard.token()));
     }
     guard.release().await.unwrap();
     for name in ["a", "b", "c"] {
@@ -137,7 +137,7 @@ pub async fn any_waits_for_the_first_that_becomes_free<B: TestBench>(bench: &B) 
     b.release().await.unwrap();
     let either = granted(waiter).await;
     assert_eq!(either.name().as_str(), "b");
-    assert_eq!(client.inspect("a").await.unwrap().waiters, 0);
+    assert_eq!(client.inspect("a").await.unwrap().waiter_count, 0);
     a.release().await.unwrap();
     assert!(client.inspect("a").await.unwrap().is_idle());
     assert!(either.is_valid());

@@ -61,7 +61,7 @@ pub async fn a_waiter_that_waits_out_leaves_the_line<B: TestBench>(bench: &B) {
     let guard = hold(&client.lock("a").ttl(LONG)).await;
     let impatient = client.lock("a").ttl(LONG).wait(Duration::from_millis(50));
     let error = refused(impatient.acquire().await);
-    assert_eq!(error.kind(), ErrorKind::WaitedOut);
+    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
     assert!(error.to_string().contains("50ms"), "it says how long: {error}");
     in_line(&client, "a", 0).await;
     guard.release().await.unwrap();
@@ -73,7 +73,7 @@ pub async fn a_wait_of_zero_does_not_join_the_line<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a")).await;
     let error = refused(client.lock("a").wait(Duration::ZERO).acquire().await);
-    assert_eq!(error.kind(), ErrorKind::WaitedOut);
+    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
     assert_eq!((proxy.count(OpKind::Check), proxy.count(OpKind::Leave)), (0, 0));
     guard.release().await.unwrap();
 }
@@ -131,7 +131,7 @@ pub async fn a_place_in_line_outlives_its_ttl<B: TestBench>(bench: &B) {
     assert!(proxy.count(OpKind::Check) >= 2);
     guard.release().await.unwrap();
     let first = granted(waiters.next().unwrap()).await;
-    assert_eq!(other.inspect("a").await.unwrap().waiters, 1);
+    assert_eq!(other.inspect("a").await.unwrap().waiter_count, 1);
     first.release().await.unwrap();
     granted(waiters.next().unwrap()).await.release().await.unwrap();
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::backend::Queue;
+use fencepost_core::backend::OnBusy;
 use fencepost_core::{Keep, Mode, Rule};
 use proptest::prelude::*;
 use proptest::sample::{Index, subsequence};
@@ -24,12 +24,12 @@ pub(crate) enum Command {
     /// A new attempt.
     Acquire {
         ask: Ask,
-        queue: Queue,
+        on_busy: OnBusy,
     },
     /// The same attempt once more.
     Resend {
         of: Index,
-        queue: Queue,
+        on_busy: OnBusy,
     },
     Check {
         of: Index,
@@ -94,8 +94,8 @@ fn command(kind: Kind) -> BoxedStrategy<Command> {
     let of = any::<Index>;
     let name = || 0..NAMES.len();
     prop_oneof![
-        8 => (ask(kind), queue()).prop_map(|(ask, queue)| Command::Acquire { ask, queue }),
-        2 => (of(), queue()).prop_map(|(of, queue)| Command::Resend { of, queue }),
+        8 => (ask(kind), on_busy()).prop_map(|(ask, on_busy)| Command::Acquire { ask, on_busy }),
+        2 => (of(), on_busy()).prop_map(|(of, on_busy)| Command::Resend { of, on_busy }),
         4 => of().prop_map(|of| Command::Check { of }),
         2 => of().prop_map(|of| Command::Leave { of }),
         2 => (of(), grant()).prop_map(|(of, grant)| Command::Renew { of, grant }),
@@ -125,8 +125,8 @@ fn mode() -> impl Strategy<Value = Mode> {
     prop_oneof![
         6 => Just(Mode::Exclusive),
         4 => Just(Mode::Shared),
-        2 => Just(Mode::Slots { of: 2 }),
-        1 => Just(Mode::Slots { of: 3 }),
+        2 => Just(Mode::Semaphore { permits: 2 }),
+        1 => Just(Mode::Semaphore { permits: 3 }),
     ]
 }
 
@@ -134,8 +134,8 @@ fn rule() -> impl Strategy<Value = Rule> {
     prop_oneof![2 => Just(Rule::All), 1 => Just(Rule::Any)]
 }
 
-fn queue() -> impl Strategy<Value = Queue> {
-    prop_oneof![1 => Just(Queue::Never), 3 => Just(Queue::Join)]
+fn on_busy() -> impl Strategy<Value = OnBusy> {
+    prop_oneof![1 => Just(OnBusy::Return), 3 => Just(OnBusy::Wait)]
 }
 
 fn grant() -> impl Strategy<Value = WhichGrant> {

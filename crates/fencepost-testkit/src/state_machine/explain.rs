@@ -35,13 +35,13 @@ impl Machine {
             };
             let (_, nth, until) = expected.swap_remove(at);
             let left = until.checked_sub(world.now).unwrap_or_default();
-            if self.clock.is_some() && holder.expires_in != left {
+            if self.clock.is_some() && holder.expires_in != Some(left) {
                 return Err(format!("{who} should have {left:?} left, not {:?}", holder.expires_in));
             }
-            if holder.mode != self.asks[who].mode || holder.ttl != self.asks[who].ttl {
+            if holder.mode != self.asks[who].mode || holder.ttl != Some(self.asks[who].ttl) {
                 return Err(format!("{who} holds it in another way than it wanted: {holder:?}"));
             }
-            let token = holder.token.get();
+            let token = holder.token.expect("a Fencepost holder has a token").get();
             match world.tokens.get(&(who, nth)) {
                 Some(known) if *known != token => {
                     return Err(format!("the token of {who} changed to {token}"));
@@ -57,9 +57,9 @@ impl Machine {
         if !expected.is_empty() {
             return Err(format!("these should hold it too: {expected:?}"));
         }
-        let line: Vec<usize> = state.line.iter().map(|waiter| number(&waiter.label)).collect();
+        let line: Vec<usize> = state.waiters.iter().map(|waiter| number(&waiter.label)).collect();
         let expected = world.line_of(&self.asks, name);
-        if line != expected || state.waiters != expected.len() {
+        if line != expected || state.waiter_count != expected.len() {
             return Err(format!("{expected:?} should be in line, not {line:?}"));
         }
         explains_cell(world, world.cells[name].as_ref(), state.cell.as_ref())
@@ -78,7 +78,7 @@ impl Machine {
             (_, Err(_)) => false,
             (answer, Ok(reply)) => match (answer, reply) {
                 (Answer::Granted(grant), Reply::Granted(award))
-                | (Answer::HadBeenGranted(grant), Reply::HadBeenGranted(award)) => {
+                | (Answer::AlreadyGranted(grant), Reply::AlreadyGranted(award)) => {
                     self.is_awarded(world, grant, award)
                 }
                 (Answer::Waiting, Reply::Waiting { turn_in }) => !turn_in.is_zero(),

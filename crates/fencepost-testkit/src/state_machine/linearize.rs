@@ -108,14 +108,14 @@ fn listed(mut differences: Vec<String>) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fencepost_core::backend::Queue;
+    use fencepost_core::backend::OnBusy;
 
     use super::*;
 
     fn behind(is_ordered: bool, enters_first: bool) -> Vec<u32> {
         let operations = [
             (Step::Read { name: 0 }, Ok(Reply::Cell(None))),
-            (Step::Acquire { who: 0, queue: Queue::Never }, Ok(Reply::Busy)),
+            (Step::Acquire { who: 0, on_busy: OnBusy::Return }, Ok(Reply::Busy)),
             (Step::Check(1), Ok(Reply::NoTicket)),
         ];
         let calls = calls_of(operations.into_iter(), 1, is_ordered, enters_first);

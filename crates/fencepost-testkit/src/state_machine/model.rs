@@ -7,7 +7,7 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use fencepost_core::backend::Queue;
+use fencepost_core::backend::OnBusy;
 use fencepost_core::{Keep, Mode, Rule};
 
 use super::step::{Answer, Ask, Cell, Grant, NAMES, Step};
@@ -49,7 +49,7 @@ impl World {
                 }
                 world.with(Answer::Nothing)
             }
-            Step::Acquire { who, queue } => world.acquire(asks, *who, *queue),
+            Step::Acquire { who, on_busy } => world.acquire(asks, *who, *on_busy),
             Step::Check(who) => world.check(asks, *who),
             Step::Leave(who) => world.leave(asks, *who),
             Step::Renew { who, token } => match world.held_by(*who, *token) {
@@ -113,9 +113,9 @@ impl World {
         here.map(|ticket| ticket.who).collect()
     }
 
-    fn acquire(mut self, asks: &[Ask], who: usize, queue: Queue) -> Vec<Outcome> {
+    fn acquire(mut self, asks: &[Ask], who: usize, on_busy: OnBusy) -> Vec<Outcome> {
         if let Some(at) = self.line.iter().position(|ticket| ticket.who == who && ticket.is_undecided) {
-            return self.decided(asks, who, queue, at);
+            return self.decided(asks, who, on_busy, at);
         }
         if self.departed.get(&who).is_some_and(|until| *until > self.now) {
             return self.with(Answer::Busy);
@@ -140,7 +140,7 @@ impl World {
                 let grant = world.grant(asks, who, names);
                 (world, Answer::Granted(grant))
             }));
-        } else if queue == Queue::Never {
+        } else if on_busy == OnBusy::Return {
             outcomes.push((self, Answer::Busy));
         } else {
             self.line.push(Ticket { who, until: self.now + ask.ttl, is_undecided: false });
@@ -150,11 +150,11 @@ impl World {
     }
 
     /// Decides on an attempt that entered before it looked. What it does not keep makes room for those behind it.
-    fn decided(mut self, asks: &[Ask], who: usize, queue: Queue, at: usize) -> Vec<Outcome> {
+    fn decided(mut self, asks: &[Ask], who: usize, on_busy: OnBusy, at: usize) -> Vec<Outcome> {
         let ask = &asks[who];
         let is_refused = ask.wants.iter().any(|name| self.disagrees(asks, *name, ask.mode));
         let free = self.may_take(asks, who, at);
-        if !is_refused && free.is_empty() && queue == Queue::Join {
+        if !is_refused && free.is_empty() && on_busy == OnBusy::Wait {
             self.line[at] = Ticket { who, until: self.now + ask.ttl, is_undecided: false };
             return self.with(Answer::Waiting);
         }
@@ -195,7 +195,7 @@ impl World {
 
     fn leave(mut self, asks: &[Ask], who: usize) -> Vec<Outcome> {
         if let Some(grant) = self.grants.iter().find(|grant| grant.who == who).cloned() {
-            return self.with(Answer::HadBeenGranted(grant));
+            return self.with(Answer::AlreadyGranted(grant));
         }
         let Some(at) = self.line.iter().position(|ticket| ticket.who == who) else {
             self.departed.insert(who, self.now + asks[who].ttl);
@@ -286,14 +286,16 @@ impl World {
     fn admits(&self, asks: &[Ask], name: usize, mode: Mode) -> bool {
         let holders: Vec<Mode> = self.on(name).map(|grant| asks[grant.who].mode).collect();
         match mode {
-            Mode::Exclusive => holders.is_empty(),
             Mode::Shared => holders.iter().all(|holder| *holder == Mode::Shared),
-            Mode::Slots { of } => holders.len() < of as usize && holders.iter().all(|holder| *holder == mode),
+            Mode::Semaphore { permits } => {
+                holders.len() < permits as usize && holders.iter().all(|holder| *holder == mode)
+            }
+            _ => holders.is_empty(),
         }
     }
 
     fn disagrees(&self, asks: &[Ask], name: usize, mode: Mode) -> bool {
-        let kind = |mode: Mode| if let Mode::Slots { of } = mode { of } else { 0 };
+        let kind = |mode: Mode| if let Mode::Semaphore { permits } = mode { permits } else { 0 };
         let there = self.on(name).map(|grant| grant.who).chain(self.line_of(asks, name));
         there.into_iter().any(|who| kind(asks[who].mode) != kind(mode))
     }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::backend::Queue;
+use fencepost_core::backend::OnBusy;
 use fencepost_core::{Keep, Mode, Rule};
 
 /// The names that are locked.
@@ -25,7 +25,7 @@ pub(crate) enum Step {
     Enter(usize),
     Acquire {
         who: usize,
-        queue: Queue,
+        on_busy: OnBusy,
     },
     Check(usize),
     Leave(usize),
@@ -85,7 +85,7 @@ pub(crate) enum Answer {
     /// None: more is to come.
     Nothing,
     Granted(Grant),
-    HadBeenGranted(Grant),
+    AlreadyGranted(Grant),
     Waiting,
     Busy,
     NoTicket,

@@ -88,13 +88,13 @@ impl Machine {
             award.map(|award| award.token.get())
         };
         Some(match command {
-            Command::Acquire { ask, queue } => {
+            Command::Acquire { ask, on_busy } => {
                 self.attempts.push(attempt(self.attempts.len(), &ask));
                 self.makers.push(client);
                 self.asks.push(ask);
-                Step::Acquire { who: self.asks.len() - 1, queue }
+                Step::Acquire { who: self.asks.len() - 1, on_busy }
             }
-            Command::Resend { of, queue } => Step::Acquire { who: who(of)?, queue },
+            Command::Resend { of, on_busy } => Step::Acquire { who: who(of)?, on_busy },
             Command::Check { of } => Step::Check(who(of)?),
             Command::Leave { of } => Step::Leave(who(of)?),
             Command::Renew { of, grant } => Step::Renew { who: who(of)?, token: token(who(of)?, grant)? },
@@ -109,8 +109,8 @@ impl Machine {
 
     fn op(&self, step: &Step) -> Op {
         match step {
-            Step::Acquire { who, queue } => {
-                Op::Acquire { attempt: self.attempts[*who].clone(), queue: *queue }
+            Step::Acquire { who, on_busy } => {
+                Op::Acquire { attempt: self.attempts[*who].clone(), on_busy: *on_busy }
             }
             Step::Check(who) => Op::Check(self.attempts[*who].clone()),
             Step::Leave(who) => Op::Leave(self.attempts[*who].clone()),

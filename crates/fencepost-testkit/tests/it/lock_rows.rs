@@ -9,8 +9,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
 use fencepost_core::clock::{Clock, ManualClock, StorageTime};
-use fencepost_core::line::{ClientId, Holder, Line, StoredCell, Ticket};
 use fencepost_core::lock_table::{Context, LockTable, Needs, RowKey};
+use fencepost_core::record::{ClientId, Holder, LockRecord, StoredCell, Ticket};
 use fencepost_core::{LockName, Owner, Result, StorageId};
 use fencepost_testkit::{Leftovers, TestBench, state_machine};
 use futures_util::StreamExt;
@@ -26,12 +26,12 @@ struct Rows {
 
 impl Rows {
     /// A line with its first waiters.
-    fn fetch(&self, name: &LockName, waiters: usize) -> (Line, Vec<Ticket>) {
+    fn fetch(&self, name: &LockName, waiters: usize) -> (LockRecord, Vec<Ticket>) {
         let mut tickets =
             self.tickets.iter().filter(|((on, _), _)| on == name).map(|(_, ticket)| ticket.clone());
         let first: Vec<Ticket> = tickets.by_ref().take(waiters).collect();
         let holders = self.holders.iter().filter(|((on, _), _)| on == name);
-        let line = Line {
+        let line = LockRecord {
             holders: holders.map(|(_, holder)| holder.clone()).collect(),
             queue: first.iter().map(|ticket| (ticket.seq, ticket.attempt.owner)).collect(),
             unknown_from: tickets.next().map(|next| next.seq),
@@ -118,17 +118,12 @@ struct RowsBackend {
 #[async_trait]
 impl Backend for RowsBackend {
     fn info(&self) -> BackendInfo {
-        BackendInfo {
-            scheme: "rows",
-            location: "rows:".into(),
-            scope: Scope::Process,
-            storage_id: StorageId::from_bytes([7; 16]),
-            min_ttl: Duration::from_millis(1),
-            max_ttl: Duration::from_secs(3600),
-            flights: 4,
-            batch: 1024,
-            may_share: None,
-        }
+        let mut info = BackendInfo::new("rows", "rows:", Scope::Process, StorageId::from_bytes([7; 16]));
+        info.min_ttl = Duration::from_millis(1);
+        info.max_ttl = Duration::from_secs(3600);
+        info.flights = 4;
+        info.batch = 1024;
+        info
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {

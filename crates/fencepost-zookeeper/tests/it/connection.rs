@@ -27,7 +27,7 @@ async fn a_create_without_an_answer_is_one_node() {
             bench.wire().lose_answer_to(bench.coming());
             let guard = hold(&client.lock("a").ttl(SHORT * 10)).await;
             assert_eq!((bench.wire().answers_lost(), contenders(&bench, "a").await), (round, 1));
-            assert_eq!(other.inspect("a").await.unwrap().holders[0].token, guard.token());
+            assert_eq!(other.inspect("a").await.unwrap().holders[0].token, Some(guard.token()));
             guard.release().await.unwrap();
             assert_eq!(contenders(&bench, "a").await, 0);
         }
@@ -85,7 +85,7 @@ async fn a_session_that_the_server_ends_loses_its_grants_first() {
     assert_eq!(wait::within_patience("it is lost", guard.lost()).await, LostReason::Expired);
     bench.wire().heal();
     let again = waiting(client.lock("a").ttl(SHORT));
-    wait::until("it asks anew", async || other.inspect("a").await.unwrap().waiters == 1).await;
+    wait::until("it asks anew", async || other.inspect("a").await.unwrap().waiter_count == 1).await;
     let token = next.token();
     next.release().await.unwrap();
     let again = granted(again).await;
@@ -138,7 +138,7 @@ async fn two_that_come_back_at_once_have_one_leader() {
     for _ in 0..3 {
         wait::until("one leads and one waits", async || {
             let state = other.inspect("a").await.unwrap();
-            (state.holders.len(), state.waiters) == (1, 1)
+            (state.holders.len(), state.waiter_count) == (1, 1)
         })
         .await;
         bench.wire().half_open();
@@ -156,7 +156,7 @@ async fn two_that_come_back_at_once_have_one_leader() {
 /// Whoever waits is told of its turn also after a new connection, however it waits: nobody checks before that.
 #[tokio::test]
 async fn waiters_hear_of_their_turn_after_a_new_connection() {
-    for mode in [Mode::Exclusive, Mode::Shared, Mode::Slots { of: 1 }] {
+    for mode in [Mode::Exclusive, Mode::Shared, Mode::Semaphore { permits: 1 }] {
         let bench = ZooKeeperBench::plain();
         let (client, other) = (bench.client().await, bench.bystander().await);
         let holds = if mode == Mode::Shared { Mode::Exclusive } else { mode };

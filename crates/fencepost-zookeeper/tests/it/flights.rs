@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::backend::{Op, Queue, Reply};
+use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Attempt, Backend, ErrorKind, Grant, LockName, Mode, Owner, Result, Rule, Want};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
@@ -34,7 +34,7 @@ fn attempt_by(rule: Rule, names: &[String]) -> Arc<Attempt> {
 }
 
 async fn come(backend: &dyn Backend, attempt: &Arc<Attempt>) -> Result<Reply> {
-    backend.execute(vec![Op::Acquire { attempt: attempt.clone(), queue: Queue::Join }]).await.remove(0)
+    backend.execute(vec![Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait }]).await.remove(0)
 }
 
 async fn leave(backend: &dyn Backend, attempt: &Arc<Attempt>) -> Result<Reply> {
@@ -102,7 +102,7 @@ async fn a_dropped_acquire_can_be_sent_again_or_left() {
             let [is_ready, _] = futures_util::future::join_all(dropped).await[..] else { panic!("two") };
             let [again, leaving] = attempts;
             let left = leave(&*backend, &leaving).await.unwrap();
-            if let Reply::HadBeenGranted(award) = left {
+            if let Reply::AlreadyGranted(award) = left {
                 let grant = Grant { attempt: leaving, award };
                 let released = backend.execute(vec![Op::Release(grant)]).await.remove(0);
                 assert_eq!(released.unwrap(), Reply::Released);

@@ -62,7 +62,7 @@ impl Old {
     #[track_caller]
     fn expect_refusal(refused: fencepost_core::Result<Client>) {
         let error = refused.expect_err("it is refused");
-        assert_eq!(error.kind(), ErrorKind::Storage, "{error:?}");
+        assert_eq!(error.kind(), ErrorKind::Backend, "{error:?}");
         assert!(error.to_string().contains("format 1") && error.hint().is_some(), "{error:?}");
     }
 }

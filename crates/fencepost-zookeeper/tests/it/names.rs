@@ -78,7 +78,7 @@ async fn every_name_is_a_lock_of_its_own() {
         guards.push(guard);
     }
     let mut seen = Vec::new();
-    let mut page = Page { after: None, limit: 10 };
+    let mut page = Page::new(10);
     loop {
         let listed = other.list("", page.clone()).await.unwrap();
         seen.extend(listed.locks.into_iter().map(|state| state.name.as_str().to_owned()));
@@ -117,5 +117,5 @@ async fn names_that_are_used_once_do_not_pile_up() {
         driver.list_children(&bench.line("")[..bench.line("").len() - 1]).await.unwrap().len() < 400
     })
     .await;
-    assert!(client.list("", Page { after: None, limit: 10 }).await.unwrap().locks.is_empty());
+    assert!(client.list("", Page::new(10)).await.unwrap().locks.is_empty());
 }

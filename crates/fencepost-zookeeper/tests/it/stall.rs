@@ -126,7 +126,7 @@ async fn is_not_shown(stage: &Stage, x: &Waiter, y: &Guard, afterwards: Afterwar
     }
     wait::until("X stands in line again", async || {
         assert!(!x.is_finished(), "two believe in one lock");
-        stage.y.inspect("a").await.is_ok_and(|state| state.waiters == 1)
+        stage.y.inspect("a").await.is_ok_and(|state| state.waiter_count == 1)
     })
     .await;
     assert!(y.is_valid() && !x.is_finished(), "two believe in one lock");

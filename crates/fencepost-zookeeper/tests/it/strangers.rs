@@ -1,6 +1,6 @@
 //! Other programs at a lock's place, which do not exclude ours: refused, or remarked.
 
-use fencepost_core::{Client, ErrorKind, Verdict};
+use fencepost_core::{Client, ErrorKind, Severity};
 use fencepost_testkit::wait;
 use zookeeper_client::{self as zk, Acls, CreateMode};
 
@@ -122,9 +122,9 @@ async fn curator_is_refused_where_our_nodes_are_those_of_kazoo() {
     let peer = Peer::of(&bench).await;
     let entry = peer.make(&format!("_c_{ID}-lock-"), CreateMode::EphemeralSequential).await;
     expect_conflict(client.lock("a").ttl(LONG).try_acquire().await, &entry);
-    let found = client.whereabouts("a").await.unwrap();
+    let found = client.locate("a").await.unwrap();
     let finding = found.iter().find(|finding| finding.check == "foreign nodes").unwrap();
-    assert_eq!(finding.verdict, Verdict::Problem, "{finding}");
+    assert_eq!(finding.severity, Severity::Problem, "{finding}");
     assert!(finding.advice.as_deref().unwrap().contains("dialect=curator"), "{finding:?}");
     peer.remove(&entry).await;
     hold(&client.lock("a").ttl(LONG)).await.release().await.unwrap();

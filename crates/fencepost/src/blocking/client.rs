@@ -47,14 +47,14 @@ impl Client {
         block_on(self.0.list(prefix, page))
     }
 
-    /// What the storage finds when it looks at itself, as [`crate::Client::examine`].
-    pub fn examine(&self) -> Result<Vec<Finding>> {
-        block_on(self.0.examine())
+    /// What the storage finds when it looks at itself, as [`crate::Client::diagnose`].
+    pub fn diagnose(&self) -> Result<Vec<Finding>> {
+        block_on(self.0.diagnose())
     }
 
-    /// Where this lock lives, as [`crate::Client::whereabouts`].
-    pub fn whereabouts(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
-        block_on(self.0.whereabouts(name))
+    /// Where this lock lives, as [`crate::Client::locate`].
+    pub fn locate(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
+        block_on(self.0.locate(name))
     }
 
     /// Returns what was noticed about this lock while it was taken, as [`crate::Client::remarks`].

@@ -53,7 +53,7 @@ impl Lock {
     /// Takes the lock, waiting in line for its turn.
     ///
     /// # Errors
-    /// [`ErrorKind::WaitedOut`] if [`Lock::wait`] was over first, and those of [`Lock::try_acquire`].
+    /// [`ErrorKind::WaitTimeout`] if [`Lock::wait`] was over first, and those of [`Lock::try_acquire`].
     pub fn acquire(&self) -> Result<Guard> {
         block_on(self.0.acquire()).map(Guard::from)
     }

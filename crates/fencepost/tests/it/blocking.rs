@@ -84,7 +84,7 @@ fn a_busy_lock_is_not_waited_for_unless_told_so() {
     let guard = lock.try_acquire().unwrap().unwrap();
     assert!(lock.try_acquire().unwrap().is_none());
     let error = lock.clone().wait(Duration::from_millis(5)).acquire().unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::WaitedOut);
+    assert_eq!(error.kind(), ErrorKind::WaitTimeout);
     guard.release().unwrap();
     assert!(lock.try_acquire().unwrap().is_some());
 }

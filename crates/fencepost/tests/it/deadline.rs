@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{ErrorKind, Finding, Keep, Options, Page, Verdict};
+use fencepost::{ErrorKind, Finding, Keep, Options, Page, Severity};
 use fencepost_testkit::proxy::OpKind;
 use fencepost_testkit::wait;
 
@@ -32,8 +32,7 @@ fn a_hung_list_answers_after_half_a_minute_by_default() {
         let (client, proxy) = stage.proxied(Options::new()).await;
         proxy.stop();
         let asking = client.clone();
-        let question =
-            tokio::spawn(async move { asking.list("", Page { after: None, limit: 1 }).await.map(drop) });
+        let question = tokio::spawn(async move { asking.list("", Page::new(1)).await.map(drop) });
         assert!(stage.seconds_until_over(&question).await >= 30);
         let error = question.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
@@ -48,17 +47,17 @@ fn a_hung_examination_is_a_finding() {
         let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
         proxy.stop();
         let asking = client.clone();
-        let question = tokio::spawn(async move { asking.examine().await });
+        let question = tokio::spawn(async move { asking.diagnose().await });
         assert!(stage.seconds_until_over(&question).await >= 5);
         let late =
             Finding::problem("answer", "could not examine the storage: memory: did not answer within 5s");
         assert_eq!(question.await.unwrap().unwrap(), [late]);
         proxy.resume();
         proxy.cut();
-        assert_eq!(client.whereabouts("a").await.unwrap()[0].verdict, Verdict::Problem);
-        assert_eq!(client.whereabouts("").await.unwrap_err().kind(), ErrorKind::BadName);
+        assert_eq!(client.locate("a").await.unwrap()[0].severity, Severity::Problem);
+        assert_eq!(client.locate("").await.unwrap_err().kind(), ErrorKind::BadName);
         client.close().await;
-        assert_eq!(client.examine().await.unwrap_err().kind(), ErrorKind::Closed);
+        assert_eq!(client.diagnose().await.unwrap_err().kind(), ErrorKind::Closed);
     });
 }
 

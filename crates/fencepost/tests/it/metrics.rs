@@ -70,7 +70,7 @@ fn every_way_an_acquire_can_end_is_counted() {
         wait::until("it stands in line", async || stage.memory.count().tickets == 1).await;
         assert_eq!(seen.gauge("lock_waiters"), 1);
         stage.clock.advance(Duration::from_secs(5));
-        assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::WaitedOut);
+        assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::WaitTimeout);
         assert_eq!(ended("timeout"), (1, vec![5000]));
         wait::until("it has left the line", async || stage.memory.count().tickets == 0).await;
 
@@ -99,7 +99,7 @@ fn kinds_are_told_apart() {
     recorded("kinds", async |stage, seen| {
         let client = stage.client();
         let _reader = client.lock("r").mode(Mode::Shared).acquire().await.unwrap();
-        let _slot = client.lock("s").mode(Mode::Slots { of: 3 }).acquire().await.unwrap();
+        let _slot = client.lock("s").mode(Mode::Semaphore { permits: 3 }).acquire().await.unwrap();
         for (kind, count) in [("exclusive", 0), ("shared", 1), ("semaphore", 1)] {
             let labels = format!("kind={kind},outcome=acquired");
             assert_eq!(seen.counter("lock_acquire_total", &labels), count, "{kind}");
@@ -243,7 +243,7 @@ fn requests_are_told_apart_by_what_came_of_them() {
         let (client, proxy) = stage.proxied(Options::new()).await;
         let took = |labels: &str| seen.times("backend_request_duration_seconds", labels);
         client.inspect("a").await.unwrap();
-        client.list("", Page { after: None, limit: 1 }).await.unwrap();
+        client.list("", Page::new(1)).await.unwrap();
         assert_eq!(took("op=inspect,outcome=ok"), [0]);
         assert_eq!(took("op=list,outcome=ok"), [0]);
         proxy.lose_reply(OpKind::ReadCell);

@@ -90,7 +90,9 @@ struct Named {
 #[async_trait]
 impl Backend for Named {
     fn info(&self) -> BackendInfo {
-        BackendInfo { scheme: self.scheme, ..self.inner.info() }
+        let mut info = self.inner.info();
+        info.scheme = self.scheme;
+        info
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
@@ -109,12 +111,12 @@ impl Backend for Named {
         self.inner.list(prefix, page).await
     }
 
-    async fn examine(&self) -> Vec<Finding> {
-        self.inner.examine().await
+    async fn diagnose(&self) -> Vec<Finding> {
+        self.inner.diagnose().await
     }
 
-    async fn whereabouts(&self, name: &LockName) -> Vec<Finding> {
-        self.inner.whereabouts(name).await
+    async fn locate(&self, name: &LockName) -> Vec<Finding> {
+        self.inner.locate(name).await
     }
 
     async fn close(&self) {

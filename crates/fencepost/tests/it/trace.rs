@@ -78,7 +78,7 @@ fn waiting_and_holding_are_children_of_the_callers_span() {
 fn a_span_says_how_the_wait_ended() {
     heard("waits", async |stage, heard| {
         let client = stage.client();
-        let lock = client.lock("a").ttl(TTL).mode(Mode::Slots { of: 1 });
+        let lock = client.lock("a").ttl(TTL).mode(Mode::Semaphore { permits: 1 });
         let guard = lock.acquire().await.unwrap();
         assert!(lock.try_acquire().await.unwrap().is_none());
         {

@@ -13,7 +13,7 @@ const OTHERS_READ: u32 = 0o004;
 pub(super) fn judge(chosen: &Chosen) -> Finding {
     let from = &chosen.origin;
     if !has_password(&chosen.url) {
-        return Finding::fine(CHECK, format!("the URL is {from}"));
+        return Finding::ok(CHECK, format!("the URL is {from}"));
     }
     let found = format!("the URL, with a password, is {from}");
     match from {
@@ -27,7 +27,7 @@ pub(super) fn judge(chosen: &Chosen) -> Finding {
             Finding::warning(CHECK, format!("{found}: everybody on this host can read it"))
                 .with_advice("take the right to read it from others: chmod o-r")
         }
-        _ => Finding::fine(CHECK, found),
+        _ => Finding::ok(CHECK, found),
     }
 }
 
@@ -47,7 +47,7 @@ fn is_open_to_others(path: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use fencepost::Verdict;
+    use fencepost::Severity;
 
     use super::*;
 
@@ -80,9 +80,9 @@ mod tests {
     fn a_password_on_the_command_line_is_warned_of_and_not_repeated() {
         let judged = |url: &str, origin| judge(&Chosen { url: url.to_owned(), origin });
         let seen = judged("redis://u:geheim@h", Origin::Flag);
-        assert_eq!(seen.verdict, Verdict::Warning);
+        assert_eq!(seen.severity, Severity::Warning);
         assert!(!format!("{seen:?}").contains("geheim"));
-        assert_eq!(judged("redis://u:geheim@h", Origin::Variable).verdict, Verdict::Fine);
-        assert_eq!(judged("redis://h", Origin::Flag).verdict, Verdict::Fine);
+        assert_eq!(judged("redis://u:geheim@h", Origin::Variable).severity, Severity::Ok);
+        assert_eq!(judged("redis://h", Origin::Flag).severity, Severity::Ok);
     }
 }

@@ -53,7 +53,7 @@ fn judge(median: Duration, info: &BackendInfo) -> Finding {
         return Finding::warning(CHECK, format!("{found}: the default ttl of {default} leaves little room"))
             .with_advice(format!("give --ttl {least} or more, or use a storage that answers faster"));
     }
-    Finding::fine(CHECK, format!("{found}: {least} or more is sensible"))
+    Finding::ok(CHECK, format!("{found}: {least} or more is sensible"))
 }
 
 /// The shortest ttl that is not lost to a bad moment, in whole seconds.
@@ -68,22 +68,15 @@ fn brief(time: Duration) -> String {
 
 #[cfg(test)]
 mod tests {
-    use fencepost::{Scope, StorageId, Verdict};
+    use fencepost::{Scope, Severity, StorageId};
 
     use super::*;
 
     fn info() -> BackendInfo {
-        BackendInfo {
-            scheme: "x",
-            location: "x:".into(),
-            scope: Scope::Fleet,
-            storage_id: StorageId::random(),
-            min_ttl: Duration::from_millis(100),
-            max_ttl: Duration::from_secs(24 * 3600),
-            flights: 1,
-            batch: 1,
-            may_share: None,
-        }
+        let mut info = BackendInfo::new("x", "x:", Scope::Fleet, StorageId::random());
+        info.min_ttl = Duration::from_millis(100);
+        info.batch = 1;
+        info
     }
 
     #[test]
@@ -99,11 +92,11 @@ mod tests {
     fn a_storage_that_is_too_slow_for_the_default_is_told() {
         let judged = |millis| judge(Duration::from_millis(millis), &info());
         let fast = judged(0);
-        assert_eq!(fast.verdict, Verdict::Fine);
+        assert_eq!(fast.severity, Severity::Ok);
         assert_eq!(fast.found, "a read takes less than 1ms (the median of 9): 1s or more is sensible");
         let slow = judged(400);
-        assert_eq!(slow.verdict, Verdict::Warning);
+        assert_eq!(slow.severity, Severity::Warning);
         assert!(slow.advice.unwrap().starts_with("give --ttl 40s or more"));
-        assert_eq!(judged(900_000).verdict, Verdict::Problem);
+        assert_eq!(judged(900_000).severity, Severity::Problem);
     }
 }

@@ -32,7 +32,7 @@ fn lines(names: &[&str]) -> Needs {
 #[test]
 fn an_operation_needs_the_lines_that_it_names() {
     let mut scene = Scene::new();
-    let op = Op::Acquire { attempt: exclusive(&["a", "b", "c"]), queue: Queue::Join };
+    let op = Op::Acquire { attempt: exclusive(&["a", "b", "c"]), on_busy: OnBusy::Wait };
     scene.fetch(&name("b"), 0);
     assert_eq!(scene.needs(&op), lines(&["a", "c"]));
     for missing in ["a", "c"] {
@@ -142,7 +142,7 @@ fn an_owner_that_may_wait_behind_the_fetched_part_is_looked_up() {
 fn an_owner_that_was_looked_up_and_not_found_joins_the_line() {
     let (mut scene, ..) = Scene::crowded(2 * FIRST_WAITERS, FIRST_WAITERS);
     let new = exclusive(&["a"]);
-    let op = Op::Acquire { attempt: new.clone(), queue: Queue::Join };
+    let op = Op::Acquire { attempt: new.clone(), on_busy: OnBusy::Wait };
     assert_eq!(scene.needs(&op), Needs::Ticket(name("a"), new.owner));
     scene.table.insert_ticket(new.owner, None);
     assert!(matches!(scene.decide(OURS, &op), Ok(Ok(Reply::Waiting { .. }))));

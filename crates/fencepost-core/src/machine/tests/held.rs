@@ -128,8 +128,8 @@ fn what_is_due_soon_leaves_together() {
         let now = at(0) + Duration::from_millis(millis);
         let attempt = attempt();
         let request = Request { owner: attempt.owner, asked: Asked::Acquire };
-        let (queue, until, max_hold) = (Queue::Never, Moment::NEVER, None);
-        stage.on(Input::Acquire { attempt, queue, until, max_hold, caller: "caller" }, now);
+        let (on_busy, until, max_hold) = (OnBusy::Return, Moment::NEVER, None);
+        stage.on(Input::Acquire { attempt, on_busy, until, max_hold, caller: "caller" }, now);
         stage.on(Input::Answered { request, sent: now, reply: Ok(granted(millis + 1)) }, now);
     }
     assert_eq!(stage.tick(at(4)).matches("renew").count(), 1000);

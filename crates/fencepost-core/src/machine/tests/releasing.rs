@@ -59,7 +59,7 @@ fn a_release_waits_for_the_answer_to_a_check() {
 /// A send of the acquire that is still in doubt would find the lock free after the release.
 #[test]
 fn a_late_send_is_defeated_after_the_release() {
-    let mut stage = Stage::in_doubt(Queue::Never, at(0));
+    let mut stage = Stage::in_doubt(OnBusy::Return, at(0));
     stage.tick(at(1));
     assert_eq!(stage.answer(Asked::Acquire, at(1), granted(1), at(1)), "granted");
     assert_eq!(stage.release(None, at(2)), "release");
@@ -75,5 +75,5 @@ fn another_grant_of_an_owner_that_is_being_released_is_given_back() {
     assert_eq!(stage.release(None, at(1)), "release");
     assert_eq!(stage.push_grant(2, at(1)), "");
     assert_eq!(stage.answer(Asked::Release, at(1), Reply::Released, at(1)), "released, leave");
-    assert_eq!(stage.answer(Asked::Leave, at(1), Reply::HadBeenGranted(award(2)), at(1)), "release");
+    assert_eq!(stage.answer(Asked::Leave, at(1), Reply::AlreadyGranted(award(2)), at(1)), "release");
 }

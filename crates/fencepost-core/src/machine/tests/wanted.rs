@@ -13,7 +13,7 @@ fn counted_from(stage: &Stage) -> Moment {
 
 #[test]
 fn a_grant_counts_from_its_sending() {
-    let mut stage = Stage::asking(Queue::Never, Moment::NEVER);
+    let mut stage = Stage::asking(OnBusy::Return, Moment::NEVER);
     assert_eq!(stage.answer(Asked::Acquire, at(1), granted(1), at(3)), "granted");
     assert_eq!(counted_from(&stage), at(1));
 }
@@ -21,7 +21,7 @@ fn a_grant_counts_from_its_sending() {
 /// Scenario 11: stopped between sending and reading for longer than the lease.
 #[test]
 fn a_grant_that_is_read_too_late_is_given_back() {
-    let mut stage = Stage::asking(Queue::Never, Moment::NEVER);
+    let mut stage = Stage::asking(OnBusy::Return, Moment::NEVER);
     assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(12)), "release, failed Lost");
     assert_eq!(stage.answer(Asked::Release, at(12), Reply::NotHeld, at(12)), "");
     assert!(stage.is_over());
@@ -30,7 +30,7 @@ fn a_grant_that_is_read_too_late_is_given_back() {
 /// Scenario 12: the validity counts from the send that succeeded.
 #[test]
 fn a_grant_after_a_resend_counts_from_the_resend() {
-    let mut stage = Stage::in_doubt(Queue::Never, at(2));
+    let mut stage = Stage::in_doubt(OnBusy::Return, at(2));
     assert_eq!(stage.machine.next(), at(3));
     assert_eq!(stage.tick(at(3)), "acquire");
     assert_eq!(stage.answer(Asked::Acquire, at(3), granted(1), at(4)), "granted");
@@ -42,14 +42,14 @@ fn an_acquire_without_an_answer_is_repeated_soon_however_long_its_lease_is() {
     let mut stage = Stage::new();
     let attempt = Attempt { ttl: Duration::from_secs(3600), ..stage.attempt.renewed() };
     stage.attempt = Arc::new(attempt);
-    stage.ask(Queue::Join, Moment::NEVER, None);
+    stage.ask(OnBusy::Wait, Moment::NEVER, None);
     stage.answer(Asked::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), at(5));
     assert!(stage.machine.next() <= at(8));
 }
 
 #[test]
 fn an_unknown_outcome_is_undone_after_the_last_send() {
-    let mut stage = Stage::in_doubt(Queue::Join, at(0));
+    let mut stage = Stage::in_doubt(OnBusy::Wait, at(0));
     assert_eq!(stage.tick(at(1)), "acquire");
     assert_eq!(stage.answer(Asked::Acquire, at(1), failure(ErrorKind::OutcomeUnknown), at(1)), "");
     assert_eq!(stage.tick(at(2)), "acquire");
@@ -63,7 +63,7 @@ fn an_unknown_outcome_is_undone_after_the_last_send() {
 
 #[test]
 fn what_had_no_effect_needs_no_undoing() {
-    let mut stage = Stage::asking(Queue::Join, Moment::NEVER);
+    let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
     let told = stage.answer(Asked::Acquire, at(0), failure(ErrorKind::Unreachable), at(0));
     assert_eq!(told, "failed Unreachable");
     assert!(stage.is_over());
@@ -76,7 +76,7 @@ fn refused() -> Result<Reply> {
 /// Scenario 66: the storage refuses for the time being. The attempt is repeated, and there is nothing to undo.
 #[test]
 fn a_refusal_for_the_time_being_is_waited_out() {
-    let mut stage = Stage::asking(Queue::Join, at(60));
+    let mut stage = Stage::asking(OnBusy::Wait, at(60));
     for second in 0..10 {
         assert_eq!(stage.answer(Asked::Acquire, at(second), refused(), at(second)), "");
         assert_eq!(stage.machine.next(), at(second + 1));
@@ -106,10 +106,10 @@ fn a_waiter_that_asks_again_outlasts_an_absence() {
 /// Scenario 66: a try is refused at once, and a wait that ends during the refusal reports what the storage said.
 #[test]
 fn a_refusal_that_lasts_is_told() {
-    let mut stage = Stage::asking(Queue::Never, Moment::NEVER);
+    let mut stage = Stage::asking(OnBusy::Return, Moment::NEVER);
     assert_eq!(stage.answer(Asked::Acquire, at(0), refused(), at(0)), "failed Unreachable");
     for is_in_flight in [false, true] {
-        let mut stage = Stage::asking(Queue::Join, at(3));
+        let mut stage = Stage::asking(OnBusy::Wait, at(3));
         stage.answer(Asked::Acquire, at(0), refused(), at(0));
         if is_in_flight {
             assert_eq!(stage.tick(at(1)), "acquire");
@@ -118,7 +118,7 @@ fn a_refusal_that_lasts_is_told() {
         stage.answer(Asked::Acquire, at(3), refused(), at(3));
         assert!(stage.is_over());
     }
-    let mut stage = Stage::asking(Queue::Join, Moment::NEVER);
+    let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
     stage.answer(Asked::Acquire, at(0), refused(), at(0));
     assert_eq!(stage.abandon(at(1)), "");
     assert!(stage.is_over());
@@ -127,7 +127,7 @@ fn a_refusal_that_lasts_is_told() {
 /// Scenario 50: the first send may still arrive when the second was answered.
 #[test]
 fn busy_after_an_unknown_send_is_undone() {
-    let mut stage = Stage::in_doubt(Queue::Never, at(0));
+    let mut stage = Stage::in_doubt(OnBusy::Return, at(0));
     stage.tick(at(1));
     assert_eq!(stage.answer(Asked::Acquire, at(1), Reply::Busy, at(1)), "leave, busy");
 }
@@ -135,7 +135,7 @@ fn busy_after_an_unknown_send_is_undone() {
 /// The storage has defeated the first send meanwhile; the caller wants to wait all the same.
 #[test]
 fn a_waiter_that_meets_its_own_tombstone_asks_under_a_new_owner() {
-    let mut stage = Stage::in_doubt(Queue::Join, at(0));
+    let mut stage = Stage::in_doubt(OnBusy::Wait, at(0));
     let first = stage.owner;
     stage.tick(at(1));
     assert_eq!(stage.answer(Asked::Acquire, at(1), Reply::Busy, at(1)), "leave, acquire");
@@ -158,7 +158,7 @@ fn a_handed_over_grant_counts_from_the_newest_heartbeat() {
 
 #[test]
 fn a_push_may_come_before_the_answer_that_says_wait() {
-    let mut stage = Stage::asking(Queue::Join, Moment::NEVER);
+    let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
     assert_eq!(stage.push_grant(1, at(2)), "granted");
     assert_eq!(counted_from(&stage), at(0));
     assert_eq!(stage.answer(Asked::Acquire, at(0), still_waiting(), at(3)), "");
@@ -166,8 +166,8 @@ fn a_push_may_come_before_the_answer_that_says_wait() {
 
 #[test]
 fn a_push_that_says_gone_may_come_before_the_answer_that_grants() {
-    for (queue, end) in [(Queue::Join, "release, acquire"), (Queue::Never, "release, failed Lost")] {
-        let mut stage = Stage::asking(queue, Moment::NEVER);
+    for (on_busy, end) in [(OnBusy::Wait, "release, acquire"), (OnBusy::Return, "release, failed Lost")] {
+        let mut stage = Stage::asking(on_busy, Moment::NEVER);
         assert_eq!(stage.push_gone(LostReason::Broken, at(1)), "");
         assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(2)), end);
     }
@@ -184,7 +184,7 @@ fn what_is_granted_to_a_later_request_is_not_what_was_gone() {
 
 #[test]
 fn a_turn_may_come_before_the_answer_that_says_wait() {
-    let mut stage = Stage::asking(Queue::Join, Moment::NEVER);
+    let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
     assert_eq!(stage.push_turn(at(0)), "");
     assert_eq!(stage.answer(Asked::Acquire, at(0), still_waiting(), at(1)), "check");
     // It may also come before the answer to a check, and is then checked once more.
@@ -196,7 +196,7 @@ fn a_turn_may_come_before_the_answer_that_says_wait() {
 /// The push is not believed, but it is not forgotten: the answer that says wait was given before it.
 #[test]
 fn a_doubtful_push_before_the_answer_that_says_wait_is_looked_into() {
-    let mut stage = Stage::in_doubt(Queue::Join, at(5));
+    let mut stage = Stage::in_doubt(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(6)), "acquire");
     assert_eq!(stage.push_grant(1, at(6)), "");
     assert_eq!(stage.answer(Asked::Acquire, at(6), still_waiting(), at(7)), "check");
@@ -205,7 +205,7 @@ fn a_doubtful_push_before_the_answer_that_says_wait_is_looked_into() {
 /// A push about an attempt in doubt makes it ask at once.
 #[test]
 fn a_push_between_two_acquires_is_looked_into_at_once() {
-    let mut stage = Stage::in_doubt(Queue::Join, at(5));
+    let mut stage = Stage::in_doubt(OnBusy::Wait, at(5));
     assert_eq!(stage.push_grant(1, at(5)), "acquire");
     assert_eq!(stage.answer(Asked::Acquire, at(5), granted(1), at(5)), "granted");
 }
@@ -213,7 +213,7 @@ fn a_push_between_two_acquires_is_looked_into_at_once() {
 /// A connection that comes and goes must not use up the sends of an acquire.
 #[test]
 fn an_acquire_that_failed_keeps_its_pause_when_the_storage_is_back() {
-    let mut stage = Stage::in_doubt(Queue::Join, at(0));
+    let mut stage = Stage::in_doubt(OnBusy::Wait, at(0));
     assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(0)), "");
     assert_eq!(stage.machine.next(), at(1));
 }
@@ -231,7 +231,7 @@ fn a_grant_that_is_handed_over_too_late_is_given_back_and_asked_for_again() {
 /// which does not count as its beginning.
 #[test]
 fn a_push_proves_nothing_while_an_earlier_send_is_in_doubt() {
-    let mut stage = Stage::in_doubt(Queue::Join, at(5));
+    let mut stage = Stage::in_doubt(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(6)), "acquire");
     assert_eq!(stage.push_grant(1, at(6)), "");
     assert_eq!(stage.answer(Asked::Acquire, at(6), granted(1), at(7)), "granted");
@@ -242,7 +242,7 @@ fn a_push_proves_nothing_while_an_earlier_send_is_in_doubt() {
 /// first grant arrives.
 #[test]
 fn a_push_of_a_grant_that_has_ended_is_not_believed() {
-    let mut stage = Stage::in_doubt(Queue::Join, at(12));
+    let mut stage = Stage::in_doubt(OnBusy::Wait, at(12));
     assert_eq!(stage.tick(at(13)), "acquire");
     assert_eq!(stage.answer(Asked::Acquire, at(13), still_waiting(), at(13)), "");
     assert_eq!(stage.push_grant(1, at(14)), "check");
@@ -252,7 +252,7 @@ fn a_push_of_a_grant_that_has_ended_is_not_believed() {
 
 #[test]
 fn a_waiter_whose_time_is_over_leaves_the_line() {
-    let mut stage = Stage::asking(Queue::Join, at(3));
+    let mut stage = Stage::asking(OnBusy::Wait, at(3));
     stage.answer(Asked::Acquire, at(0), still_waiting(), at(0));
     assert_eq!(stage.machine.next(), at(3));
     assert_eq!(stage.tick(at(3)), "leave, waited out");
@@ -262,7 +262,7 @@ fn a_waiter_whose_time_is_over_leaves_the_line() {
 
 #[test]
 fn a_waiter_whose_time_is_over_before_an_answer_is_told_at_once_and_undone_after_it() {
-    let mut stage = Stage::asking(Queue::Join, at(5));
+    let mut stage = Stage::asking(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(5)), "waited out");
     assert_eq!(stage.machine.next(), Moment::NEVER);
     assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(6)), "release");
@@ -279,7 +279,7 @@ fn a_caller_that_goes_while_it_asks_is_undone_by_the_answer() {
         (failure(ErrorKind::OutcomeUnknown), "leave"),
         (failure(ErrorKind::Unreachable), ""),
     ] {
-        let mut stage = Stage::asking(Queue::Join, Moment::NEVER);
+        let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
         assert_eq!(stage.abandon(at(1)), "");
         assert_eq!(stage.answer(Asked::Acquire, at(0), reply, at(2)), undone);
     }
@@ -303,7 +303,7 @@ fn a_grant_that_comes_while_the_line_is_left_is_given_back() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.abandon(at(1)), "leave");
     assert_eq!(stage.push_grant(1, at(1)), "");
-    assert_eq!(stage.answer(Asked::Leave, at(1), Reply::HadBeenGranted(award(1)), at(1)), "release");
+    assert_eq!(stage.answer(Asked::Leave, at(1), Reply::AlreadyGranted(award(1)), at(1)), "release");
     assert_eq!(stage.answer(Asked::Release, at(1), Reply::Released, at(1)), "");
     assert!(stage.is_over());
 }
@@ -318,7 +318,7 @@ fn a_leave_waits_for_the_answer_to_a_check() {
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.on(Input::Close, at(4)), "leave, failed Closed", "a client that closes does not wait");
     assert_eq!(stage.answer(Asked::Check, at(4), granted(1), at(5)), "");
-    assert_eq!(stage.answer(Asked::Leave, at(4), Reply::HadBeenGranted(award(1)), at(5)), "release");
+    assert_eq!(stage.answer(Asked::Leave, at(4), Reply::AlreadyGranted(award(1)), at(5)), "release");
 }
 
 #[test]
@@ -409,6 +409,6 @@ fn an_unknown_ticket_that_the_storage_does_not_have_is_forgotten() {
 fn a_client_that_closes_takes_nothing_new() {
     let mut stage = Stage::new();
     stage.on(Input::Close, at(0));
-    assert_eq!(stage.ask(Queue::Join, Moment::NEVER, None), "failed Closed");
+    assert_eq!(stage.ask(OnBusy::Wait, Moment::NEVER, None), "failed Closed");
     assert!(stage.is_over());
 }

@@ -10,13 +10,13 @@ const SECOND: Duration = Duration::from_secs(1);
 
 fn holder(token: u64) -> HolderState {
     HolderState {
-        token: FencingToken::new(token),
+        token: Some(FencingToken::new(token)),
         mode: Mode::Shared,
         label: format!("holder {token}").into(),
         meta: [].into(),
-        ttl: 30 * SECOND,
-        expires_in: 20 * SECOND,
-        held_for: 5 * SECOND,
+        ttl: Some(30 * SECOND),
+        expires_in: Some(20 * SECOND),
+        held_for: Some(5 * SECOND),
     }
 }
 
@@ -39,7 +39,7 @@ fn seen(locks: &Briefs) -> Seen {
         let name = LockName::new(name).unwrap();
         let holders = brief.tokens.iter().copied().map(holder).collect();
         let cell = brief.cell.map(cell);
-        (name.clone(), LockState { name, holders, line: Vec::new(), waiters: brief.waiters, cell })
+        (name.clone(), LockState { name, holders, waiters: Vec::new(), waiter_count: brief.waiters, cell })
     };
     locks.iter().map(state).collect()
 }
@@ -53,9 +53,9 @@ fn look(locks: &[(&str, &[u64], usize, Option<u8>)]) -> Briefs {
 
 fn in_words(change: &Change) -> String {
     match change {
-        Change::Held { name, holder } => format!("{name} held {}", holder.token),
-        Change::Ended { name, holder, .. } => format!("{name} ended {}", holder.token),
-        Change::Line { name, waiters } => format!("{name} line {waiters}"),
+        Change::Held { name, holder } => format!("{name} held {}", holder.token.unwrap()),
+        Change::Ended { name, holder, .. } => format!("{name} ended {}", holder.token.unwrap()),
+        Change::Waiters { name, count } => format!("{name} line {count}"),
         Change::Cell { name, cell } => {
             format!("{name} cell {:?}", cell.as_ref().map(|cell| cell.bytes.to_vec()))
         }
@@ -101,7 +101,7 @@ fn a_lease_with_time_left_did_not_run_out() {
     {
         match &differences(&old, &new, elapsed)[..] {
             [Change::Ended { lease_left, holder, .. }] => {
-                assert_eq!((*lease_left, holder.held_for), (left, 5 * SECOND));
+                assert_eq!((*lease_left, holder.held_for), (left, Some(5 * SECOND)));
             }
             other => panic!("{other:?}"),
         }
@@ -113,13 +113,15 @@ fn apply(mut locks: Briefs, changes: &[Change]) -> Briefs {
     for change in changes {
         let (Change::Held { name, .. }
         | Change::Ended { name, .. }
-        | Change::Line { name, .. }
+        | Change::Waiters { name, .. }
         | Change::Cell { name, .. }) = change;
         let brief = locks.entry(name.as_str().to_owned()).or_default();
         match change {
-            Change::Held { holder, .. } => brief.tokens.push(holder.token.get()),
-            Change::Ended { holder, .. } => brief.tokens.retain(|token| *token != holder.token.get()),
-            Change::Line { waiters, .. } => brief.waiters = *waiters,
+            Change::Held { holder, .. } => brief.tokens.push(holder.token.unwrap().get()),
+            Change::Ended { holder, .. } => {
+                brief.tokens.retain(|token| *token != holder.token.unwrap().get())
+            }
+            Change::Waiters { count, .. } => brief.waiters = *count,
             Change::Cell { cell, .. } => brief.cell = cell.as_ref().map(|cell| cell.bytes[0]),
         }
     }

@@ -31,7 +31,7 @@ async fn a_wrong_password_is_denied_and_not_shown() {
     let server = server();
     let Err(error) = open_as(&server, "wrong-secret").await else { panic!("it was let in") };
     assert_eq!(error.kind(), ErrorKind::Denied);
-    assert!(!format!("{error:?} {}", error.in_full()).contains("wrong-secret"));
+    assert!(!format!("{error:?} {}", error.full_message()).contains("wrong-secret"));
 }
 
 #[tokio::test]
@@ -120,16 +120,16 @@ async fn an_encrypted_connection_needs_the_right_certificates() {
 
     let stranger = Tls { identity: None, ..known.clone() };
     let Err(error) = open_encrypted(&server, &stranger).await else { panic!("it was let in") };
-    assert_eq!(error.kind(), ErrorKind::Denied, "{}", error.in_full());
+    assert_eq!(error.kind(), ErrorKind::Denied, "{}", error.full_message());
     let strange = Tls { ca: Some(made.other_ca), ..known };
     let Err(error) = open_encrypted(&server, &strange).await else { panic!("it was trusted") };
-    assert_eq!(error.kind(), ErrorKind::Denied, "{}", error.in_full());
+    assert_eq!(error.kind(), ErrorKind::Denied, "{}", error.full_message());
 }
 
 #[tokio::test]
 async fn whoever_does_not_encrypt_where_it_is_expected_is_told() {
     let server = EtcdServer::start(&ServerSetup::plain().with_tls(TlsClients::All));
     let Err(error) = open_with(setup(&[server.tls_port()], Account::default())).await else { panic!("how?") };
-    assert_eq!(error.kind(), ErrorKind::Unreachable, "{}", error.in_full());
+    assert_eq!(error.kind(), ErrorKind::Unreachable, "{}", error.full_message());
     assert!(error.hint().is_some_and(|hint| hint.contains("etcds://")), "{error:?}");
 }

@@ -54,7 +54,7 @@ async fn a_lease_is_kept_alive_until_it_is_revoked() {
     assert!(matches!(opened.link.lease_revoke(granted.id, PATIENCE).await, Err(Failure::NoLease)));
     let gone = opened.link.txn(leased, PATIENCE).await.unwrap_err();
     assert!(matches!(gone, Failure::NoLease));
-    assert_eq!(gone.into_error(opened.link.location()).kind(), ErrorKind::Storage);
+    assert_eq!(gone.into_error(opened.link.location()).kind(), ErrorKind::Backend);
 }
 
 #[tokio::test]

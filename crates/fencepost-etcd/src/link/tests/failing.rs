@@ -89,7 +89,7 @@ async fn another_cluster_is_not_ours() {
     let mut found = None;
     wait::until("the other is asked", async || {
         let Err(Failure::Failed(error)) = opened.value(&key).await else { panic!("it answered") };
-        let is_it = error.kind() == ErrorKind::Storage;
+        let is_it = error.kind() == ErrorKind::Backend;
         found = Some(error);
         is_it
     })
@@ -111,6 +111,6 @@ async fn a_full_storage_says_so() {
         failed.is_err()
     })
     .await;
-    assert_eq!(kind(failed), ErrorKind::Storage);
+    assert_eq!(kind(failed), ErrorKind::Backend);
     assert_eq!(opened.link.alarms(PATIENCE).await.unwrap().alarms.len(), 1);
 }

@@ -115,7 +115,7 @@ fn the_rest_is_refused() {
         let client: Client = bench.client().await;
         for lock in [
             client.lock("a").mode(Mode::Shared),
-            client.lock("a").mode(Mode::Slots { of: 2 }),
+            client.lock("a").mode(Mode::Semaphore { permits: 2 }),
             client.lock_all(["a", "b"]),
         ] {
             let error = lock.try_acquire().await.unwrap_err();

@@ -23,7 +23,7 @@ async fn used_with_just_the_rights(option: &str, key: &str) {
         let lock = client.lock("a");
         async move { lock.acquire().await }
     });
-    wait::until("somebody waits", async || client.inspect("a").await.unwrap().waiters == 1).await;
+    wait::until("somebody waits", async || client.inspect("a").await.unwrap().waiter_count == 1).await;
     guard.release().await.unwrap();
     wait::within_patience("its turn comes", waiter).await.unwrap().unwrap().release().await.unwrap();
     server.cli(&["SET", key, "theirs"]);

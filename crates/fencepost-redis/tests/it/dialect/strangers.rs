@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::backend::{HolderState, Op, Page, Queue, Reply};
+use fencepost_core::backend::{HolderState, OnBusy, Op, Page, Reply};
 use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
 use fencepost_testkit::{TestBench, suite, wait};
 use redis::aio::MultiplexedConnection;
@@ -45,11 +45,11 @@ fn a_key_without_a_ttl_is_held_for_ever() {
         let [holder] = state.holders.as_slice() else { panic!("{state:?}") };
         assert_eq!(
             (&*holder.label, holder.expires_in),
-            ("somebody who is not Fencepost", HolderState::NO_EXPIRY)
+            ("not a Fencepost client", Some(HolderState::NO_EXPIRY))
         );
         assert!(client.lock("a").try_acquire().await.unwrap().is_none());
         let error = client.lock("a").ttl(bench.ttl()).wait(bench.ttl() * 2).acquire().await.unwrap_err();
-        assert_eq!(error.kind(), fencepost_core::ErrorKind::WaitedOut);
+        assert_eq!(error.kind(), fencepost_core::ErrorKind::WaitTimeout);
         let value: String = cmd("GET").arg("a").query_async(&mut driver).await.unwrap();
         assert_eq!(value, "theirs");
         say(&mut driver, "DEL a").await;
@@ -67,12 +67,12 @@ fn whatever_is_there_is_held_until_it_is_gone() {
             say(&mut driver, "PEXPIRE a 60000").await;
             assert!(client.lock("a").try_acquire().await.unwrap().is_none(), "{there}");
             let state = client.inspect("a").await.unwrap();
-            assert_eq!(&*state.holders[0].label, "somebody who is not Fencepost", "{there}");
+            assert_eq!(&*state.holders[0].label, "not a Fencepost client", "{there}");
             let waiter = tokio::spawn({
                 let lock = client.lock("a").ttl(LONG);
                 async move { lock.acquire().await }
             });
-            let waits = async || client.inspect("a").await.unwrap().waiters == 1;
+            let waits = async || client.inspect("a").await.unwrap().waiter_count == 1;
             wait::until("somebody waits", waits).await;
             say(&mut driver, "DEL a").await;
             let guard = wait::within_patience("the first in line finds out", waiter).await.unwrap().unwrap();
@@ -169,11 +169,14 @@ fn a_list_shows_ours_and_those_that_ours_wait_for() {
             let lock = client.lock("b").ttl(LONG);
             async move { lock.acquire().await }
         });
-        wait::until("somebody waits", async || client.inspect("b").await.unwrap().waiters == 1).await;
-        let page = client.list("", Page { after: None, limit: 10 }).await.unwrap();
-        let seen: Vec<_> =
-            page.locks.iter().map(|lock| (lock.name.as_str(), lock.holders[0].token, lock.waiters)).collect();
-        assert_eq!(seen, [("a", a.token(), 0), ("b", fencepost_core::FencingToken::new(0), 1)]);
+        wait::until("somebody waits", async || client.inspect("b").await.unwrap().waiter_count == 1).await;
+        let page = client.list("", Page::new(10)).await.unwrap();
+        let seen: Vec<_> = page
+            .locks
+            .iter()
+            .map(|lock| (lock.name.as_str(), lock.holders[0].token, lock.waiter_count))
+            .collect();
+        assert_eq!(seen, [("a", Some(a.token()), 0), ("b", None, 1)]);
         say(&mut driver, "DEL b c").await;
         wait::within_patience("b is free", waiter).await.unwrap().unwrap().release().await.unwrap();
         a.release().await.unwrap();
@@ -196,7 +199,7 @@ fn a_resend_is_harmless() {
             meta: [].into(),
         };
         let attempt = std::sync::Arc::new(attempt(Owner::random()));
-        let acquire = || Op::Acquire { attempt: attempt.clone(), queue: Queue::Join };
+        let acquire = || Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait };
         let first = backend.execute(vec![acquire()]).await.remove(0).unwrap();
         let Reply::Granted(award) = first.clone() else { panic!("{first:?}") };
         assert_eq!(backend.execute(vec![acquire()]).await.remove(0).unwrap(), first);
@@ -214,7 +217,7 @@ fn the_doctor_says_where_such_a_lock_is() {
         say(&mut driver, "SET a theirs").await;
         let client = bench.client().await;
         let found: Vec<String> =
-            client.whereabouts("a").await.unwrap().iter().map(|finding| format!("{finding:?}")).collect();
+            client.locate("a").await.unwrap().iter().map(|finding| format!("{finding:?}")).collect();
         assert!(found[0].contains("a (a string)"), "{found:?}");
         assert!(found.iter().any(|line| line.contains(":peer:q:a ")), "{found:?}");
         assert!(!found.iter().any(|line| line.contains("foreign")), "{found:?}");
@@ -233,11 +236,11 @@ fn a_line_that_was_taken_away_is_made_again() {
         for count in 1..=2 {
             let lock = client.lock("a").ttl(bench.ttl());
             waiters.push(tokio::spawn(async move { lock.acquire().await }));
-            let waits = async || client.inspect("a").await.unwrap().waiters == count;
+            let waits = async || client.inspect("a").await.unwrap().waiter_count == count;
             wait::until("it stands in line", waits).await;
         }
         say(&mut driver, &format!("DEL {}:peer:q:a", bench.redis.namespace())).await;
-        let again = async || client.inspect("a").await.unwrap().waiters == 2;
+        let again = async || client.inspect("a").await.unwrap().waiter_count == 2;
         wait::until("they stand in line again", again).await;
         let mut newest = guard.token();
         guard.release().await.unwrap();

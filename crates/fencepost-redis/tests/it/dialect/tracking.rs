@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Backend, Op, Queue, Reply, Wakeup};
+use fencepost_core::backend::{Backend, OnBusy, Op, Reply, Wakeup};
 use fencepost_core::{Attempt, Client, Guard, LockName, Mode, Owner, Result, Rule, Want};
 use fencepost_testkit::servers::redis::{RedisServer, Setup};
 use fencepost_testkit::wait;
@@ -48,7 +48,7 @@ async fn the_first_in_line_hears_of_every_change() {
     let mut wakeups = backend.wakeups();
     server.cli(&["SET", "a", "theirs"]);
     let (first, second) = (attempt(), attempt());
-    let join = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), queue: Queue::Join };
+    let join = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait };
     assert!(matches!(execute(&backend, join(&first)).await, Reply::Waiting { .. }));
     assert!(matches!(execute(&backend, join(&second)).await, Reply::Waiting { .. }));
     let mut turn = async || wait::within_patience("a notice", wakeups.next()).await.unwrap();
@@ -111,7 +111,7 @@ async fn without_the_right_it_goes_on_by_looking() {
     for _ in 0..2 {
         server.cli(&["SET", "a", "theirs"]);
         let waiter = wait_for(&client);
-        wait::until("one waits", async || client.inspect("a").await.unwrap().waiters == 1).await;
+        wait::until("one waits", async || client.inspect("a").await.unwrap().waiter_count == 1).await;
         server.cli(&["DEL", "a"]);
         enters(waiter).await;
     }

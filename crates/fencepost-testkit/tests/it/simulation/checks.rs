@@ -98,9 +98,9 @@ impl Simulation {
 fn may_hold_together(holders: &[(Mode, usize)]) -> bool {
     holders.iter().enumerate().all(|(at, (mode, _))| {
         let has_room = match mode {
-            Mode::Slots { of } => u32::try_from(holders.len()).is_ok_and(|count| count <= *of),
-            Mode::Exclusive | Mode::Shared => true,
+            Mode::Semaphore { permits } => u32::try_from(holders.len()).is_ok_and(|count| count <= *permits),
+            _ => true,
         };
-        has_room && holders[..at].iter().all(|(other, _)| mode.goes_with(*other))
+        has_room && holders[..at].iter().all(|(other, _)| mode.is_compatible_with(*other))
     })
 }

@@ -12,7 +12,7 @@ use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Op, Queue, Reply, Wakeup};
+use fencepost_core::backend::{OnBusy, Op, Reply, Wakeup};
 use fencepost_core::clock::Moment;
 use fencepost_core::machine::{Asked, Input, Request};
 use fencepost_core::{Attempt, Error, ErrorKind, LockName, Mode, Owner, Result, Rule, Want};
@@ -201,12 +201,12 @@ impl Simulation {
         let now = process.clock.shows(self.now);
         match event {
             Event::Begin(caller) => {
-                let (attempt, queue) = (attempt(&mut self.dice), queue(&mut self.dice));
+                let (attempt, on_busy) = (attempt(&mut self.dice), on_busy(&mut self.dice));
                 let patience = self.dice.percent(30).then(|| self.dice.time(TTL * 2));
                 let until = patience.map_or(Moment::NEVER, |patience| now + patience);
                 let max_hold = self.dice.percent(20).then(|| self.dice.time(MAX_HOLD));
                 process.attempts.insert(caller, attempt.owner);
-                process.feed(Input::Acquire { attempt, queue, until, max_hold, caller }, now);
+                process.feed(Input::Acquire { attempt, on_busy, until, max_hold, caller }, now);
             }
             Event::Cancel(caller) if self.fates[caller] == Fate::Waits => {
                 self.fates[caller] = Fate::Gone;
@@ -363,12 +363,12 @@ fn start() -> Moment {
     Moment::START + Duration::from_secs(1_000)
 }
 
-fn queue(dice: &mut Dice) -> Queue {
-    if dice.percent(25) { Queue::Never } else { Queue::Join }
+fn on_busy(dice: &mut Dice) -> OnBusy {
+    if dice.percent(25) { OnBusy::Return } else { OnBusy::Wait }
 }
 
 fn attempt(dice: &mut Dice) -> Arc<Attempt> {
-    let semaphore = Mode::Slots { of: SLOTS };
+    let semaphore = Mode::Semaphore { permits: SLOTS };
     let (names, mode, rule): (&[&str], Mode, Rule) = match dice.below(10) {
         0 => (&["a", "b"], Mode::Exclusive, Rule::All),
         1 => (&["a", "b"], Mode::Exclusive, Rule::Any),

@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fencepost_core::backend::{Op, Reply, Wakeup};
 use fencepost_core::clock::{Moment, StorageTime};
-use fencepost_core::line::ClientId;
 use fencepost_core::lock_table::{Context, LockTable};
+use fencepost_core::record::ClientId;
 use fencepost_core::{FencingToken, LockName, Owner, Result};
 
 /// A holder or a ticket.

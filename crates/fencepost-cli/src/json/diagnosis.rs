@@ -1,13 +1,13 @@
 //! The JSON form of what the doctor found.
 
-use fencepost::{Finding, Verdict};
+use fencepost::{Finding, Severity};
 use serde::Serialize;
 
 use crate::words;
 
 /// Everything that was found, as `doctor --json` prints it.
 #[derive(Serialize)]
-pub(crate) struct Examination<'a> {
+pub(crate) struct Diagnosis<'a> {
     /// The worst of all.
     verdict: &'static str,
     findings: Vec<Entry<'a>>,
@@ -21,8 +21,8 @@ struct Entry<'a> {
     advice: Option<&'a str>,
 }
 
-impl<'a> Examination<'a> {
-    pub(crate) fn new(findings: &'a [Finding], worst: Verdict) -> Self {
+impl<'a> Diagnosis<'a> {
+    pub(crate) fn new(findings: &'a [Finding], worst: Severity) -> Self {
         Self { verdict: words::verdict(worst), findings: findings.iter().map(Entry::from).collect() }
     }
 }
@@ -31,7 +31,7 @@ impl<'a> From<&'a Finding> for Entry<'a> {
     fn from(finding: &'a Finding) -> Self {
         Self {
             check: &finding.check,
-            verdict: words::verdict(finding.verdict),
+            verdict: words::verdict(finding.severity),
             found: &finding.found,
             advice: finding.advice.as_deref(),
         }
@@ -45,10 +45,10 @@ mod tests {
     #[test]
     fn the_shape_is_stable() {
         let findings = [
-            Finding::fine("scope", "this host"),
+            Finding::ok("scope", "this host"),
             Finding::warning("file system", "tmpfs").with_advice("use a disk"),
         ];
-        let text = serde_json::to_string(&Examination::new(&findings, Verdict::Warning)).unwrap();
+        let text = serde_json::to_string(&Diagnosis::new(&findings, Severity::Warning)).unwrap();
         assert_eq!(
             text,
             r#"{"verdict":"warning","findings":[{"check":"scope","verdict":"fine","found":"this host","advice":null},"#

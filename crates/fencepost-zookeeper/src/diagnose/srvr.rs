@@ -27,7 +27,7 @@ pub(super) async fn ask_each(config: &Config, location: &str) -> Vec<(Address, R
     let encryption = match config.tls.as_ref().map(Encryption::new).transpose() {
         Ok(encryption) => encryption,
         Err(error) => {
-            return config.servers.iter().map(|server| (server.clone(), Err(error.duplicate()))).collect();
+            return config.servers.iter().map(|server| (server.clone(), Err(error.clone()))).collect();
         }
     };
     let asked = config.servers.iter().map(async |server| {
@@ -40,7 +40,7 @@ pub(super) async fn ask_each(config: &Config, location: &str) -> Vec<(Address, R
 }
 
 async fn ask(server: &Address, encryption: Option<&Encryption>, location: &str) -> Result<Answer> {
-    let away = || unreachable(location).while_doing(format_args!("could not ask {server}"));
+    let away = || unreachable(location).context(format_args!("could not ask {server}"));
     let mut stream = Stream::open(server, encryption, away).await?;
     stream.write_all(b"srvr").await.map_err(|error| away().with_source(error))?;
     let mut said = Vec::new();
@@ -80,10 +80,10 @@ mod tests {
         let answer = said(text).unwrap();
         assert_eq!((answer.version.as_str(), answer.mode.as_str()), ("3.8.0", "follower"));
         let busy = said("This ZooKeeper instance is not currently serving requests\n").unwrap_err();
-        assert!(busy.in_full().contains("not currently serving"), "{busy:?}");
+        assert!(busy.full_message().contains("not currently serving"), "{busy:?}");
         let closed = said("srvr is not executed because it is not in the whitelist.\n").unwrap_err();
         assert_eq!(closed.kind(), ErrorKind::Denied);
         assert!(closed.hint().unwrap().contains("4lw.commands.whitelist"));
-        assert!(said("").unwrap_err().in_full().contains("it says: nothing"));
+        assert!(said("").unwrap_err().full_message().contains("it says: nothing"));
     }
 }

@@ -22,7 +22,7 @@ impl Ensemble {
             Ok(all) => findings.extend([self.servers(all), self.failover(all), self.leader(all)]),
             Err(error) => findings.extend(
                 ["servers", "failover", "leader"]
-                    .map(|check| Finding::or_why_not(check, Err(error.duplicate()))),
+                    .map(|check| Finding::from_result(check, Err(error.clone()))),
             ),
         }
         findings
@@ -45,7 +45,7 @@ impl Ensemble {
 
     /// How many servers elect the leader. A server that stands alone does not say who belongs to it.
     fn voters(&self) -> Result<usize> {
-        let text = self.members.as_ref().map_err(Error::duplicate)?;
+        let text = self.members.as_ref().map_err(Error::clone)?;
         let text = String::from_utf8_lossy(text);
         let servers = text.lines().filter(|line| line.starts_with("server."));
         Ok(servers.filter(|line| !line.contains(":observer")).count().max(1))
@@ -55,14 +55,14 @@ impl Ensemble {
         let versions: BTreeSet<&str> = self.answers().map(|(_, answer)| answer.version.as_str()).collect();
         if versions.is_empty() {
             let why = self.asked.iter().find_map(|(_, answer)| answer.as_ref().err());
-            return super::nothing("server", why.map_or(Ok(()), |error| Err(error.duplicate())));
+            return super::nothing("server", why.map_or(Ok(()), |error| Err(error.clone())));
         }
         let found = format!("ZooKeeper {}", versions.iter().copied().collect::<Vec<_>>().join(" and "));
         if versions.iter().any(|version| is_old(version)) {
             return Finding::warning("server", found)
                 .with_advice("it works from 3.6 on, and is tested with 3.8: consider a newer one");
         }
-        Finding::fine("server", found)
+        Finding::ok("server", found)
     }
 
     fn servers(&self, all: usize) -> Finding {
@@ -76,7 +76,7 @@ impl Ensemble {
         };
         let found = format!("{serving} of {all} serve{unasked}");
         if let Some((address, error)) = self.silent().next() {
-            let found = format!("{found}; {address} does not: {}", error.in_full());
+            let found = format!("{found}; {address} does not: {}", error.full_message());
             return match (serving + discreet + others).checked_sub(quorum) {
                 Some(0) => Finding::warning("servers", found)
                     .with_advice("bring it back: if one more fails, no lock can be taken or renewed"),
@@ -92,7 +92,7 @@ impl Ensemble {
                 Finding::warning("servers", format!("{found}; the others only let read"))
                     .with_advice("a server without a leader takes no locks: look into its log")
             }
-            None => Finding::fine("servers", format!("{found}; {}", tolerance(all.saturating_sub(quorum)))),
+            None => Finding::ok("servers", format!("{found}; {}", tolerance(all.saturating_sub(quorum)))),
         }
     }
 
@@ -100,10 +100,10 @@ impl Ensemble {
     fn failover(&self, all: usize) -> Finding {
         let named = self.asked.len();
         if all <= 1 {
-            return Finding::fine("failover", "none: there is one server, and locks wait while it is down");
+            return Finding::ok("failover", "none: there is one server, and locks wait while it is down");
         }
         if named >= all {
-            return Finding::fine(
+            return Finding::ok(
                 "failover",
                 format!("the URL names {named} servers, and {all} elect the leader"),
             );
@@ -119,12 +119,10 @@ impl Ensemble {
         let mut leading =
             self.answers().filter(|(_, answer)| matches!(answer.mode.as_str(), "leader" | "standalone"));
         match leading.next() {
-            Some((address, answer)) if answer.mode == "leader" => {
-                Finding::fine("leader", address.to_string())
-            }
-            Some((address, _)) => Finding::fine("leader", format!("{address}, which stands alone")),
+            Some((address, answer)) if answer.mode == "leader" => Finding::ok("leader", address.to_string()),
+            Some((address, _)) => Finding::ok("leader", format!("{address}, which stands alone")),
             None if self.answers().count() < all => {
-                Finding::fine("leader", "none of those that have said how they are")
+                Finding::ok("leader", "none of those that have said how they are")
             }
             None => Finding::warning("leader", "no server says that it leads")
                 .with_advice("an election may be under way: look again"),

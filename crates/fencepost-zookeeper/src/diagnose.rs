@@ -2,8 +2,8 @@
 
 mod access;
 mod ensemble;
+mod locate;
 mod srvr;
-mod whereabouts;
 
 use std::time::Duration;
 
@@ -14,19 +14,19 @@ use crate::config::Dialect;
 use crate::setup::Setup;
 use ensemble::Ensemble;
 
-pub(crate) use whereabouts::whereabouts;
+pub(crate) use locate::locate;
 
 /// The ttl that locks have if nobody says otherwise.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// Examines the ensemble, and every server of it that the URL names. The session in which it looks makes no node.
-pub(crate) async fn examine(setup: &Setup, storage_id: StorageId) -> Vec<Finding> {
+pub(crate) async fn diagnose(setup: &Setup, storage_id: StorageId) -> Vec<Finding> {
     let config = &setup.config;
     let mut findings = vec![
-        Finding::fine("chroot", format!("{}, storage id {storage_id}", setup.paths.locks())),
+        Finding::ok("chroot", format!("{}, storage id {storage_id}", setup.paths.locks())),
         dialect(config.dialect),
         leases(setup),
-        Finding::fine(
+        Finding::ok(
             "clocks",
             "sessions are timed by the leader alone, and by no wall clock: none has to be right",
         ),
@@ -39,13 +39,13 @@ pub(crate) async fn examine(setup: &Setup, storage_id: StorageId) -> Vec<Finding
             let failed = |error: zk::Error| setup.failed(&error);
             (members.map(|(bytes, _)| bytes).map_err(failed), acls.map(|(acls, _)| acls).map_err(failed))
         }
-        Err(error) => (Err(error.duplicate()), Err(error.duplicate())),
+        Err(error) => (Err(error.clone()), Err(error.clone())),
     };
     let ensemble = Ensemble { asked: srvr::ask_each(config, &setup.location).await, members };
     findings.extend(ensemble.judge());
     findings.push(access::encryption(config));
     findings.push(access::authentication(config));
-    findings.push(Finding::or_why_not("rights", acls.map(|acls| access::rights(&acls))));
+    findings.push(Finding::from_result("rights", acls.map(|acls| access::rights(&acls))));
     findings
 }
 
@@ -57,7 +57,7 @@ fn dialect(dialect: Dialect) -> Finding {
         Dialect::Plain => ("`lock-` and a number", "Curator waits for them, kazoo only if it is told to"),
     };
     let word = dialect.word();
-    Finding::fine(
+    Finding::ok(
         "dialect",
         format!("{word}: our nodes are named {like}, and wait for those of all dialects; {peers}"),
     )
@@ -68,7 +68,7 @@ fn leases(setup: &Setup) -> Finding {
     let (shortest, longest) = (setup.range.shortest_ttl(), setup.range.longest_ttl());
     let found = format!("a ttl can be {shortest:?} to {longest:?}");
     if (shortest..=longest).contains(&DEFAULT_TTL) {
-        return Finding::fine("leases", found);
+        return Finding::ok("leases", found);
     }
     Finding::warning("leases", format!("{found}, and locks have {DEFAULT_TTL:?} if nobody says otherwise"))
         .with_advice("give a ttl, or let the servers allow more: minSessionTimeout, maxSessionTimeout")
@@ -76,5 +76,5 @@ fn leases(setup: &Setup) -> Finding {
 
 /// What nobody could find out.
 fn nothing(check: &str, why: Result<()>) -> Finding {
-    Finding::or_why_not(check, why.map(|()| Finding::fine(check, "nothing was asked")))
+    Finding::from_result(check, why.map(|()| Finding::ok(check, "nothing was asked")))
 }

@@ -9,7 +9,7 @@ use fencepost_core::{Attempt, LockName, Owner};
 
 /// One attempt of this client, in line or holding. `E` is what the storage knows it by.
 #[derive(Debug)]
-pub struct Place<E> {
+pub struct OwnEntry<E> {
     /// What is wanted.
     pub attempt: Arc<Attempt>,
     /// When somebody last asked for it to be kept.
@@ -20,15 +20,15 @@ pub struct Place<E> {
 
 /// The attempts of one client that have entries, and those that wait for some.
 #[derive(Debug)]
-pub struct Places<E> {
-    standing: HashMap<Owner, Place<E>>,
+pub struct OwnEntries<E> {
+    standing: HashMap<Owner, OwnEntry<E>>,
     entries: HashMap<LockName, usize>,
     /// Who waits in this process, by name, in order.
     beyond: HashMap<LockName, VecDeque<Owner>>,
     waiting: HashMap<Owner, (Arc<Attempt>, Moment)>,
 }
 
-impl<E> Default for Places<E> {
+impl<E> Default for OwnEntries<E> {
     fn default() -> Self {
         Self {
             standing: HashMap::new(),
@@ -39,7 +39,7 @@ impl<E> Default for Places<E> {
     }
 }
 
-impl<E> Places<E> {
+impl<E> OwnEntries<E> {
     /// How many entries a client has in one line at most.
     pub const MOST: usize = 64;
 
@@ -117,7 +117,7 @@ impl<E> Places<E> {
     /// Remembers an attempt that has, or may have, entries. It waits in this process no more.
     pub fn insert(&mut self, attempt: &Arc<Attempt>, entry: E, now: Moment) {
         self.stop_waiting(attempt.owner);
-        let place = Place { attempt: attempt.clone(), kept: now, entry };
+        let place = OwnEntry { attempt: attempt.clone(), kept: now, entry };
         if self.standing.insert(attempt.owner, place).is_none() {
             for want in &attempt.wants {
                 *self.entries.entry(want.name.clone()).or_default() += 1;
@@ -126,7 +126,7 @@ impl<E> Places<E> {
     }
 
     /// Forgets an attempt whose entries are gone.
-    pub fn remove(&mut self, owner: Owner) -> Option<Place<E>> {
+    pub fn remove(&mut self, owner: Owner) -> Option<OwnEntry<E>> {
         let place = self.standing.remove(&owner)?;
         for want in &place.attempt.wants {
             if let Some(count) = self.entries.get_mut(&want.name) {
@@ -140,24 +140,24 @@ impl<E> Places<E> {
     }
 
     /// The attempt of this owner.
-    pub fn get(&self, owner: Owner) -> Option<&Place<E>> {
+    pub fn get(&self, owner: Owner) -> Option<&OwnEntry<E>> {
         self.standing.get(&owner)
     }
 
     /// The attempt of this owner.
-    pub fn get_mut(&mut self, owner: Owner) -> Option<&mut Place<E>> {
+    pub fn get_mut(&mut self, owner: Owner) -> Option<&mut OwnEntry<E>> {
         self.standing.get_mut(&owner)
     }
 
     /// The attempt of this owner, which somebody cares for now.
-    pub fn keep(&mut self, owner: Owner, now: Moment) -> Option<&mut Place<E>> {
+    pub fn keep(&mut self, owner: Owner, now: Moment) -> Option<&mut OwnEntry<E>> {
         let place = self.standing.get_mut(&owner)?;
         place.kept = place.kept.max(now);
         Some(place)
     }
 
     /// All attempts that have entries.
-    pub fn iter(&self) -> impl Iterator<Item = (Owner, &Place<E>)> {
+    pub fn iter(&self) -> impl Iterator<Item = (Owner, &OwnEntry<E>)> {
         self.standing.iter().map(|(owner, place)| (*owner, place))
     }
 
@@ -203,10 +203,10 @@ mod tests {
 
     #[test]
     fn a_client_has_so_many_entries_in_a_line_and_no_more() {
-        let mut places = Places::default();
+        let mut places = OwnEntries::default();
         let first = attempt(&["a"]);
         places.insert(&first, (), NOW);
-        for _ in 1..Places::<()>::MOST {
+        for _ in 1..OwnEntries::<()>::MOST {
             let next = attempt(&["a", "b"]);
             assert!(places.has_room(&next));
             places.insert(&next, (), NOW);
@@ -233,7 +233,7 @@ mod tests {
 
     #[test]
     fn a_resend_takes_no_second_place() {
-        let mut places = Places::default();
+        let mut places = OwnEntries::default();
         let twice = attempt(&["a"]);
         places.insert(&twice, 1, NOW);
         places.insert(&twice, 2, NOW);
@@ -246,7 +246,7 @@ mod tests {
 
     #[test]
     fn what_nobody_cares_for_lapses_after_its_ttl() {
-        let mut places = Places::default();
+        let mut places = OwnEntries::default();
         let (dead, alive, inside) = (attempt(&["a"]), attempt(&["a"]), attempt(&["b"]));
         places.insert(&dead, (), NOW);
         places.insert(&alive, (), NOW);

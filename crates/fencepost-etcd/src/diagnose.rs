@@ -2,7 +2,7 @@
 
 mod access;
 mod cluster;
-mod whereabouts;
+mod locate;
 
 use fencepost_core::{Finding, Result};
 use futures_util::future::join4;
@@ -12,10 +12,10 @@ use crate::request::one;
 use crate::store::{LOOKING, Store};
 use cluster::Cluster;
 
-pub(crate) use whereabouts::whereabouts;
+pub(crate) use locate::locate;
 
 /// Examines the cluster, and every member of it that the URL names.
-pub(crate) async fn examine(store: &Store, config: &Config) -> Vec<Finding> {
+pub(crate) async fn diagnose(store: &Store, config: &Config) -> Vec<Finding> {
     let link = &store.link;
     let (namespace, asked, members, alarms) =
         join4(namespace(store, config), link.each(), link.members(LOOKING), link.alarms(LOOKING)).await;
@@ -25,7 +25,7 @@ pub(crate) async fn examine(store: &Store, config: &Config) -> Vec<Finding> {
         members: members.map(|answer| answer.members).map_err(failed),
         alarms: alarms.map(|answer| answer.alarms).map_err(failed),
     };
-    let mut findings = vec![Finding::or_why_not("namespace", namespace), layout(config), clocks()];
+    let mut findings = vec![Finding::from_result("namespace", namespace), layout(config), clocks()];
     findings.extend(cluster.judge(config.tls.is_some()));
     findings.push(access::encryption(config));
     findings.push(access::authentication(config, link.is_logged_in()));
@@ -37,14 +37,14 @@ async fn namespace(store: &Store, config: &Config) -> Result<Finding> {
     let about = store.link.range(one(store.keys.about()), LOOKING).await;
     let about = about.map_err(|failure| store.failed(failure))?;
     Ok(match about.kvs.first() {
-        Some(_) => Finding::fine("namespace", format!("{name}, storage id {}", store.storage_id)),
-        None => Finding::fine("namespace", format!("{name}, where no lock has been taken yet")),
+        Some(_) => Finding::ok("namespace", format!("{name}, storage id {}", store.storage_id)),
+        None => Finding::ok("namespace", format!("{name}, where no lock has been taken yet")),
     })
 }
 
 /// Where the locks are, and what follows from that.
 fn layout(config: &Config) -> Finding {
-    Finding::fine(
+    Finding::ok(
         "layout",
         match config.layout {
             Layout::Own => format!("Fencepost's own, below {}/lock/", config.namespace),
@@ -59,8 +59,5 @@ fn layout(config: &Config) -> Finding {
 }
 
 fn clocks() -> Finding {
-    Finding::fine(
-        "clocks",
-        "leases are timed by the leader alone, and by no wall clock: none has to be right",
-    )
+    Finding::ok("clocks", "leases are timed by the leader alone, and by no wall clock: none has to be right")
 }

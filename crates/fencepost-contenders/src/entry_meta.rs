@@ -1,4 +1,4 @@
-//! What an entry says about itself, for people and for those who look after it: [`Card`].
+//! What an entry says about itself, for people and for those who look after it: [`EntryMeta`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,7 +12,7 @@ const SEPARATOR: u8 = b'\n';
 
 /// What an entry says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Card {
+pub struct EntryMeta {
     /// Whose entry it is.
     pub owner: Owner,
     /// The lease's length.
@@ -33,7 +33,7 @@ pub struct Card {
     pub cell: Option<Arc<[u8]>>,
 }
 
-impl Card {
+impl EntryMeta {
     /// The card of an attempt that comes now.
     pub fn new(attempt: &Attempt) -> Self {
         let several = attempt.wants.len() > 1;
@@ -114,8 +114,8 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn card() -> Card {
-        Card {
+    fn card() -> EntryMeta {
+        EntryMeta {
             owner: Owner::from_bytes([7; 16]),
             ttl: Duration::from_secs(30),
             label: "host:1 \"ann\"\n".into(),
@@ -130,17 +130,23 @@ mod tests {
 
     #[test]
     fn a_card_is_read_as_it_was_written() {
-        let plain =
-            Card { meta: [].into(), held_since: None, names: Vec::new(), any: false, cell: None, ..card() };
-        for card in [card(), plain.clone(), Card { cell: Some([].into()), ..plain }] {
-            assert_eq!(Card::from_bytes(&card.to_bytes()), Some(card));
+        let plain = EntryMeta {
+            meta: [].into(),
+            held_since: None,
+            names: Vec::new(),
+            any: false,
+            cell: None,
+            ..card()
+        };
+        for card in [card(), plain.clone(), EntryMeta { cell: Some([].into()), ..plain }] {
+            assert_eq!(EntryMeta::from_bytes(&card.to_bytes()), Some(card));
         }
     }
 
     #[test]
     fn what_others_write_is_no_card() {
         for text in ["", "7587862094", "{}", "{\"owner\":\"x\",\"ttl\":1}", "10.0.0.1", "\u{ff}"] {
-            assert_eq!(Card::from_bytes(text.as_bytes()), None, "{text:?}");
+            assert_eq!(EntryMeta::from_bytes(text.as_bytes()), None, "{text:?}");
         }
     }
 }

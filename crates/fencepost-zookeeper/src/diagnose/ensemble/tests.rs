@@ -1,6 +1,6 @@
 //! Ensembles as they may be, and what is said about them.
 
-use fencepost_core::Verdict;
+use fencepost_core::Severity;
 
 use super::*;
 
@@ -20,11 +20,11 @@ fn ensemble(all: usize, named: &[&str]) -> Ensemble {
 }
 
 /// Whatever is not fine.
-fn wrong(ensemble: &Ensemble) -> Vec<(String, Verdict)> {
+fn wrong(ensemble: &Ensemble) -> Vec<(String, Severity)> {
     let findings = ensemble.judge();
-    assert!(findings.iter().all(|it| it.verdict == Verdict::Fine || it.advice.is_some()), "{findings:?}");
-    let wrong = findings.into_iter().filter(|finding| finding.verdict != Verdict::Fine);
-    wrong.map(|finding| (finding.check, finding.verdict)).collect()
+    assert!(findings.iter().all(|it| it.severity == Severity::Ok || it.advice.is_some()), "{findings:?}");
+    let wrong = findings.into_iter().filter(|finding| finding.severity != Severity::Ok);
+    wrong.map(|finding| (finding.check, finding.severity)).collect()
 }
 
 fn found(ensemble: &Ensemble, check: &str) -> Finding {
@@ -50,8 +50,8 @@ fn a_healthy_ensemble_is_fine() {
 
 #[test]
 fn each_weakness_is_found() {
-    use Verdict::{Problem, Warning};
-    let cases: [(Ensemble, &[(&str, Verdict)]); 7] = [
+    use Severity::{Problem, Warning};
+    let cases: [(Ensemble, &[(&str, Severity)]); 7] = [
         (ensemble(3, &["leader", "", "follower"]), &[("servers", Warning)]),
         (ensemble(5, &["leader", "", "follower", "follower", "follower"]), &[("servers", Warning)]),
         (ensemble(3, &["leader", "", ""]), &[("servers", Problem)]),
@@ -72,7 +72,7 @@ fn each_weakness_is_found() {
 fn who_belongs_to_it_may_be_a_secret() {
     let mut closed = ensemble(3, &["leader", "follower", "follower"]);
     closed.members = Err(Error::new(ErrorKind::Denied, "it is not permitted").with_hint("permit it"));
-    let expected = ["servers", "failover", "leader"].map(|check| (check.to_owned(), Verdict::Warning));
+    let expected = ["servers", "failover", "leader"].map(|check| (check.to_owned(), Severity::Warning));
     assert_eq!(wrong(&closed), expected);
 }
 

@@ -19,7 +19,7 @@ pub(super) fn authentication(config: &Config) -> Finding {
         Some(Auth::Digest(login)) => format!("{}, by digest: what we make is that user's alone", login.user),
         Some(Auth::Sasl(login)) => format!("{}, by SASL: what we make is that user's alone", login.user),
     };
-    Finding::fine("authentication", found)
+    Finding::ok("authentication", found)
 }
 
 /// Who may do what with the chroot.
@@ -33,12 +33,12 @@ pub(super) fn rights(acls: &[Acl]) -> Finding {
             .with_advice(advice);
     }
     let read = if anybody(Permission::READ) { "; everybody can see the names of locks" } else { "" };
-    Finding::fine("rights", format!("only known accounts can take locks{read}"))
+    Finding::ok("rights", format!("only known accounts can take locks{read}"))
 }
 
 #[cfg(test)]
 mod tests {
-    use fencepost_core::Verdict;
+    use fencepost_core::Severity;
     use zookeeper_client::AuthId;
 
     use super::*;
@@ -47,14 +47,14 @@ mod tests {
     #[test]
     fn what_others_can_read_is_a_warning() {
         for (url, verdict) in [
-            ("zk://localhost,127.0.0.1", Verdict::Fine),
-            ("zk://localhost,h", Verdict::Warning),
-            ("zk://h?tls=true", Verdict::Fine),
-            ("zk://ann:hunter2@h", Verdict::Warning),
+            ("zk://localhost,127.0.0.1", Severity::Ok),
+            ("zk://localhost,h", Severity::Warning),
+            ("zk://h?tls=true", Severity::Ok),
+            ("zk://ann:hunter2@h", Severity::Warning),
         ] {
             let config = parse(url).unwrap();
             let findings = [encryption(&config), authentication(&config)];
-            assert_eq!(findings[0].verdict, verdict, "{url}");
+            assert_eq!(findings[0].severity, verdict, "{url}");
             assert!(!format!("{findings:?}").contains("hunter2"));
         }
     }
@@ -64,13 +64,13 @@ mod tests {
         let ann = || Acl::new(Permission::ALL, AuthId::new("digest", "ann:hash"));
         let world = |permission| Acl::new(permission, AuthId::anyone());
         for (acls, verdict, said) in [
-            (vec![world(Permission::ALL)], Verdict::Warning, "every lock"),
-            (vec![ann(), world(Permission::DELETE)], Verdict::Warning, "every lock"),
-            (vec![ann(), world(Permission::READ)], Verdict::Fine, "names of locks"),
-            (vec![ann()], Verdict::Fine, "only known accounts"),
+            (vec![world(Permission::ALL)], Severity::Warning, "every lock"),
+            (vec![ann(), world(Permission::DELETE)], Severity::Warning, "every lock"),
+            (vec![ann(), world(Permission::READ)], Severity::Ok, "names of locks"),
+            (vec![ann()], Severity::Ok, "only known accounts"),
         ] {
             let finding = rights(&acls);
-            assert_eq!(finding.verdict, verdict, "{finding}");
+            assert_eq!(finding.severity, verdict, "{finding}");
             assert!(finding.found.contains(said), "{finding}");
         }
     }

@@ -1,7 +1,7 @@
 //! Where a lock is kept: the exact node, who is below it, and whether something else is there too.
 
-use fencepost_contenders::Card;
-use fencepost_core::{Finding, LockName, Result, shell_word};
+use fencepost_contenders::EntryMeta;
+use fencepost_core::{Finding, LockName, Result, shell_quote};
 use zookeeper_client::{self as zk, Stat};
 
 use crate::config::Dialect;
@@ -18,21 +18,21 @@ const MOST: usize = 20;
 struct Seen<'a> {
     node: &'a Node,
     stat: Stat,
-    card: Option<Card>,
+    card: Option<EntryMeta>,
 }
 
 /// The nodes of a lock, and what is in them.
-pub(crate) async fn whereabouts(setup: &Setup, name: &LockName) -> Vec<Finding> {
+pub(crate) async fn locate(setup: &Setup, name: &LockName) -> Vec<Finding> {
     let client = match setup.connect_to_look().await {
         Ok(client) => client,
-        Err(error) => return vec![Finding::or_why_not("lock's node", Err(error))],
+        Err(error) => return vec![Finding::from_result("lock's node", Err(error))],
     };
     let path = setup.paths.lock(name);
     let mut findings = match below(setup, &client, &path).await {
         Ok(found) => found,
-        Err(error) => vec![Finding::or_why_not("lock's node", Err(error))],
+        Err(error) => vec![Finding::from_result("lock's node", Err(error))],
     };
-    findings.push(Finding::or_why_not("cell's node", cell(setup, &client, name).await));
+    findings.push(Finding::from_result("cell's node", cell(setup, &client, name).await));
     findings.push(peers(setup.config.dialect, &path));
     findings
 }
@@ -50,14 +50,14 @@ fn peers(dialect: Dialect, path: &str) -> Finding {
         ),
     };
     let word = dialect.word();
-    Finding::fine("peers", format!("dialect {word}: {same} on {path} is the same lock; {not}"))
+    Finding::ok("peers", format!("dialect {word}: {same} on {path} is the same lock; {not}"))
 }
 
 async fn cell(setup: &Setup, client: &zk::Client, name: &LockName) -> Result<Finding> {
     let path = setup.paths.cell(name);
     let stat = client.check_stat(&path).await.map_err(|error| setup.failed(&error))?;
     let what = if stat.is_some() { "a value" } else { "nothing there now" };
-    Ok(Finding::fine("cell's node", format!("{path} ({what})")))
+    Ok(Finding::ok("cell's node", format!("{path} ({what})")))
 }
 
 /// What is below the lock's node.
@@ -84,10 +84,10 @@ fn place(setup: &Setup, path: &str, line: &Queue, seen: &[Seen<'_>]) -> Finding 
         _ => format!("{first} first in line, {} behind{}", all - first, holder.unwrap_or_default()),
     };
     let server = setup.config.servers.first().map(ToString::to_string).unwrap_or_default();
-    Finding::fine("lock's node", format!("{path} ({found})")).with_advice(format!(
+    Finding::ok("lock's node", format!("{path} ({found})")).with_advice(format!(
         "to look: zkCli.sh -server {} ls {}",
-        shell_word(&server),
-        shell_word(path)
+        shell_quote(&server),
+        shell_quote(path)
     ))
 }
 
@@ -120,14 +120,14 @@ fn foreign(ours: Dialect, path: &str, seen: &[Seen<'_>], ignoring: &[&Node]) -> 
             )
             .with_advice(format!(
                 "if it is left over: zkCli.sh delete {}",
-                shell_word(&format!("{path}/{called}"))
+                shell_quote(&format!("{path}/{called}"))
             )),
         );
     }
     let named = strangers.iter().map(|seen| format!("{} is of {}", seen.node.called, whose(seen)));
     let named = named.collect::<Vec<_>>().join("; ");
     let count = strangers.len();
-    (count > 0).then(|| Finding::fine("foreign nodes", format!("{count}, in one line with ours: {named}")))
+    (count > 0).then(|| Finding::ok("foreign nodes", format!("{count}, in one line with ours: {named}")))
 }
 
 /// What is at the lock's place and is no contender: another recipe may be in use there.

@@ -1,6 +1,6 @@
 //! What the storage finds when it looks at itself.
 
-use fencepost_core::{Client, ErrorKind, Finding, Verdict};
+use fencepost_core::{Client, ErrorKind, Finding, Severity};
 use fencepost_testkit::wait;
 
 use crate::bench::SqliteBench;
@@ -10,7 +10,7 @@ async fn connected(bench: &SqliteBench) -> Client {
 }
 
 async fn found(client: &Client, check: &str) -> Finding {
-    let findings = client.examine().await.unwrap();
+    let findings = client.diagnose().await.unwrap();
     let found = findings.iter().find(|finding| finding.check == check);
     found.unwrap_or_else(|| panic!("{check} is not among {findings:?}")).clone()
 }
@@ -35,15 +35,15 @@ async fn a_healthy_database_has_no_problem_and_every_check_says_something() {
         "locks",
         "clock",
     ];
-    let findings = client.examine().await.unwrap();
+    let findings = client.diagnose().await.unwrap();
     assert_eq!(findings.iter().map(|finding| finding.check.as_str()).collect::<Vec<_>>(), checks);
     for finding in &findings {
-        assert_ne!(finding.verdict, Verdict::Problem, "{finding}");
+        assert_ne!(finding.severity, Severity::Problem, "{finding}");
         assert!(!finding.found.is_empty(), "{finding}");
-        assert!(finding.verdict == Verdict::Fine || finding.advice.is_some(), "{finding}");
+        assert!(finding.severity == Severity::Ok || finding.advice.is_some(), "{finding}");
     }
     let id = client.info().storage_id.to_string();
-    assert_eq!(found(&client, "storage id").await, Finding::fine("storage id", id));
+    assert_eq!(found(&client, "storage id").await, Finding::ok("storage id", id));
     assert_eq!(found(&client, "journal mode").await.found, "wal");
 }
 
@@ -66,16 +66,16 @@ async fn damage_is_found_where_it_is() {
     let client = connected(&bench).await;
     let _guard = client.lock("a").acquire().await.unwrap();
     let cases = [
-        ("UPDATE holders SET clock = clock + 1", "clock", Verdict::Warning),
-        ("PRAGMA user_version = 2", "schema", Verdict::Problem),
-        ("PRAGMA ignore_check_constraints = ON; UPDATE storage SET id = 2", "integrity", Verdict::Problem),
-        ("DROP TABLE tickets", "locks", Verdict::Problem),
+        ("UPDATE holders SET clock = clock + 1", "clock", Severity::Warning),
+        ("PRAGMA user_version = 2", "schema", Severity::Problem),
+        ("PRAGMA ignore_check_constraints = ON; UPDATE storage SET id = 2", "integrity", Severity::Problem),
+        ("DROP TABLE tickets", "locks", Severity::Problem),
     ];
     for (damage, check, verdict) in cases {
-        assert_eq!(found(&client, check).await.verdict, Verdict::Fine, "before: {check}");
+        assert_eq!(found(&client, check).await.severity, Severity::Ok, "before: {check}");
         bench.driver().execute_batch(damage).unwrap();
         let finding = found(&client, check).await;
-        assert_eq!(finding.verdict, verdict, "{finding}");
+        assert_eq!(finding.severity, verdict, "{finding}");
     }
 }
 
@@ -85,7 +85,7 @@ async fn a_file_that_was_replaced_is_told() {
     let client = connected(&bench).await;
     std::fs::rename(bench.path(), bench.folder().join("elsewhere.db")).unwrap();
     let finding = found(&client, "identity").await;
-    assert_eq!(finding.verdict, Verdict::Problem);
+    assert_eq!(finding.severity, Severity::Problem);
     assert!(finding.found.contains("removed or replaced") && finding.advice.is_some(), "{finding}");
 }
 
@@ -96,13 +96,13 @@ async fn a_lock_is_found_where_it_is_said_to_live() {
     let client = connected(&bench).await;
     let name = "it's \"one\"; DROP TABLE holders";
     let _guard = client.lock(name).acquire().await.unwrap();
-    let findings = client.whereabouts(name).await.unwrap();
+    let findings = client.locate(name).await.unwrap();
     let (before, after) = findings[0].found.split_once(" in holders").unwrap();
     assert!(after.ends_with(bench.path().canonicalize().unwrap().to_str().unwrap()), "{after}");
     let condition = before.strip_prefix("rows with ").unwrap();
     let sql = format!("SELECT name FROM holders WHERE {condition}");
     assert_eq!(bench.driver().query_row(&sql, [], |row| row.get::<_, String>(0)).unwrap(), name);
-    assert_eq!(client.whereabouts("").await.unwrap_err().kind(), ErrorKind::BadName);
+    assert_eq!(client.locate("").await.unwrap_err().kind(), ErrorKind::BadName);
 }
 
 /// The paths that are to be granted are the ones that are there.
@@ -136,7 +136,7 @@ async fn the_rights_for_several_accounts_can_be_pasted() {
     assert!(pasted.status.success(), "{script}: {}", String::from_utf8_lossy(&pasted.stderr));
     let client = fencepost_sqlite::connect(path).await.unwrap();
     client.lock("a").acquire().await.unwrap().release().await.unwrap();
-    for finding in client.examine().await.unwrap() {
-        assert_ne!(finding.verdict, Verdict::Problem, "{finding}");
+    for finding in client.diagnose().await.unwrap() {
+        assert_ne!(finding.severity, Severity::Problem, "{finding}");
     }
 }

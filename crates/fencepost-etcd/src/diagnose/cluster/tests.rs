@@ -1,6 +1,6 @@
 //! Clusters as they may be, and what is said about them.
 
-use fencepost_core::{ErrorKind, Verdict};
+use fencepost_core::{ErrorKind, Severity};
 
 use super::*;
 use crate::proto::ResponseHeader;
@@ -33,11 +33,11 @@ fn cluster(all: u64, named: &[u64]) -> Cluster {
 }
 
 /// Whatever is not fine.
-fn wrong(cluster: &Cluster) -> Vec<(String, Verdict)> {
+fn wrong(cluster: &Cluster) -> Vec<(String, Severity)> {
     let findings = cluster.judge(false);
-    assert!(findings.iter().all(|it| it.verdict == Verdict::Fine || it.advice.is_some()), "{findings:?}");
-    let wrong = findings.into_iter().filter(|finding| finding.verdict != Verdict::Fine);
-    wrong.map(|finding| (finding.check, finding.verdict)).collect()
+    assert!(findings.iter().all(|it| it.severity == Severity::Ok || it.advice.is_some()), "{findings:?}");
+    let wrong = findings.into_iter().filter(|finding| finding.severity != Severity::Ok);
+    wrong.map(|finding| (finding.check, finding.severity)).collect()
 }
 
 fn found(cluster: &Cluster, check: &str) -> Finding {
@@ -64,8 +64,8 @@ fn a_healthy_cluster_is_fine() {
 
 #[test]
 fn members_that_are_silent_or_not_named() {
-    use Verdict::{Problem, Warning};
-    let expect = |cluster: Cluster, expected: &[(&str, Verdict)]| {
+    use Severity::{Problem, Warning};
+    let expect = |cluster: Cluster, expected: &[(&str, Severity)]| {
         let expected: Vec<_> = expected.iter().map(|(check, is)| ((*check).to_owned(), *is)).collect();
         assert_eq!(wrong(&cluster), expected);
     };
@@ -97,7 +97,7 @@ fn alarms_are_problems() {
     {
         let mut alarmed = cluster(3, &[1, 2, 3]);
         alarmed.alarms = Ok(vec![AlarmMember { member_id: 2, alarm }]);
-        assert_eq!(wrong(&alarmed), [("alarms".to_owned(), Verdict::Problem)]);
+        assert_eq!(wrong(&alarmed), [("alarms".to_owned(), Severity::Problem)]);
         let finding = found(&alarmed, "alarms").found;
         assert!(finding.contains(said) && finding.contains("m2"), "{finding}");
     }
@@ -109,7 +109,7 @@ fn what_is_not_permitted_is_a_warning() {
     let mut closed = cluster(1, &[1]);
     closed.alarms = Err(denied());
     closed.members = Err(denied());
-    let expected = ["members", "failover", "alarms"].map(|check| (check.to_owned(), Verdict::Warning));
+    let expected = ["members", "failover", "alarms"].map(|check| (check.to_owned(), Severity::Warning));
     assert_eq!(wrong(&closed), expected);
 }
 
@@ -118,20 +118,20 @@ fn a_database_near_the_default_quota_is_a_warning() {
     let sized = |size: i64| {
         let mut sized = cluster(1, &[1]);
         sized.asked[0].1.as_mut().unwrap().db_size = size;
-        found(&sized, "database").verdict
+        found(&sized, "database").severity
     };
-    assert_eq!(sized(1 << 30), Verdict::Fine);
-    assert_eq!(sized(2_000 << 20), Verdict::Warning);
-    assert_eq!(sized(3 << 30), Verdict::Fine);
+    assert_eq!(sized(1 << 30), Severity::Ok);
+    assert_eq!(sized(2_000 << 20), Severity::Warning);
+    assert_eq!(sized(3 << 30), Severity::Ok);
 }
 
 #[test]
 fn an_election_under_way_is_told() {
     let mut voting = cluster(3, &[1, 2, 3]);
     voting.asked[1].1.as_mut().unwrap().raft_term = 8;
-    assert_eq!(wrong(&voting), [("leader".to_owned(), Verdict::Warning)]);
+    assert_eq!(wrong(&voting), [("leader".to_owned(), Severity::Warning)]);
     voting.asked[1].1.as_mut().unwrap().leader = 0;
-    assert_eq!(wrong(&voting), [("leader".to_owned(), Verdict::Problem)]);
+    assert_eq!(wrong(&voting), [("leader".to_owned(), Severity::Problem)]);
 }
 
 #[test]
@@ -151,7 +151,7 @@ fn versions() {
     for (version, said) in [("3.5.1", "different data"), ("3.4.23", "revoke leases")] {
         let mut mixed = cluster(3, &[1, 2, 3]);
         mixed.asked[1].1.as_mut().unwrap().version = version.into();
-        assert_eq!(wrong(&mixed), [("server".to_owned(), Verdict::Warning)]);
+        assert_eq!(wrong(&mixed), [("server".to_owned(), Severity::Warning)]);
         assert!(found(&mixed, "server").found.contains(said));
     }
     let mut alone = cluster(1, &[1]);

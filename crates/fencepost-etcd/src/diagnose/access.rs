@@ -20,11 +20,11 @@ pub(super) fn authentication(config: &Config, is_logged_in: bool) -> Finding {
     let is_certified = config.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
     let advice = "`fencepost rights` prints the role to make; then `etcdctl auth enable`";
     match &config.login {
-        Some(login) if is_logged_in => Finding::fine("authentication", format!("on, as {}", login.user)),
+        Some(login) if is_logged_in => Finding::ok("authentication", format!("on, as {}", login.user)),
         Some(_) => Finding::warning("authentication", "off: the account in the URL was not asked for")
             .with_advice(advice),
-        None if is_certified => Finding::fine("authentication", "no account, and a certificate of our own"),
-        None if is_local(config) => Finding::fine("authentication", "off, on this host"),
+        None if is_certified => Finding::ok("authentication", "no account, and a certificate of our own"),
+        None if is_local(config) => Finding::ok("authentication", "off, on this host"),
         None => {
             Finding::warning("authentication", "off: whoever reaches a member can take or break every lock")
                 .with_advice(advice)
@@ -34,14 +34,14 @@ pub(super) fn authentication(config: &Config, is_logged_in: bool) -> Finding {
 
 #[cfg(test)]
 mod tests {
-    use fencepost_core::Verdict;
+    use fencepost_core::Severity;
 
     use super::*;
     use crate::config::parse;
 
     #[test]
     fn what_others_can_read_or_do_is_a_warning() {
-        use Verdict::{Fine, Warning};
+        use Severity::{Ok as Fine, Warning};
         for (url, is_logged_in, encrypted, authenticated) in [
             ("etcd://localhost,127.0.0.1,[::1]", false, Fine, Fine),
             ("etcd://localhost,h", false, Warning, Warning),
@@ -54,7 +54,7 @@ mod tests {
             let config = parse(url).unwrap();
             let findings = [encryption(&config), authentication(&config, is_logged_in)];
             assert_eq!(
-                findings.each_ref().map(|finding| finding.verdict),
+                findings.each_ref().map(|finding| finding.severity),
                 [encrypted, authenticated],
                 "{url}"
             );

@@ -1,7 +1,7 @@
 //! Where a lock is kept: the exact keys, who is in them, and whether another program keeps a lock of the same name.
 
-use fencepost_contenders::{Card, holding};
-use fencepost_core::{Finding, LockName, Result, shell_word};
+use fencepost_contenders::{EntryMeta, holding};
+use fencepost_core::{Finding, LockName, Result, shell_quote};
 
 use crate::config::Layout;
 use crate::keys::{Keys, Stretch};
@@ -13,17 +13,17 @@ use crate::store::{LOOKING, Store};
 const MOST_STRANGERS: usize = 5;
 
 /// The keys of a lock, and what is in them.
-pub(crate) async fn whereabouts(store: &Store, name: &LockName) -> Vec<Finding> {
+pub(crate) async fn locate(store: &Store, name: &LockName) -> Vec<Finding> {
     let mut findings = Vec::new();
     match read(store, in_order(store.keys.line(name))).await {
         Ok(line) => {
             findings.push(place(store, name, &line));
             findings.extend(store.keys.layout.word().and_then(|_| strangers_among(&line)));
         }
-        Err(error) => findings.push(Finding::or_why_not("lock's keys", Err(error))),
+        Err(error) => findings.push(Finding::from_result("lock's keys", Err(error))),
     }
     if store.keys.layout != Layout::Single {
-        findings.push(Finding::or_why_not("cell's key", cell(store, name).await));
+        findings.push(Finding::from_result("cell's key", cell(store, name).await));
     }
     for (layout, stretch) in elsewhere(store.keys.layout, name) {
         match read(store, in_order(stretch)).await {
@@ -58,21 +58,21 @@ fn place(store: &Store, name: &LockName, line: &[KeyValue]) -> Finding {
             whose(holder)
         ),
     };
-    Finding::fine("lock's keys", format!("{from} ({found})"))
-        .with_advice(format!("to look: etcdctl get {below}{}", shell_word(&from)))
+    Finding::ok("lock's keys", format!("{from} ({found})"))
+        .with_advice(format!("to look: etcdctl get {below}{}", shell_quote(&from)))
 }
 
 async fn cell(store: &Store, name: &LockName) -> Result<Finding> {
     let key = store.keys.cell(name);
     let there = read(store, mere(key.clone())).await?;
     let what = if there.is_empty() { "nothing there now" } else { "a value" };
-    Ok(Finding::fine("cell's key", format!("{} ({what})", text(&key))))
+    Ok(Finding::ok("cell's key", format!("{} ({what})", text(&key))))
 }
 
 /// Who has made a key that stands for a lock.
 fn whose(key: &KeyValue) -> String {
     let lease = format!("{:x}", key.lease);
-    match Card::from_bytes(&key.value) {
+    match EntryMeta::from_bytes(&key.value) {
         Some(card) => format!("{:?}, with the lease {lease}", &*card.label),
         None if key.lease == 0 => "nobody that can be known, and has no lease".to_owned(),
         // The recipe calls a key as its lease.
@@ -90,13 +90,13 @@ fn whose(key: &KeyValue) -> String {
 /// Of a line that is shared with others: those who are not ours. They exclude ours, and ours exclude them.
 fn strangers_among(line: &[KeyValue]) -> Option<Finding> {
     let strangers: Vec<&KeyValue> =
-        line.iter().filter(|key| Card::from_bytes(&key.value).is_none()).collect();
+        line.iter().filter(|key| EntryMeta::from_bytes(&key.value).is_none()).collect();
     if let Some(eternal) = strangers.iter().find(|key| key.lease == 0) {
         let found =
             format!("{} has no lease: it does not end by itself, and keeps the lock", text(&eternal.key));
         let advice = format!(
             "if it is left over: etcdctl del {}; if it is no lock, use another name",
-            shell_word(&text(&eternal.key))
+            shell_quote(&text(&eternal.key))
         );
         return Some(Finding::warning("foreign keys", found).with_advice(advice));
     }
@@ -104,7 +104,7 @@ fn strangers_among(line: &[KeyValue]) -> Option<Finding> {
         strangers.iter().take(MOST_STRANGERS).map(|key| format!("{} is of {}", text(&key.key), whose(key)));
     let named = named.collect::<Vec<_>>().join("; ");
     let count = strangers.len();
-    (count > 0).then(|| Finding::fine("foreign keys", format!("{count}, in one line with ours: {named}")))
+    (count > 0).then(|| Finding::ok("foreign keys", format!("{count}, in one line with ours: {named}")))
 }
 
 /// Where other programs keep a lock of this name, which is not where ours is; and the layout in which it would be.

@@ -28,14 +28,13 @@ impl Cluster {
                 findings.push(self.members(voters.len()));
                 findings.push(self.failover(&voters, is_encrypted));
             }
-            Err(error) => findings.extend(
-                ["members", "failover"].map(|check| Finding::or_why_not(check, Err(error.duplicate()))),
-            ),
+            Err(error) => findings
+                .extend(["members", "failover"].map(|check| Finding::from_result(check, Err(error.clone())))),
         }
         findings.push(self.leader());
         findings.push(match &self.alarms {
             Ok(alarms) => self.alarms(alarms),
-            Err(error) => Finding::or_why_not("alarms", Err(error.duplicate())),
+            Err(error) => Finding::from_result("alarms", Err(error.clone())),
         });
         findings.push(self.database());
         findings
@@ -87,7 +86,7 @@ impl Cluster {
                 "consider a newer one, 3.4.31, 3.5.13 or later: Fencepost replaces its leases after a change of leader, other programs do not",
             );
         }
-        Finding::fine("server", found)
+        Finding::ok("server", found)
     }
 
     /// Whether there may be more than one member.
@@ -106,9 +105,9 @@ impl Cluster {
         };
         let found = format!("{answering} of {all} answer{unasked}");
         let Some((address, error)) = self.silent().next() else {
-            return Finding::fine("members", format!("{found}; {}", tolerance(all.saturating_sub(quorum))));
+            return Finding::ok("members", format!("{found}; {}", tolerance(all.saturating_sub(quorum))));
         };
-        let found = format!("{found}; {address} does not: {}", error.in_full());
+        let found = format!("{found}; {address} does not: {}", error.full_message());
         let spare = (answering + others).checked_sub(quorum);
         match spare {
             Some(0) => Finding::warning("members", found)
@@ -124,10 +123,10 @@ impl Cluster {
     fn failover(&self, voters: &[&Member], is_encrypted: bool) -> Finding {
         let (all, named) = (voters.len(), self.answering() + self.silent().count());
         if all <= 1 {
-            return Finding::fine("failover", "none: there is one member, and locks wait while it is down");
+            return Finding::ok("failover", "none: there is one member, and locks wait while it is down");
         }
         if named >= all {
-            return Finding::fine("failover", format!("the URL names all {all} members"));
+            return Finding::ok("failover", format!("the URL names all {all} members"));
         }
         let hosts = voters.iter().filter_map(|member| {
             let url = member.client_ur_ls.first()?;
@@ -155,7 +154,7 @@ impl Cluster {
             return Finding::warning("leader", "the members do not agree on who it is")
                 .with_advice("an election may be under way: look again");
         }
-        Finding::fine("leader", format!("{}, in term {term}", self.name_of(leader)))
+        Finding::ok("leader", format!("{}, in term {term}", self.name_of(leader)))
     }
 
     fn alarms(&self, alarms: &[AlarmMember]) -> Finding {
@@ -172,7 +171,7 @@ impl Cluster {
             })
             .collect();
         if raised.is_empty() {
-            return Finding::fine("alarms", "none");
+            return Finding::ok("alarms", "none");
         }
         let is_full = alarms.iter().all(|alarm| alarm.alarm == AlarmType::Nospace as i32);
         let advice = if is_full {
@@ -194,7 +193,7 @@ impl Cluster {
             return Finding::warning("database", format!("{found}: the default quota is {} MiB", mib(DEFAULT_QUOTA)))
                 .with_advice("make room (etcdctl compact, etcdctl defrag) or raise --quota-backend-bytes: when it is full no lock can be taken");
         }
-        Finding::fine("database", found)
+        Finding::ok("database", found)
     }
 }
 

@@ -78,7 +78,7 @@ pub struct StoredCell {
 
 /// One lock.
 #[derive(Clone, Debug, Default)]
-pub struct Line {
+pub struct LockRecord {
     /// Who holds it.
     pub holders: Holders,
     /// Who waits for it, by place.
@@ -89,7 +89,7 @@ pub struct Line {
     pub cell: Option<StoredCell>,
 }
 
-impl Line {
+impl LockRecord {
     /// Whether there is nothing to remember.
     pub fn is_empty(&self) -> bool {
         self.holders.is_empty() && self.places(0..u64::MAX).next().is_none() && self.cell.is_none()
@@ -100,9 +100,9 @@ impl Line {
         let room = match mode {
             Mode::Exclusive => self.holders.is_empty(),
             Mode::Shared => true,
-            Mode::Slots { of } => self.holders.len() < of as usize,
+            Mode::Semaphore { permits } => self.holders.len() < permits as usize,
         };
-        room && self.holders.any().is_none_or(|holder| holder.mode.goes_with(mode))
+        room && self.holders.any().is_none_or(|holder| holder.mode.is_compatible_with(mode))
     }
 
     /// Iterates over the places in this range; the last item is `None` if others may follow that were not fetched.
@@ -130,8 +130,8 @@ impl Line {
         LockState {
             name: name.clone(),
             holders,
-            line: waiting().take(LockState::MAX_LINE).map(|ticket| ticket.state(name, wall)).collect(),
-            waiters: waiting().count(),
+            waiters: waiting().take(LockState::MAX_WAITERS).map(|ticket| ticket.state(name, wall)).collect(),
+            waiter_count: waiting().count(),
             cell: self.live_cell(now),
         }
     }
@@ -153,13 +153,13 @@ impl Line {
 impl Holder {
     fn state(&self, now: StorageTime, wall: Duration) -> HolderState {
         HolderState {
-            token: self.token,
+            token: Some(self.token),
             mode: self.mode,
             label: self.label.clone(),
             meta: self.meta.clone(),
-            ttl: self.ttl,
-            expires_in: self.until.since(now),
-            held_for: wall.saturating_sub(self.since),
+            ttl: Some(self.ttl),
+            expires_in: Some(self.until.since(now)),
+            held_for: Some(wall.saturating_sub(self.since)),
         }
     }
 }
@@ -170,7 +170,7 @@ impl Ticket {
         WaiterState {
             mode: want.map_or(Mode::Exclusive, |want| want.mode),
             label: self.attempt.label.clone(),
-            waiting_for: wall.saturating_sub(self.since),
+            waiting_for: Some(wall.saturating_sub(self.since)),
         }
     }
 }

@@ -2,15 +2,15 @@
 
 use std::path::Path;
 
-use fencepost_core::{Finding, LockName, shell_word};
+use fencepost_core::{Finding, LockName, shell_quote};
 
 /// Which rows are about the lock.
 pub(crate) fn rows_of(path: &Path, name: &LockName) -> Finding {
     let literal = format!("'{}'", name.as_str().replace('\'', "''"));
     let found = format!("rows with name = {literal} in holders, tickets and cells of {}", path.display());
-    let question = shell_word(&format!("SELECT * FROM holders WHERE name = {literal}"));
-    let file = shell_word(&path.display().to_string());
-    Finding::fine("lock", found).with_advice(format!("to look: sqlite3 -readonly {file} {question}"))
+    let question = shell_quote(&format!("SELECT * FROM holders WHERE name = {literal}"));
+    let file = shell_quote(&path.display().to_string());
+    Finding::ok("lock", found).with_advice(format!("to look: sqlite3 -readonly {file} {question}"))
 }
 
 #[cfg(test)]

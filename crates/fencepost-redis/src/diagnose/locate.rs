@@ -11,7 +11,7 @@ use crate::route::Route;
 use crate::setup::Setup;
 
 /// The keys of a lock, and what is in them.
-pub(crate) async fn whereabouts(setup: &Setup, route: &Route, name: &LockName) -> Vec<Finding> {
+pub(crate) async fn locate(setup: &Setup, route: &Route, name: &LockName) -> Vec<Finding> {
     let prefix = setup.layout.prefix(name.as_str());
     let mut findings = Vec::new();
     let stem = setup.layout.stem(name.as_str());
@@ -30,9 +30,9 @@ pub(crate) async fn whereabouts(setup: &Setup, route: &Route, name: &LockName) -
             let kind = type_of(&*route.node_of(&key).await?, &key).await?;
             let slot = if setup.is_cluster() { format!(", slot {}", slot(&key)) } else { String::new() };
             let what = if kind == "none" { "nothing there now".to_owned() } else { format!("a {kind}") };
-            Ok(Finding::fine(check, format!("{key} ({what}{slot})")))
+            Ok(Finding::ok(check, format!("{key} ({what}{slot})")))
         };
-        findings.push(Finding::or_why_not(check, found.await));
+        findings.push(Finding::from_result(check, found.await));
     }
     // Where other libraries keep a lock of this name.
     let elsewhere = [name.to_string(), format!("lock:{name}"), format!("job-lock:default:{name}")];

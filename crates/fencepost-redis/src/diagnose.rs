@@ -1,7 +1,7 @@
 //! What `fencepost doctor` finds out about a server: whatever can weaken a promise.
 
 mod foreign;
-mod whereabouts;
+mod locate;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,13 +16,13 @@ use crate::node::Node;
 use crate::route::Route;
 use crate::setup::Setup;
 
-pub(crate) use whereabouts::whereabouts;
+pub(crate) use locate::locate;
 
 /// A difference between clocks that is worth mentioning.
 const SKEW: Duration = Duration::from_secs(2);
 
 /// Examines every server that has keys.
-pub(crate) async fn examine(setup: &Setup, route: &Route) -> Vec<Finding> {
+pub(crate) async fn diagnose(setup: &Setup, route: &Route) -> Vec<Finding> {
     let mut findings = vec![namespace(setup, route.identity())];
     let nodes = match route.nodes().await {
         Ok(nodes) => nodes,
@@ -39,20 +39,18 @@ pub(crate) async fn examine(setup: &Setup, route: &Route) -> Vec<Finding> {
 fn namespace(setup: &Setup, identity: &Identity) -> Finding {
     let name = &setup.config.namespace;
     match identity.known() {
-        Some(id) => {
-            Finding::fine("namespace", format!("{name}, format {}, storage id {id}", Identity::FORMAT))
-        }
-        None => Finding::fine("namespace", format!("{name}, where no lock has been taken yet")),
+        Some(id) => Finding::ok("namespace", format!("{name}, format {}, storage id {id}", Identity::FORMAT)),
+        None => Finding::ok("namespace", format!("{name}, where no lock has been taken yet")),
     }
 }
 
 async fn examine_one(setup: &Setup, node: &Node) -> Vec<Finding> {
-    let mut findings = vec![Finding::or_why_not("server's clock", clock(setup, node).await)];
+    let mut findings = vec![Finding::from_result("server's clock", clock(setup, node).await)];
     match info(setup, node).await {
         Ok(info) => findings.extend(judge(&info, setup.config.replicas)),
         Err(error) => {
             let checks = ["server", "role", "eviction policy", "memory", "persistence", "replicas"];
-            findings.extend(checks.map(|check| Finding::or_why_not(check, Err(error.duplicate()))));
+            findings.extend(checks.map(|check| Finding::from_result(check, Err(error.clone()))));
         }
     }
     findings
@@ -73,7 +71,7 @@ async fn clock(setup: &Setup, node: &Node) -> Result<Finding> {
     let apart = here.abs_diff(there);
     let direction = if there > here { "ahead of" } else { "behind" };
     Ok(if apart < SKEW {
-        Finding::fine("server's clock", format!("within {} ms of this host's", apart.as_millis().max(1)))
+        Finding::ok("server's clock", format!("within {} ms of this host's", apart.as_millis().max(1)))
     } else {
         Finding::warning("server's clock", format!("{} s {direction} this host's", apart.as_secs()))
             .with_advice(
@@ -112,7 +110,7 @@ fn version(version: &str, mode: &str) -> Finding {
     let found = format!("Redis {version}, {mode}");
     let numbers = version.split('.').map_while(|part| part.parse::<u32>().ok()).collect::<Vec<_>>();
     if numbers.as_slice() >= [6, 2].as_slice() {
-        Finding::fine("server", found)
+        Finding::ok("server", found)
     } else {
         Finding::warning("server", found)
             .with_advice("it works from 6.0 on, and is tested with 7.0: consider a newer one")
@@ -121,7 +119,7 @@ fn version(version: &str, mode: &str) -> Finding {
 
 fn role(role: &str) -> Finding {
     if role == "master" {
-        return Finding::fine("role", "primary");
+        return Finding::ok("role", "primary");
     }
     Finding::problem("role", format!("{role}, which takes no locks"))
         .with_advice("name the primary, or let sentinels find it: redis+sentinel://HOST,HOST/PRIMARY")
@@ -129,7 +127,7 @@ fn role(role: &str) -> Finding {
 
 fn eviction(policy: &str, limit: u64) -> Finding {
     match (policy, limit) {
-        ("noeviction", _) => Finding::fine("eviction policy", "noeviction"),
+        ("noeviction", _) => Finding::ok("eviction policy", "noeviction"),
         (policy, 0) => {
             Finding::warning("eviction policy", format!("{policy}, but there is no maxmemory yet"))
                 .with_advice("set maxmemory-policy to noeviction before somebody sets maxmemory")
@@ -144,11 +142,11 @@ fn eviction(policy: &str, limit: u64) -> Finding {
 fn memory(used: u64, limit: u64) -> Finding {
     let mib = |bytes: u64| bytes / (1 << 20);
     if limit == 0 {
-        return Finding::fine("memory", format!("{} MiB used, no limit", mib(used)));
+        return Finding::ok("memory", format!("{} MiB used, no limit", mib(used)));
     }
     let found = format!("{} of {} MiB used", mib(used), mib(limit));
     if used < limit / 10 * 9 {
-        return Finding::fine("memory", found);
+        return Finding::ok("memory", found);
     }
     Finding::warning("memory", found).with_advice("raise maxmemory: when it is full no lock can be taken")
 }
@@ -162,7 +160,7 @@ fn persistence(is_aof: bool, snapshot: &str, aof_write: &str) -> Finding {
         .with_advice("look into the server's log and at its disk");
     }
     if is_aof {
-        return Finding::fine("persistence", "append-only file");
+        return Finding::ok("persistence", "append-only file");
     }
     Finding::warning("persistence", "no append-only file: a restart frees locks that are held").with_advice(
         "set appendonly yes if a restart must not let two in; holders learn of it on reconnect either way",
@@ -175,20 +173,20 @@ fn replicas(connected: u64, wanted: u64) -> Finding {
             .with_advice("no lock can be taken until enough replicas are up");
     }
     match (connected, wanted) {
-        (0, _) => Finding::fine("replicas", "none: no failover can lose a lock, and none can save it"),
+        (0, _) => Finding::ok("replicas", "none: no failover can lose a lock, and none can save it"),
         (_, 0) => Finding::warning("replicas", format!("{connected}, which grants do not wait for"))
             .with_advice("a failover can forget a grant that was just made; ?replicas=1 makes that rare, a fence harmless"),
-        _ => Finding::fine("replicas", format!("{connected}, of which grants wait for {wanted}")),
+        _ => Finding::ok("replicas", format!("{connected}, of which grants wait for {wanted}")),
     }
 }
 
 #[cfg(test)]
 mod tests {
-    use fencepost_core::Verdict;
+    use fencepost_core::Severity;
 
     use super::*;
 
-    fn verdicts(changes: &[(&str, &str)], wanted: u32) -> Vec<(String, Verdict)> {
+    fn verdicts(changes: &[(&str, &str)], wanted: u32) -> Vec<(String, Severity)> {
         let healthy = [
             ("redis_version", "7.0.15"),
             ("redis_mode", "standalone"),
@@ -203,35 +201,35 @@ mod tests {
         ];
         let pairs =
             healthy.iter().chain(changes).map(|(key, value)| ((*key).to_owned(), (*value).to_owned()));
-        judge(&pairs.collect(), wanted).into_iter().map(|finding| (finding.check, finding.verdict)).collect()
+        judge(&pairs.collect(), wanted).into_iter().map(|finding| (finding.check, finding.severity)).collect()
     }
 
     #[test]
     fn a_healthy_server_has_no_findings() {
-        assert!(verdicts(&[], 0).iter().all(|(_, verdict)| *verdict == Verdict::Fine));
+        assert!(verdicts(&[], 0).iter().all(|(_, verdict)| *verdict == Severity::Ok));
     }
 
     #[test]
     fn each_weakness_is_found() {
-        type Case<'a> = (&'a [(&'a str, &'a str)], u32, &'a str, Verdict);
+        type Case<'a> = (&'a [(&'a str, &'a str)], u32, &'a str, Severity);
         let cases: [Case<'_>; 8] = [
-            (&[("redis_version", "6.0.16")], 0, "server", Verdict::Warning),
-            (&[("role", "slave")], 0, "role", Verdict::Problem),
-            (&[("maxmemory_policy", "allkeys-lru")], 0, "eviction policy", Verdict::Warning),
+            (&[("redis_version", "6.0.16")], 0, "server", Severity::Warning),
+            (&[("role", "slave")], 0, "role", Severity::Problem),
+            (&[("maxmemory_policy", "allkeys-lru")], 0, "eviction policy", Severity::Warning),
             (
                 &[("maxmemory_policy", "volatile-ttl"), ("maxmemory", "9000000")],
                 0,
                 "eviction policy",
-                Verdict::Problem,
+                Severity::Problem,
             ),
-            (&[("maxmemory", "1000001")], 0, "memory", Verdict::Warning),
-            (&[("aof_enabled", "0")], 0, "persistence", Verdict::Warning),
-            (&[("connected_slaves", "1")], 0, "replicas", Verdict::Warning),
-            (&[], 1, "replicas", Verdict::Problem),
+            (&[("maxmemory", "1000001")], 0, "memory", Severity::Warning),
+            (&[("aof_enabled", "0")], 0, "persistence", Severity::Warning),
+            (&[("connected_slaves", "1")], 0, "replicas", Severity::Warning),
+            (&[], 1, "replicas", Severity::Problem),
         ];
         for (changes, wanted, check, verdict) in cases {
             let found: Vec<_> =
-                verdicts(changes, wanted).into_iter().filter(|(_, found)| *found != Verdict::Fine).collect();
+                verdicts(changes, wanted).into_iter().filter(|(_, found)| *found != Severity::Ok).collect();
             assert_eq!(found, [(check.to_owned(), verdict)], "{changes:?}");
         }
     }

@@ -12,13 +12,13 @@ type Check = fn(&Statements, &str) -> Result<Finding>;
 
 impl Statements {
     /// One finding for each thing that an open database can tell. It only reads.
-    pub(crate) fn examine(&self) -> Vec<Finding> {
+    pub(crate) fn diagnose(&self) -> Vec<Finding> {
         let checks: [(&str, Check); 8] = [
-            ("SQLite", |_, check| Ok(Finding::fine(check, rusqlite::version()))),
+            ("SQLite", |_, check| Ok(Finding::ok(check, rusqlite::version()))),
             ("schema", examine_schema),
             ("storage id", |statements, check| {
                 let id = statements.text("SELECT lower(hex(storage_id)) FROM storage")?;
-                Ok(Finding::fine(check, id))
+                Ok(Finding::ok(check, id))
             }),
             ("journal mode", examine_journal),
             ("synchronous", examine_synchronous),
@@ -26,7 +26,10 @@ impl Statements {
             ("locks", examine_locks),
             ("clock", examine_clock),
         ];
-        checks.into_iter().map(|(check, examine)| Finding::or_why_not(check, examine(self, check))).collect()
+        checks
+            .into_iter()
+            .map(|(check, diagnose)| Finding::from_result(check, diagnose(self, check)))
+            .collect()
     }
 
     fn text(&self, sql: &str) -> Result<String> {
@@ -37,7 +40,7 @@ impl Statements {
 fn examine_schema(statements: &Statements, check: &str) -> Result<Finding> {
     let version = statements.number("PRAGMA user_version")?;
     Ok(if version == SCHEMA_VERSION {
-        Finding::fine(check, format!("version {version}"))
+        Finding::ok(check, format!("version {version}"))
     } else {
         Finding::problem(check, format!("version {version}, and this program knows {SCHEMA_VERSION}"))
             .with_advice("use the same fencepost everywhere")
@@ -47,7 +50,7 @@ fn examine_schema(statements: &Statements, check: &str) -> Result<Finding> {
 fn examine_journal(statements: &Statements, check: &str) -> Result<Finding> {
     let mode = statements.text("PRAGMA journal_mode")?;
     Ok(match mode.as_str() {
-        "wal" => Finding::fine(check, mode),
+        "wal" => Finding::ok(check, mode),
         _ => Finding::problem(check, format!("{mode}, and not wal")).with_advice(SET_BACK),
     })
 }
@@ -55,14 +58,14 @@ fn examine_journal(statements: &Statements, check: &str) -> Result<Finding> {
 fn examine_synchronous(statements: &Statements, check: &str) -> Result<Finding> {
     Ok(match statements.number("PRAGMA synchronous")? {
         0 => Finding::problem(check, "off: a power cut can corrupt the file").with_advice(SET_BACK),
-        _ => Finding::fine(check, "normal, and full when tokens are reserved"),
+        _ => Finding::ok(check, "normal, and full when tokens are reserved"),
     })
 }
 
 fn examine_integrity(statements: &Statements, check: &str) -> Result<Finding> {
     let said = statements.text("PRAGMA quick_check(1)")?;
     Ok(match said.as_str() {
-        "ok" => Finding::fine(check, "quick_check says ok"),
+        "ok" => Finding::ok(check, "quick_check says ok"),
         _ => Finding::problem(check, format!("quick_check says {}", said.replace('\n', " ")))
             .with_advice("stop all users of the file and remove it, with everything beside it"),
     })
@@ -72,7 +75,7 @@ fn examine_locks(statements: &Statements, check: &str) -> Result<Finding> {
     let held = statements.number("SELECT count(DISTINCT name) FROM holders")?;
     let waiting = statements.number("SELECT count(*) FROM tickets")?;
     let cells = statements.number("SELECT count(*) FROM cells")?;
-    Ok(Finding::fine(check, format!("{held} held, {waiting} waiting, {cells} cells")))
+    Ok(Finding::ok(check, format!("{held} held, {waiting} waiting, {cells} cells")))
 }
 
 /// Leases of another clock are timed from when they were first seen: safe, and slower.
@@ -88,7 +91,7 @@ fn examine_clock(statements: &Statements, check: &str) -> Result<Finding> {
     let read = statements.connection.query_row(foreign, params![statements.clock], |row| row.get(0));
     let foreign: i64 = read.map_err(|error| statements.failed(error))?;
     if foreign == 0 {
-        return Ok(Finding::fine(check, "the machine's, counted from its boot"));
+        return Ok(Finding::ok(check, "the machine's, counted from its boot"));
     }
     let found = format!("{foreign} leases of another boot or time namespace end a ttl after they are seen");
     Ok(Finding::warning(check, found)

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Client, Finding, Options, Verdict};
+use fencepost_core::{Client, Finding, Options, Severity};
 use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup, shared};
 
 const LONG: Duration = Duration::from_secs(60);
@@ -16,21 +16,21 @@ async fn open(url: &str) -> Client {
 }
 
 async fn examined(url: &str) -> Vec<Finding> {
-    open(url).await.examine().await.unwrap()
+    open(url).await.diagnose().await.unwrap()
 }
 
 #[track_caller]
-fn expect<'a>(findings: &'a [Finding], check: &str, verdict: Verdict, found: &str) -> &'a Finding {
+fn expect<'a>(findings: &'a [Finding], check: &str, verdict: Severity, found: &str) -> &'a Finding {
     let finding = findings.iter().find(|finding| finding.check == check).expect("it is checked");
-    assert_eq!(finding.verdict, verdict, "{finding}");
+    assert_eq!(finding.severity, verdict, "{finding}");
     assert!(finding.found.contains(found), "{found:?} is not in {finding}");
     finding
 }
 
 #[track_caller]
-fn expect_only(findings: &[Finding], verdict: Verdict, checks: &[&str]) {
+fn expect_only(findings: &[Finding], verdict: Severity, checks: &[&str]) {
     let found: Vec<&str> =
-        findings.iter().filter(|it| it.verdict == verdict).map(|it| it.check.as_str()).collect();
+        findings.iter().filter(|it| it.severity == verdict).map(|it| it.check.as_str()).collect();
     assert_eq!(found, checks, "{findings:?}");
 }
 
@@ -39,15 +39,15 @@ async fn a_healthy_server_is_fine_and_is_left_as_it_was() {
     let (server, namespace) = (shared(), namespace());
     let url = format!("{}?namespace={namespace}", server.url());
     let findings = examined(&url).await;
-    assert!(findings.iter().all(|finding| finding.verdict == Verdict::Fine), "{findings:?}");
-    expect(&findings, "server", Verdict::Fine, "etcd 3.");
-    expect(&findings, "namespace", Verdict::Fine, "where no lock has been taken yet");
-    expect(&findings, "members", Verdict::Fine, "1 of 1 answer");
-    expect(&findings, "leader", Verdict::Fine, "alone, in term ");
-    expect(&findings, "alarms", Verdict::Fine, "none");
-    expect(&findings, "database", Verdict::Fine, "MiB");
-    expect(&findings, "authentication", Verdict::Fine, "off");
-    assert!(open(&url).await.whereabouts("a").await.unwrap().iter().all(|it| it.verdict == Verdict::Fine));
+    assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
+    expect(&findings, "server", Severity::Ok, "etcd 3.");
+    expect(&findings, "namespace", Severity::Ok, "where no lock has been taken yet");
+    expect(&findings, "members", Severity::Ok, "1 of 1 answer");
+    expect(&findings, "leader", Severity::Ok, "alone, in term ");
+    expect(&findings, "alarms", Severity::Ok, "none");
+    expect(&findings, "database", Severity::Ok, "MiB");
+    expect(&findings, "authentication", Severity::Ok, "off");
+    assert!(open(&url).await.locate("a").await.unwrap().iter().all(|it| it.severity == Severity::Ok));
     assert_eq!(server.ctl(&["get", "--prefix", &namespace, "--keys-only"]), "");
 }
 
@@ -58,8 +58,8 @@ async fn a_server_that_is_full_has_an_alarm() {
     let is_full = (0..100).any(|key| server.try_ctl(&["put", &format!("fill/{key}"), &value]).is_err());
     assert!(is_full, "it must be full by now");
     let findings = examined(&server.url()).await;
-    expect_only(&findings, Verdict::Problem, &["alarms"]);
-    let alarm = expect(&findings, "alarms", Verdict::Problem, "NOSPACE");
+    expect_only(&findings, Severity::Problem, &["alarms"]);
+    let alarm = expect(&findings, "alarms", Severity::Problem, "NOSPACE");
     assert!(alarm.advice.as_deref().unwrap().contains("alarm disarm"), "{alarm:?}");
 }
 
@@ -75,26 +75,26 @@ async fn a_member_that_is_down_and_one_that_is_not_named() {
     let findings = examined(&cluster.url()).await;
     // Whether the version that is installed is one to be warned of is not asked here.
     let findings = apart_from_the_version(findings);
-    expect(&findings, "members", Verdict::Fine, "3 of 3 answer; 1 can fail");
-    expect(&findings, "failover", Verdict::Fine, "all 3 members");
-    expect_only(&findings, Verdict::Warning, &[]);
+    expect(&findings, "members", Severity::Ok, "3 of 3 answer; 1 can fail");
+    expect(&findings, "failover", Severity::Ok, "all 3 members");
+    expect_only(&findings, Severity::Warning, &[]);
 
     let one = apart_from_the_version(examined(&cluster.member(0).url()).await);
-    let failover = expect(&one, "failover", Verdict::Warning, "1 of 3 members");
+    let failover = expect(&one, "failover", Severity::Warning, "1 of 3 members");
     for port in cluster.ports() {
         assert!(failover.advice.as_deref().unwrap().contains(&format!("127.0.0.1:{port}")), "{failover:?}");
     }
-    expect_only(&one, Verdict::Warning, &["failover"]);
+    expect_only(&one, Severity::Warning, &["failover"]);
 
     let down = cluster.follower();
     cluster.member(down).kill();
     let findings = apart_from_the_version(examined(&cluster.url()).await);
     let port = cluster.ports()[down];
-    expect(&findings, "members", Verdict::Warning, &format!("2 of 3 answer; 127.0.0.1:{port} does not: "));
-    expect_only(&findings, Verdict::Warning, &["members"]);
-    expect_only(&findings, Verdict::Problem, &[]);
+    expect(&findings, "members", Severity::Warning, &format!("2 of 3 answer; 127.0.0.1:{port} does not: "));
+    expect_only(&findings, Severity::Warning, &["members"]);
+    expect_only(&findings, Severity::Problem, &[]);
     let warned = open(&cluster.url()).await;
-    assert_eq!(warned.examine().await.unwrap().len(), findings.len() + 1);
+    assert_eq!(warned.diagnose().await.unwrap().len(), findings.len() + 1);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -104,13 +104,13 @@ async fn who_we_are_is_told_and_how_we_prove_it_is_not() {
                 && etcdctl user grant-role ann r";
     server.run_line(line);
     let client = open(&server.url_as("ann")).await;
-    let findings = client.examine().await.unwrap();
-    expect(&findings, "authentication", Verdict::Fine, "on, as ann");
-    expect_only(&findings, Verdict::Problem, &[]);
+    let findings = client.diagnose().await.unwrap();
+    expect(&findings, "authentication", Severity::Ok, "on, as ann");
+    expect_only(&findings, Severity::Problem, &[]);
     // What others keep elsewhere is not for this account to see.
-    let places = client.whereabouts("a").await.unwrap();
-    expect(&places, "lock's keys", Verdict::Fine, "fencepost/lock/a/ (nothing there now)");
-    expect(&places, "foreign key", Verdict::Warning, "could not be checked");
+    let places = client.locate("a").await.unwrap();
+    expect(&places, "lock's keys", Severity::Ok, "fencepost/lock/a/ (nothing there now)");
+    expect(&places, "foreign key", Severity::Warning, "could not be checked");
     assert!(!format!("{findings:?}{places:?}").contains("hunter2"));
 }
 
@@ -120,11 +120,11 @@ async fn a_lock_is_found_with_the_command_that_is_shown() {
     let client = fencepost_etcd::connect(&format!("{}?namespace={namespace}", server.url())).await.unwrap();
     let name = "it's/100%";
     let guard = client.lock(name).ttl(LONG).label("ours").acquire().await.unwrap();
-    let places = client.whereabouts(name).await.unwrap();
+    let places = client.locate(name).await.unwrap();
     let key = format!("{namespace}/lock/it's%2F100%25/");
-    let place = expect(&places, "lock's keys", Verdict::Fine, &format!("{key} (1 first in line, 0 behind"));
+    let place = expect(&places, "lock's keys", Severity::Ok, &format!("{key} (1 first in line, 0 behind"));
     assert!(place.found.contains("\"ours\""), "{place}");
-    expect(&places, "cell's key", Verdict::Fine, "nothing there now");
+    expect(&places, "cell's key", Severity::Ok, "nothing there now");
     let command = place.advice.as_deref().unwrap().strip_prefix("to look: ").unwrap();
     assert!(server.run_line(command).contains("\"label\":\"ours\""));
     guard.release().await.unwrap();
@@ -140,21 +140,21 @@ async fn locks_of_others_are_recognised() {
     let name = format!("{prefix}/theirs");
     server.ctl(&["put", &format!("{name}/{lease}"), "", &format!("--lease={lease}")]);
 
-    let ours = open(&url).await.whereabouts(name.as_str()).await.unwrap();
-    let stranger = expect(&ours, "foreign key", Verdict::Warning, "etcdctl or Go's client");
+    let ours = open(&url).await.locate(name.as_str()).await.unwrap();
+    let stranger = expect(&ours, "foreign key", Severity::Warning, "etcdctl or Go's client");
     assert!(stranger.advice.as_deref().unwrap().contains("layout=raw"), "{stranger:?}");
 
     let raw = open(&format!("{url}&layout=raw")).await;
-    let shared = raw.whereabouts(name.as_str()).await.unwrap();
-    expect(&shared, "foreign keys", Verdict::Fine, &format!("1, in one line with ours: {name}/{lease}"));
-    expect_only(&shared, Verdict::Warning, &[]);
+    let shared = raw.locate(name.as_str()).await.unwrap();
+    expect(&shared, "foreign keys", Severity::Ok, &format!("1, in one line with ours: {name}/{lease}"));
+    expect_only(&shared, Severity::Warning, &[]);
 
     server.ctl(&["put", &format!("{name}/left-over"), ""]);
-    let shared = raw.whereabouts(name.as_str()).await.unwrap();
-    let eternal = expect(&shared, "foreign keys", Verdict::Warning, "left-over has no lease");
+    let shared = raw.locate(name.as_str()).await.unwrap();
+    let eternal = expect(&shared, "foreign keys", Severity::Warning, "left-over has no lease");
     assert!(eternal.advice.as_deref().unwrap().contains("etcdctl del"), "{eternal:?}");
 
-    let single = open(&format!("{url}&layout=single")).await.whereabouts(name.as_str()).await.unwrap();
-    expect(&single, "foreign key", Verdict::Warning, "etcdctl or Go's client");
+    let single = open(&format!("{url}&layout=single")).await.locate(name.as_str()).await.unwrap();
+    expect(&single, "foreign key", Severity::Warning, "etcdctl or Go's client");
     server.ctl(&["del", "--prefix", &prefix]);
 }

@@ -1,6 +1,6 @@
 //! What the doctor finds on real servers: healthy ones, and ones that are not.
 
-use fencepost_core::{Client, Finding, Verdict};
+use fencepost_core::{Client, Finding, Severity};
 use fencepost_testkit::servers::TlsClients;
 use fencepost_testkit::servers::zookeeper::{Ensemble, Setup, ZooKeeperServer, shared};
 use zookeeper_client::{Acls, CreateMode};
@@ -9,25 +9,25 @@ use crate::actors::{LONG, connect, hold};
 use crate::bench::ZooKeeperBench;
 
 async fn examined(url: &str) -> Vec<Finding> {
-    connect(url).await.examine().await.unwrap()
+    connect(url).await.diagnose().await.unwrap()
 }
 
 async fn places(client: &Client, name: &str) -> Vec<Finding> {
-    client.whereabouts(name).await.unwrap()
+    client.locate(name).await.unwrap()
 }
 
 #[track_caller]
-fn expect<'a>(findings: &'a [Finding], check: &str, verdict: Verdict, found: &str) -> &'a Finding {
+fn expect<'a>(findings: &'a [Finding], check: &str, verdict: Severity, found: &str) -> &'a Finding {
     let finding = findings.iter().find(|finding| finding.check == check).expect("it is checked");
-    assert_eq!(finding.verdict, verdict, "{finding}");
+    assert_eq!(finding.severity, verdict, "{finding}");
     assert!(finding.found.contains(found), "{found:?} is not in {finding}");
     finding
 }
 
 #[track_caller]
-fn expect_only(findings: &[Finding], verdict: Verdict, checks: &[&str]) {
+fn expect_only(findings: &[Finding], verdict: Severity, checks: &[&str]) {
     let found: Vec<&str> =
-        findings.iter().filter(|it| it.verdict == verdict).map(|it| it.check.as_str()).collect();
+        findings.iter().filter(|it| it.severity == verdict).map(|it| it.check.as_str()).collect();
     assert_eq!(found, checks, "{findings:?}");
 }
 
@@ -35,22 +35,22 @@ fn expect_only(findings: &[Finding], verdict: Verdict, checks: &[&str]) {
 async fn a_healthy_server_is_open_to_all_and_fine_otherwise() {
     let bench = ZooKeeperBench::plain();
     let findings = examined(&bench.direct()).await;
-    expect_only(&findings, Verdict::Problem, &[]);
-    expect_only(&findings, Verdict::Warning, &["rights"]);
-    expect(&findings, "server", Verdict::Fine, "ZooKeeper 3.");
-    expect(&findings, "servers", Verdict::Fine, "1 of 1 serve");
-    expect(&findings, "leader", Verdict::Fine, "which stands alone");
-    expect(&findings, "leases", Verdict::Fine, "a ttl can be ");
-    expect(&findings, "rights", Verdict::Warning, "whoever reaches a server");
+    expect_only(&findings, Severity::Problem, &[]);
+    expect_only(&findings, Severity::Warning, &["rights"]);
+    expect(&findings, "server", Severity::Ok, "ZooKeeper 3.");
+    expect(&findings, "servers", Severity::Ok, "1 of 1 serve");
+    expect(&findings, "leader", Severity::Ok, "which stands alone");
+    expect(&findings, "leases", Severity::Ok, "a ttl can be ");
+    expect(&findings, "rights", Severity::Warning, "whoever reaches a server");
 }
 
 #[tokio::test]
 async fn what_belongs_to_a_user_is_nobody_elses() {
     let url = format!("zk://ann:hunter2@127.0.0.1:{}/users-{:x}", shared().port(), rand::random::<u64>());
     let findings = examined(&url).await;
-    expect(&findings, "authentication", Verdict::Fine, "ann, by digest");
-    expect(&findings, "rights", Verdict::Fine, "only known accounts");
-    expect_only(&findings, Verdict::Warning, &[]);
+    expect(&findings, "authentication", Severity::Ok, "ann, by digest");
+    expect(&findings, "rights", Severity::Ok, "only known accounts");
+    expect_only(&findings, Severity::Warning, &[]);
     assert!(!format!("{findings:?}").contains("hunter2"));
 }
 
@@ -58,8 +58,8 @@ async fn what_belongs_to_a_user_is_nobody_elses() {
 async fn sessions_that_are_shorter_than_leases_usually_are() {
     let server = ZooKeeperServer::start(&Setup::plain().with_config("maxSessionTimeout=5000"));
     let findings = examined(&server.url()).await;
-    expect(&findings, "leases", Verdict::Warning, "locks have 30s");
-    expect_only(&findings, Verdict::Warning, &["leases", "rights"]);
+    expect(&findings, "leases", Severity::Warning, "locks have 30s");
+    expect_only(&findings, Severity::Warning, &["leases", "rights"]);
 }
 
 #[tokio::test]
@@ -67,8 +67,8 @@ async fn servers_are_asked_through_tls_too() {
     let server = ZooKeeperServer::start(&Setup::plain().with_tls(TlsClients::All));
     let url = format!("{}&tls_ca={}", server.tls_url(), server.certificates().ca.display());
     let findings = examined(&url).await;
-    expect(&findings, "encryption", Verdict::Fine, "TLS");
-    expect(&findings, "servers", Verdict::Fine, "1 of 1 serve");
+    expect(&findings, "encryption", Severity::Ok, "TLS");
+    expect(&findings, "servers", Severity::Ok, "1 of 1 serve");
 }
 
 #[tokio::test]
@@ -76,22 +76,22 @@ async fn a_server_that_is_down_and_one_that_is_not_named() {
     let ensemble = Ensemble::start();
     ensemble.wait_until_whole();
     let findings = examined(&ensemble.url()).await;
-    expect(&findings, "servers", Verdict::Fine, "3 of 3 serve; 1 can fail");
-    expect(&findings, "failover", Verdict::Fine, "the URL names 3 servers");
+    expect(&findings, "servers", Severity::Ok, "3 of 3 serve; 1 can fail");
+    expect(&findings, "failover", Severity::Ok, "the URL names 3 servers");
     let leader = ensemble.ports()[ensemble.leader()];
-    expect(&findings, "leader", Verdict::Fine, &format!("127.0.0.1:{leader}"));
-    expect_only(&findings, Verdict::Warning, &["rights"]);
+    expect(&findings, "leader", Severity::Ok, &format!("127.0.0.1:{leader}"));
+    expect_only(&findings, Severity::Warning, &["rights"]);
 
     let one = examined(&ensemble.server(ensemble.follower()).url()).await;
-    expect(&one, "failover", Verdict::Warning, "1 of 3 servers");
-    expect(&one, "leader", Verdict::Fine, "none of those");
+    expect(&one, "failover", Severity::Warning, "1 of 3 servers");
+    expect(&one, "leader", Severity::Ok, "none of those");
 
     let down = ensemble.follower();
     ensemble.server(down).kill();
     let findings = examined(&ensemble.url()).await;
     let port = ensemble.ports()[down];
-    expect(&findings, "servers", Verdict::Warning, &format!("2 of 3 serve; 127.0.0.1:{port} does not: "));
-    expect_only(&findings, Verdict::Problem, &[]);
+    expect(&findings, "servers", Severity::Warning, &format!("2 of 3 serve; 127.0.0.1:{port} does not: "));
+    expect_only(&findings, Severity::Problem, &[]);
 }
 
 #[tokio::test]
@@ -100,12 +100,12 @@ async fn a_lock_is_found_and_so_is_whatever_else_is_there() {
     let client = connect(&bench.direct()).await;
     let guard = hold(&client.lock("it's/a").ttl(LONG).label("ours")).await;
     let found = places(&client, "it's/a").await;
-    let place = expect(&found, "lock's node", Verdict::Fine, "/it's%2Fa (1 first in line, 0 behind");
+    let place = expect(&found, "lock's node", Severity::Ok, "/it's%2Fa (1 first in line, 0 behind");
     assert!(place.found.contains("\"ours\""), "{place}");
     assert!(place.advice.as_deref().unwrap().contains(r"it'\''s%2Fa'"), "{place:?}");
-    expect(&found, "cell's node", Verdict::Fine, "nothing there now");
-    expect(&found, "peers", Verdict::Fine, "InterProcessMutex");
-    expect_only(&found, Verdict::Warning, &[]);
+    expect(&found, "cell's node", Severity::Ok, "nothing there now");
+    expect(&found, "peers", Severity::Ok, "InterProcessMutex");
+    expect_only(&found, Severity::Warning, &[]);
 
     let driver = bench.driver().await;
     let node = place.found.split(' ').next().unwrap();
@@ -114,15 +114,15 @@ async fn a_lock_is_found_and_so_is_whatever_else_is_there() {
     let curator = format!("{node}/_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-");
     driver.create(&curator, b"", &entry).await.unwrap();
     let found = places(&client, "it's/a").await;
-    expect(&found, "lock's node", Verdict::Fine, "1 first in line, 1 behind");
-    expect(&found, "foreign nodes", Verdict::Fine, "Curator, in the session 0x");
+    expect(&found, "lock's node", Severity::Ok, "1 first in line, 1 behind");
+    expect(&found, "foreign nodes", Severity::Ok, "Curator, in the session 0x");
 
     // Scenario 69: what ours and theirs do not both wait for is a problem.
     let kazoo = format!("{node}/0f1e2d3c4b5a69788796a5b4c3d2e1f0__lock__");
     let (_, number) = driver.create(&kazoo, b"host", &entry).await.unwrap();
     let found = places(&client, "it's/a").await;
     let problem =
-        expect(&found, "foreign nodes", Verdict::Problem, "kazoo, which does not wait for our nodes");
+        expect(&found, "foreign nodes", Severity::Problem, "kazoo, which does not wait for our nodes");
     assert!(problem.advice.as_deref().unwrap().contains("dialect=kazoo"), "{problem:?}");
     driver.delete(&format!("{kazoo}{number}"), None).await.unwrap();
 
@@ -132,10 +132,10 @@ async fn a_lock_is_found_and_so_is_whatever_else_is_there() {
         .unwrap();
     driver.create(&format!("{node}/leases"), b"", &CreateMode::Persistent.with_acls(all)).await.unwrap();
     let found = places(&client, "it's/a").await;
-    expect(&found, "foreign nodes", Verdict::Warning, "is of no session");
-    expect(&found, "other nodes", Verdict::Warning, "leases");
+    expect(&found, "foreign nodes", Severity::Warning, "is of no session");
+    expect(&found, "other nodes", Severity::Warning, "leases");
     driver.create(&format!("{node}/leases/lease-"), b"", &entry).await.unwrap();
     let found = places(&client, "it's/a").await;
-    expect(&found, "other nodes", Verdict::Problem, "InterProcessSemaphoreV2");
+    expect(&found, "other nodes", Severity::Problem, "InterProcessSemaphoreV2");
     guard.release().await.unwrap();
 }

@@ -5,7 +5,7 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use fencepost_core::{Finding, shell_word};
+use fencepost_core::{Finding, shell_quote};
 use rustix::fs::{Access, access};
 
 use crate::error::io_error;
@@ -23,7 +23,7 @@ const LONG_LOG: u64 = 64 << 20;
 const ASK_FOR_RIGHTS: &str = "`fencepost rights` says who needs which rights";
 
 /// The surroundings of the database at this path. Of what is not there nothing is said, but for the folder.
-pub(crate) fn surroundings_of(path: &Path) -> Vec<Finding> {
+pub(crate) fn preflight_of(path: &Path) -> Vec<Finding> {
     let path = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let folder = path.parent().unwrap_or(Path::new("/"));
     let found = match folder.metadata() {
@@ -75,7 +75,7 @@ fn judge_file(path: &Path, found: &Metadata, reach: Reach) -> Finding {
         return Finding::warning("file", format!("{said}: everybody can read names, labels and cells"))
             .with_advice(shut_out(path));
     }
-    Finding::fine("file", said)
+    Finding::ok("file", said)
 }
 
 fn judge_folder(folder: &Path, found: &Metadata) -> Finding {
@@ -91,7 +91,7 @@ fn judge_folder(folder: &Path, found: &Metadata) -> Finding {
         (true, true) => {
             Finding::warning("folder", format!("{said}: everybody can make files in it")).with_advice(advice)
         }
-        (false, _) => Finding::fine("folder", said),
+        (false, _) => Finding::ok("folder", said),
     }
 }
 
@@ -105,13 +105,13 @@ fn judge_peers(peers: &Path, found: &Metadata, reach: Reach) -> Finding {
         return Finding::problem("peers folder", format!("{said}: you cannot use it"))
             .with_advice(ASK_FOR_RIGHTS);
     }
-    Finding::fine("peers folder", said)
+    Finding::ok("peers folder", said)
 }
 
 fn judge_log(found: &Metadata) -> Finding {
     let said = format!("{} KiB", found.len().div_ceil(1 << 10));
     if found.len() < LONG_LOG {
-        return Finding::fine("write-ahead log", said);
+        return Finding::ok("write-ahead log", said);
     }
     Finding::warning("write-ahead log", format!("{said}: somebody may keep a read transaction open"))
         .with_advice("look for another program that has the file open, such as sqlite3")
@@ -124,7 +124,7 @@ fn log_of(path: &Path) -> PathBuf {
 }
 
 fn shut_out(path: &Path) -> String {
-    format!("chmod o-rwx {}", shell_word(&path.display().to_string()))
+    format!("chmod o-rwx {}", shell_quote(&path.display().to_string()))
 }
 
 fn describe(path: &Path, found: &Metadata) -> String {
@@ -141,15 +141,12 @@ mod tests {
     use std::fs::{File, Permissions, create_dir, set_permissions, write};
     use std::os::unix::fs::PermissionsExt;
 
-    use fencepost_core::Verdict::{self, Fine, Problem, Warning};
+    use fencepost_core::Severity::{self, Ok as Fine, Problem, Warning};
 
     use super::*;
 
-    fn verdict(path: &Path, check: &str) -> Option<Verdict> {
-        surroundings_of(path)
-            .into_iter()
-            .find(|finding| finding.check == check)
-            .map(|finding| finding.verdict)
+    fn verdict(path: &Path, check: &str) -> Option<Severity> {
+        preflight_of(path).into_iter().find(|finding| finding.check == check).map(|finding| finding.severity)
     }
 
     #[test]
@@ -182,7 +179,7 @@ mod tests {
         assert_eq!(verdict(&file, "file"), None);
         assert_eq!(verdict(&file, "folder"), Some(Fine));
         let nowhere = folder.path().join("no/locks.db");
-        assert_eq!(surroundings_of(&nowhere).len(), 1);
+        assert_eq!(preflight_of(&nowhere).len(), 1);
         assert_eq!(verdict(&nowhere, "folder"), Some(Problem));
     }
 
