@@ -34,7 +34,7 @@ pub struct EntryMeta {
 }
 
 impl EntryMeta {
-    /// The card of an attempt that comes now.
+    /// The entry_meta of an attempt that comes now.
     pub fn new(attempt: &Attempt) -> Self {
         let several = attempt.wants.len() > 1;
         let names = attempt.wants.iter().filter(|_| several).map(|want| want.name.clone());
@@ -51,7 +51,7 @@ impl EntryMeta {
         }
     }
 
-    /// The card as it is stored.
+    /// The entry_meta as it is stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut fields = Map::new();
         fields.insert("owner".into(), self.owner.to_hex().into());
@@ -79,7 +79,7 @@ impl EntryMeta {
         bytes
     }
 
-    /// The card as it was stored; nothing if somebody else has made the entry.
+    /// The entry_meta as it was stored; nothing if somebody else has made the entry.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == SEPARATOR);
         let (text, cell) = bytes.split_at(end.unwrap_or(bytes.len()));
@@ -114,7 +114,7 @@ fn millis(duration: Duration) -> u64 {
 mod tests {
     use super::*;
 
-    fn card() -> EntryMeta {
+    fn entry_meta() -> EntryMeta {
         EntryMeta {
             owner: Owner::from_bytes([7; 16]),
             ttl: Duration::from_secs(30),
@@ -136,10 +136,10 @@ mod tests {
             names: Vec::new(),
             any: false,
             cell: None,
-            ..card()
+            ..entry_meta()
         };
-        for card in [card(), plain.clone(), EntryMeta { cell: Some([].into()), ..plain }] {
-            assert_eq!(EntryMeta::from_bytes(&card.to_bytes()), Some(card));
+        for entry_meta in [entry_meta(), plain.clone(), EntryMeta { cell: Some([].into()), ..plain }] {
+            assert_eq!(EntryMeta::from_bytes(&entry_meta.to_bytes()), Some(entry_meta));
         }
     }
 

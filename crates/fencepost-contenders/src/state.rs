@@ -15,7 +15,7 @@ pub struct Contender {
     /// How it wants the lock.
     pub mode: Mode,
     /// What it says about itself; nothing if it is not one of ours.
-    pub card: Option<EntryMeta>,
+    pub entry_meta: Option<EntryMeta>,
     /// What to call it if it says nothing: its key or node.
     pub called: String,
     /// How much of its lease is left, if that is known.
@@ -37,31 +37,34 @@ pub enum Elsewhere {
 }
 
 impl Elsewhere {
-    /// How somebody with this card stands, if `holds` says for each of its names whether it is among the first there.
-    pub fn of(card: &EntryMeta, here: &LockName, holds: impl Fn(&LockName) -> bool) -> Self {
-        if card.any {
-            let first = card.names.iter().find(|name| holds(name));
+    /// How somebody with this entry_meta stands, if `holds` says for each of its names whether it is among the first there.
+    pub fn of(entry_meta: &EntryMeta, here: &LockName, holds: impl Fn(&LockName) -> bool) -> Self {
+        if entry_meta.any {
+            let first = entry_meta.names.iter().find(|name| holds(name));
             return if first.is_some_and(|first| first != here) { Self::Holds } else { Self::Nothing };
         }
-        if card.names.iter().all(holds) { Self::Nothing } else { Self::Waits }
+        if entry_meta.names.iter().all(holds) { Self::Nothing } else { Self::Waits }
     }
 }
 
 impl Contender {
     fn label(&self) -> std::sync::Arc<str> {
-        self.card.as_ref().map_or_else(|| self.called.as_str().into(), |card| card.label.clone())
+        self.entry_meta
+            .as_ref()
+            .map_or_else(|| self.called.as_str().into(), |entry_meta| entry_meta.label.clone())
     }
 
     fn since(&self) -> Option<Duration> {
-        let card = self.card.as_ref()?;
-        Some(card.held_since.unwrap_or(card.since))
+        let entry_meta = self.entry_meta.as_ref()?;
+        Some(entry_meta.held_since.unwrap_or(entry_meta.since))
     }
 
     fn holder(&self, now: Duration) -> HolderState {
         let mut holder = HolderState::new(self.mode, self.label());
         holder.token = Some(self.token);
-        holder.meta = self.card.as_ref().map_or_else(|| [].into(), |card| card.meta.clone());
-        holder.ttl = self.card.as_ref().map(|card| card.ttl);
+        holder.meta =
+            self.entry_meta.as_ref().map_or_else(|| [].into(), |entry_meta| entry_meta.meta.clone());
+        holder.ttl = self.entry_meta.as_ref().map(|entry_meta| entry_meta.ttl);
         holder.expires_in = self.expires_in;
         holder.held_for = self.since().map(|since| now.saturating_sub(since));
         holder
@@ -69,13 +72,13 @@ impl Contender {
 
     fn waiter(&self, now: Duration) -> WaiterState {
         let mut waiter = WaiterState::new(self.mode, self.label());
-        waiter.waiting_for = self.card.as_ref().map(|card| now.saturating_sub(card.since));
+        waiter.waiting_for = self.entry_meta.as_ref().map(|entry_meta| now.saturating_sub(entry_meta.since));
         waiter
     }
 }
 
 /// The lock whose entries these are, in order; `now` is the wall clock. A cell that stays while it is held is one of a
-/// holder's card.
+/// holder's entry_meta.
 pub fn state(name: &LockName, line: &[Contender], kept: Option<Cell>, now: Duration) -> LockState {
     let first = holding(line.iter().map(|contender| contender.mode));
     let holds = |at: usize, contender: &Contender| at < first && contender.elsewhere == Elsewhere::Nothing;
@@ -84,7 +87,7 @@ pub fn state(name: &LockName, line: &[Contender], kept: Option<Cell>, now: Durat
         line.filter(move |(at, contender)| holds(*at, contender) == wanted).map(|(_, contender)| contender)
     };
     let held_cell = part(true).find_map(|holder| {
-        let bytes = holder.card.as_ref()?.cell.clone()?;
+        let bytes = holder.entry_meta.as_ref()?.cell.clone()?;
         Some(Cell { token: holder.token, bytes })
     });
     let mut state = LockState::new(name.clone());
@@ -103,7 +106,7 @@ mod tests {
         Contender {
             token: FencingToken::new(token),
             mode,
-            card: None,
+            entry_meta: None,
             called: format!("key {token}"),
             expires_in: Some(Duration::from_secs(1)),
             elsewhere: Elsewhere::Nothing,

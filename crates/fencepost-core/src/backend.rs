@@ -232,7 +232,7 @@ pub enum Reply {
     Waiting {
         /// When the leases of all that stand before it will have ended, should nobody renew them: worth a
         /// [`Op::Check`] then.
-        turn_in: Duration,
+        check_after: Duration,
     },
     /// The storage knows no such ticket: its lease ended.
     NoTicket,
@@ -271,19 +271,19 @@ pub enum Wakeup {
         attempt: Arc<Attempt>,
     },
     /// It may be this ticket's turn: check.
-    Turn {
+    Check {
         /// The ticket's owner.
         owner: Owner,
     },
     /// A grant is gone.
-    Gone {
+    Lost {
         /// The grant's owner.
         owner: Owner,
         /// Why.
-        why: LostReason,
+        reason: LostReason,
     },
     /// Pushes may have been lost: renew and check everything.
-    Recheck,
+    CheckAll,
 }
 
 /// How long a cell stays.

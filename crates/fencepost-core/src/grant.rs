@@ -127,7 +127,7 @@ pub struct Attempt {
 impl Attempt {
     /// The same attempt under a new owner, for asking again after a verdict.
     #[must_use]
-    pub fn renewed(&self) -> Self {
+    pub fn with_new_owner(&self) -> Self {
         Self {
             owner: Owner::random(),
             wants: self.wants.clone(),
@@ -157,7 +157,7 @@ pub struct Award {
     pub chosen: usize,
     /// How much of the ttl had passed already when the request was sent: storages in which the grants of a client share a
     /// lease give what is left of it. Zero where every grant has its own.
-    pub spent: Duration,
+    pub elapsed: Duration,
 }
 
 /// A lease that is held: the attempt and what was awarded.

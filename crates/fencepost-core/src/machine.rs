@@ -231,9 +231,9 @@ impl<C, T> Machine<C, T> {
                 self.adopt_unknown(attempt, now);
                 self.turn(attempt.owner, now);
             }
-            Wakeup::Turn { owner } => self.turn(owner, now),
-            Wakeup::Gone { owner, why } => self.gone(owner, why, now),
-            Wakeup::Recheck => {
+            Wakeup::Check { owner } => self.turn(owner, now),
+            Wakeup::Lost { owner, reason } => self.gone(owner, reason, now),
+            Wakeup::CheckAll => {
                 let owners: Vec<Owner> = self.entries.iter().map(|(owner, _)| owner).collect();
                 for owner in owners {
                     self.entries.change(owner, |entry| entry.hurry(now));

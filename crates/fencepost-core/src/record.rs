@@ -46,7 +46,7 @@ pub struct Holder {
 impl Holder {
     /// What its owner was awarded.
     pub fn award(&self) -> Award {
-        Award { token: self.token, ttl: self.ttl, chosen: self.chosen, spent: Duration::ZERO }
+        Award { token: self.token, ttl: self.ttl, chosen: self.chosen, elapsed: Duration::ZERO }
     }
 }
 

@@ -104,7 +104,7 @@ impl Flight<'_> {
         seen: i64,
     ) -> Result<Option<Reply>, Failure> {
         let (client, owner, lease) = (self.client, attempt.owner, leased.0.id);
-        let (store, card) = (&client.store, EntryMeta::new(attempt));
+        let (store, entry_meta) = (&client.store, EntryMeta::new(attempt));
         let mut request = TxnRequest::default();
         request.compare.push(absent(store.keys.left(owner, lease)));
         {
@@ -118,7 +118,7 @@ impl Flight<'_> {
                 request.compare.push(unchanged_since(store.keys.line(&want.name), seen));
                 let seat = state.seat(store, want, owner);
                 request.compare.push(absent(seat.clone()));
-                request.success.push(put(seat, card.to_bytes(), lease));
+                request.success.push(put(seat, entry_meta.to_bytes(), lease));
             }
         }
         let answer = store.link.txn(request, request_timeout(attempt.ttl)).await;

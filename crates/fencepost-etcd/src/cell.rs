@@ -35,15 +35,15 @@ pub(crate) async fn write_cell(
     let Some(want) = grant.held().iter().find(|want| want.name == *name) else {
         return Ok(Reply::NotHeld);
     };
-    let (mut card, seat) = {
+    let (mut entry_meta, seat) = {
         let (owner, state) = (grant.attempt.owner, client.state());
-        let known = state.places.get(owner).map(|place| place.entry.card.clone());
+        let known = state.places.get(owner).map(|place| place.entry.entry_meta.clone());
         (known.unwrap_or_else(|| EntryMeta::new(&grant.attempt)), state.seat(store, want, owner))
     };
     let (cell, timeout) = (store.keys.cell(name), request_timeout(grant.award.ttl));
     let (lease, writes) = match keep {
         Keep::WhileHeld => {
-            card.cell = Some(bytes.clone());
+            entry_meta.cell = Some(bytes.clone());
             (None, delete(cell))
         }
         Keep::For(_) | Keep::Always => {
@@ -57,7 +57,7 @@ pub(crate) async fn write_cell(
         }
     };
     let mut success = store.without_cells_of_others(want, &seat, timeout).await?;
-    success.extend([replace(seat.clone(), card.to_bytes()), writes]);
+    success.extend([replace(seat.clone(), entry_meta.to_bytes()), writes]);
     let compare = vec![created(seat, revision_of(grant))];
     let request = TxnRequest { compare, success, failure: Vec::new() };
     if store.txn(request, timeout).await?.succeeded {
@@ -84,9 +84,10 @@ impl Store {
         let line = self.link.range(in_order(self.keys.line(&want.name)), timeout).await;
         let line = line.map_err(|failure| self.failed(failure))?.kvs;
         let emptied = line.into_iter().filter(|key| key.key != own).filter_map(|key| {
-            let card = EntryMeta::from_bytes(&key.value).filter(|card| card.cell.is_some())?;
+            let entry_meta =
+                EntryMeta::from_bytes(&key.value).filter(|entry_meta| entry_meta.cell.is_some())?;
             let compare = vec![created(key.key.clone(), key.create_revision)];
-            let success = vec![replace(key.key, EntryMeta { cell: None, ..card }.to_bytes())];
+            let success = vec![replace(key.key, EntryMeta { cell: None, ..entry_meta }.to_bytes())];
             Some(nested(TxnRequest { compare, success, failure: Vec::new() }))
         });
         Ok(emptied.collect())

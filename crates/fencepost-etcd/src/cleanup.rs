@@ -103,7 +103,7 @@ impl ClientState {
         } else {
             self.forget(owner);
         }
-        self.push.push(if is_held { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
+        self.push.push(if is_held { Wakeup::Lost { owner, reason: why } } else { Wakeup::Check { owner } });
         if is_some_left {
             // If it fails, the next operation of this owner does it, or the sweep.
             let _ = self.clear_away(&attempt).await;

@@ -45,13 +45,13 @@ pub(crate) struct Entry {
     pub(crate) unanswered: Vec<i64>,
     /// The attempt is over: what is found of it counts no more, and is to be removed.
     pub(crate) ending: bool,
-    pub(crate) card: EntryMeta,
+    pub(crate) entry_meta: EntryMeta,
 }
 
 impl Entry {
     fn new(attempt: &Attempt, lease: i64, unanswered: Vec<i64>) -> Self {
-        let card = EntryMeta::new(attempt);
-        Self { lease, moving_from: None, revision: None, held: None, unanswered, ending: false, card }
+        let entry_meta = EntryMeta::new(attempt);
+        Self { lease, moving_from: None, revision: None, held: None, unanswered, ending: false, entry_meta }
     }
 
     /// Returns the lease that its keys are known to hang on: nothing is promised by another.
@@ -195,7 +195,7 @@ impl ClientState {
     }
 
     pub(crate) fn wake(&self, owner: Owner) {
-        self.push.push(Wakeup::Turn { owner });
+        self.push.push(Wakeup::Check { owner });
     }
 
     /// Ends an attempt: what is left of it is removed by [`ClientState::clear_away`].
@@ -267,7 +267,11 @@ impl ClientState {
         };
         for (owner, is_held) in lost {
             self.forget(owner);
-            self.push.push(if is_held { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
+            self.push.push(if is_held {
+                Wakeup::Lost { owner, reason: why }
+            } else {
+                Wakeup::Check { owner }
+            });
         }
     }
 

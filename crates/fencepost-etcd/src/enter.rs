@@ -272,7 +272,7 @@ impl<'a> Flight<'a> {
         Came::Answer(Ok(match on_busy {
             OnBusy::Return => Reply::Busy,
             // Its next check finds no ticket, and it asks again as another owner.
-            OnBusy::Wait if is_defeated => Reply::Waiting { turn_in: Duration::ZERO },
+            OnBusy::Wait if is_defeated => Reply::Waiting { check_after: Duration::ZERO },
             OnBusy::Wait => client.wait_for_the_key(attempt, seen, self.asked),
         }))
     }

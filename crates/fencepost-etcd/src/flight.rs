@@ -128,7 +128,7 @@ impl<'a> Flight<'a> {
                 let state = client.state();
                 if !state.places.has_room(attempt) {
                     client.pass_on(&state, attempt);
-                    answers.push((at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
+                    answers.push((at, Ok(Reply::Waiting { check_after: attempt.ttl })));
                     continue;
                 }
             }
@@ -173,7 +173,7 @@ impl<'a> Flight<'a> {
                 Ok(leased) => *leased,
             };
             if self.waits_inside(attempt, on_busy) {
-                answers.push((at, Ok(Reply::Waiting { turn_in: attempt.ttl })));
+                answers.push((at, Ok(Reply::Waiting { check_after: attempt.ttl })));
             } else {
                 let step = Step::Come { attempt: attempt.clone(), on_busy, leased };
                 if is_rare(attempt, on_busy) { rare.push((at, step)) } else { steps.push((at, step)) }

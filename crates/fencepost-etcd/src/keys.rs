@@ -184,7 +184,7 @@ impl Stretch {
 /// Returns whether a key that was found in an attempt's seat is its own, although it is not known what created it. Others may
 /// have had the seat before: its value tells.
 pub(crate) fn is_own(key: &KeyValue, owner: Owner) -> bool {
-    EntryMeta::from_bytes(&key.value).is_some_and(|card| card.owner == owner)
+    EntryMeta::from_bytes(&key.value).is_some_and(|entry_meta| entry_meta.owner == owner)
 }
 
 /// A name without the two characters that mean something in a key, so that no lock is inside another.

@@ -42,7 +42,7 @@ impl Store {
             .values()
             .flat_map(|found| &found.line)
             .filter_map(|key| EntryMeta::from_bytes(&key.value))
-            .flat_map(|card| card.names)
+            .flat_map(|entry_meta| entry_meta.names)
             .filter(|name| !known.contains_key(name))
             .collect();
         let elsewhere: Vec<LockName> = elsewhere.into_iter().collect();
@@ -100,14 +100,16 @@ impl Store {
         left: &HashMap<i64, Duration>,
         known: &HashMap<LockName, Found>,
     ) -> Contender {
-        let card = EntryMeta::from_bytes(&key.value);
-        let elsewhere = card.as_ref().map_or(Elsewhere::Nothing, |card| {
-            Elsewhere::of(card, here, |name| known.get(name).is_some_and(|it| self.holds(card, &it.line)))
+        let entry_meta = EntryMeta::from_bytes(&key.value);
+        let elsewhere = entry_meta.as_ref().map_or(Elsewhere::Nothing, |entry_meta| {
+            Elsewhere::of(entry_meta, here, |name| {
+                known.get(name).is_some_and(|it| self.holds(entry_meta, &it.line))
+            })
         });
         Contender {
             token: FencingToken::new(key.create_revision.unsigned_abs()),
             mode: self.keys.mode_of(key),
-            card,
+            entry_meta,
             called: format!("key {}", String::from_utf8_lossy(&key.key)),
             expires_in: left.get(&key.lease).copied(),
             elsewhere,
@@ -119,9 +121,9 @@ impl Store {
         holding(line.iter().map(|key| self.keys.mode_of(key)))
     }
 
-    /// Returns whether the owner of this card is among the first of a line.
-    fn holds(&self, card: &EntryMeta, line: &[KeyValue]) -> bool {
-        line.iter().take(self.holders(line)).any(|key| is_own(key, card.owner))
+    /// Returns whether the owner of this entry_meta is among the first of a line.
+    fn holds(&self, entry_meta: &EntryMeta, line: &[KeyValue]) -> bool {
+        line.iter().take(self.holders(line)).any(|key| is_own(key, entry_meta.owner))
     }
 
     fn looking_failed(&self, failure: Failure) -> Error {
@@ -187,12 +189,15 @@ impl Store {
         let Some(first) = known.get(name).and_then(mine) else {
             return Ok(Reply::NotHeld);
         };
-        let card = EntryMeta::from_bytes(&first.value);
+        let entry_meta = EntryMeta::from_bytes(&first.value);
         let mut keys = BTreeSet::from([first.key.clone()]);
-        if let Some(card) = card.filter(|card| !card.any && !card.names.is_empty()) {
-            self.read(&card.names, &mut known).await?;
-            let lines = card.names.iter().filter_map(|name| known.get(name)).flat_map(|found| &found.line);
-            let others = lines.filter(|key| key.create_revision == revision && is_own(key, card.owner));
+        if let Some(entry_meta) =
+            entry_meta.filter(|entry_meta| !entry_meta.any && !entry_meta.names.is_empty())
+        {
+            self.read(&entry_meta.names, &mut known).await?;
+            let lines =
+                entry_meta.names.iter().filter_map(|name| known.get(name)).flat_map(|found| &found.line);
+            let others = lines.filter(|key| key.create_revision == revision && is_own(key, entry_meta.owner));
             keys.extend(others.map(|key| key.key.clone()));
         }
         // Of two that break it at once only one does.

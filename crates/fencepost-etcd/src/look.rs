@@ -158,7 +158,7 @@ impl Flight<'_> {
                 }
                 Ok(None)
             }
-            Found::Unsure => Ok(Some(Reply::Waiting { turn_in: attempt.ttl })),
+            Found::Unsure => Ok(Some(Reply::Waiting { check_after: attempt.ttl })),
         }
     }
 

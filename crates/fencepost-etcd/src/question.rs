@@ -14,12 +14,12 @@ use crate::successor::Successor;
 impl Store {
     /// If nobody is in any of the lines, nothing else needs to be looked at.
     pub(crate) fn coming_alone(&self, attempt: &Attempt, called: &str, lease: i64) -> TxnRequest {
-        let card = EntryMeta::new(attempt).to_bytes();
+        let entry_meta = EntryMeta::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
         request.compare.push(absent(self.keys.left(attempt.owner, lease)));
         for want in &attempt.wants {
             request.compare.push(empty(self.keys.line(&want.name)));
-            request.success.push(put(self.keys.seat(want, called), card.clone(), lease));
+            request.success.push(put(self.keys.seat(want, called), entry_meta.clone(), lease));
         }
         request
     }
@@ -32,7 +32,7 @@ impl Store {
         lease: i64,
     ) -> TxnRequest {
         let keys = &self.keys;
-        let card = EntryMeta::new(attempt).to_bytes();
+        let entry_meta = EntryMeta::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
         request.compare.push(absent(keys.left(attempt.owner, lease)));
         request.failure.push(get(mere(keys.left(attempt.owner, lease))));
@@ -40,7 +40,7 @@ impl Store {
             let seat = keys.seat(want, called);
             request.compare.push(absent(seat.clone()));
             request.failure.push(get(one(seat.clone())));
-            request.success.push(put(seat, card.clone(), lease));
+            request.success.push(put(seat, entry_meta.clone(), lease));
         }
         for want in &attempt.wants {
             for stretch in keys.contradicting(want) {

@@ -54,7 +54,7 @@ mod tests {
             token: FencingToken::new(1),
             ttl: Duration::from_secs(1),
             chosen: 0,
-            spent: Duration::ZERO,
+            elapsed: Duration::ZERO,
         };
         Op::Release(Grant { attempt: attempt(mode), award })
     }

@@ -46,7 +46,7 @@ impl ClientState {
         let state = &mut *state;
         if state.places.get(attempt.owner).is_some() {
             // A request of it may still arrive: its next check finds no ticket, and it asks again as another owner.
-            return Reply::Waiting { turn_in: Duration::ZERO };
+            return Reply::Waiting { check_after: Duration::ZERO };
         }
         state.places.wait(attempt, asked);
         for want in &attempt.wants {
@@ -55,7 +55,7 @@ impl ClientState {
             state.watches.line(&self.store.link, attempt.owner, &want.name, (line, seen), false);
         }
         self.pass_on(state, attempt);
-        Reply::Waiting { turn_in: attempt.ttl }
+        Reply::Waiting { check_after: attempt.ttl }
     }
 
     /// Records that an attempt stands in its lines, with keys created by `revision`: it holds, or it waits for something to
@@ -81,7 +81,7 @@ impl ClientState {
         let (held, lease) = (entry.held, entry.proven_lease());
         let Some(chosen) = held else {
             self.waits(&mut state, attempt, lines, seen);
-            return Some(Reply::Waiting { turn_in: attempt.ttl });
+            return Some(Reply::Waiting { check_after: attempt.ttl });
         };
         let award = state.award(lease, attempt.ttl, revision, chosen, asked);
         self.holds(&mut state, attempt, chosen, asked);
@@ -128,6 +128,6 @@ impl State {
         let (ttl, confirmed) =
             self.leases.get(lease).map_or((ttl, Moment::START), |it| (it.ttl, it.confirmed));
         let token = FencingToken::new(revision.unsigned_abs());
-        Award { token, ttl, chosen, spent: asked.since(confirmed) }
+        Award { token, ttl, chosen, elapsed: asked.since(confirmed) }
     }
 }

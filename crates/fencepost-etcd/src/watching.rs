@@ -67,7 +67,7 @@ impl ClientState {
     async fn hear(&self, event: WatchEvent) {
         let purpose = self.state().watches.purpose(event.id);
         match (event.what, purpose) {
-            (Change::Missed | Change::Refused, _) => self.push.push(Wakeup::Recheck),
+            (Change::Missed | Change::Refused, _) => self.push.push(Wakeup::CheckAll),
             (Change::Put { value }, Some(Purpose::Own(owner))) if value == BROKEN => {
                 self.lose(owner, LostReason::Broken).await;
             }

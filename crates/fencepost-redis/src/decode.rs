@@ -23,7 +23,7 @@ pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
         token: FencingToken::new(token.unsigned_abs()),
         ttl,
         chosen: usize::try_from(chosen).unwrap_or_default(),
-        spent: Duration::ZERO,
+        elapsed: Duration::ZERO,
     };
     let reply = match answer {
         Value::Int(0) => Reply::Busy,
@@ -40,8 +40,8 @@ pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
             (Some("H"), [Value::Int(token), Value::Int(chosen)]) => {
                 Reply::AlreadyGranted(award(*token, *chosen))
             }
-            (Some("W"), [Value::Int(turn_in), ..]) => {
-                Reply::Waiting { turn_in: Duration::from_millis(turn_in.unsigned_abs()) }
+            (Some("W"), [Value::Int(check_after), ..]) => {
+                Reply::Waiting { check_after: Duration::from_millis(check_after.unsigned_abs()) }
             }
             (Some("V"), []) => Reply::Cell(None),
             (Some("V"), [Value::Int(token), Value::BulkString(bytes)]) => {
@@ -97,16 +97,16 @@ fn push_of(layout: &Layout, message: &str) -> Option<Wakeup> {
         "G" => {
             let (token, ttl, chosen) = (number()?, Duration::from_millis(number()?), number()?);
             let chosen = usize::try_from(chosen).ok()?;
-            let award = Award { token: FencingToken::new(token), ttl, chosen, spent: Duration::ZERO };
+            let award = Award { token: FencingToken::new(token), ttl, chosen, elapsed: Duration::ZERO };
             let named = words.next().and_then(|wants| ticket(layout, owner, ttl, wants));
-            Some(named.map_or(Wakeup::Turn { owner }, |attempt| Wakeup::Granted { attempt, award }))
+            Some(named.map_or(Wakeup::Check { owner }, |attempt| Wakeup::Granted { attempt, award }))
         }
         "T" => {
             let ttl = number().map(Duration::from_millis);
             let named = ttl.and_then(|ttl| ticket(layout, owner, ttl, words.next()?));
-            Some(named.map_or(Wakeup::Turn { owner }, |attempt| Wakeup::Offered { attempt }))
+            Some(named.map_or(Wakeup::Check { owner }, |attempt| Wakeup::Offered { attempt }))
         }
-        "X" => Some(Wakeup::Gone { owner, why: LostReason::Broken }),
+        "X" => Some(Wakeup::Lost { owner, reason: LostReason::Broken }),
         _ => None,
     }
 }
@@ -188,7 +188,7 @@ mod tests {
     fn a_push_without_a_ticket_is_a_hint() {
         for message in [format!("G {OWNER} 77 1500 0"), format!("T {OWNER}")] {
             let heard = pushed(&message);
-            assert!(matches!(heard, Some(Wakeup::Turn { .. })), "{heard:?}");
+            assert!(matches!(heard, Some(Wakeup::Check { .. })), "{heard:?}");
         }
         for garbage in ["", "G", "G x", "T nobody 1 x a", "Z 00"] {
             assert!(pushed(garbage).is_none(), "{garbage}");

@@ -118,7 +118,7 @@ impl Node {
         });
         match &connected {
             Ok(_) if self.is_known.swap(true, Ordering::Relaxed) => {
-                self.setup.push(Wakeup::Recheck);
+                self.setup.push(Wakeup::CheckAll);
             }
             Ok(_) => {}
             // Until it is there again.

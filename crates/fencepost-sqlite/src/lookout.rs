@@ -142,7 +142,7 @@ mod tests {
         let ticket =
             Ticket { attempt: attempt.clone(), seq: 1, until, since: Duration::ZERO, client: ClientId(1) };
         let op = Op::Acquire { attempt, on_busy: OnBusy::Wait };
-        let replies = [Ok(Reply::Waiting { turn_in: ttl })];
+        let replies = [Ok(Reply::Waiting { check_after: ttl })];
         lookout.note(&[op], &replies, &HashMap::from([(owner, ticket)]), Moment::START);
     }
 

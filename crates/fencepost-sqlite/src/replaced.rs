@@ -30,7 +30,7 @@ impl Replaced {
     /// Answers until it is stopped. Newcomers wait for the socket to go, so it goes when the engine knows.
     pub(crate) fn run(self, inbox: &Inbox) {
         // The engine renews everything it holds, and is told that nothing is held.
-        self.own.push(Wakeup::Recheck);
+        self.own.push(Wakeup::CheckAll);
         let clock = Clock::system();
         let mut quiet = clock.now() + QUIET;
         loop {

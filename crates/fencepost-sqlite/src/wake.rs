@@ -136,9 +136,9 @@ fn encode(wakeup: &Wakeup) -> Option<[u8; LETTER]> {
             letter(GRANTED, attempt.owner, [award.token.get(), ttl, award.chosen as u64])
         }
         Wakeup::Offered { attempt } => letter(TURN, attempt.owner, [0; 3]),
-        Wakeup::Turn { owner } => letter(TURN, *owner, [0; 3]),
-        Wakeup::Gone { owner, .. } => letter(GONE, *owner, [0; 3]),
-        Wakeup::Recheck => return None,
+        Wakeup::Check { owner } => letter(TURN, *owner, [0; 3]),
+        Wakeup::Lost { owner, .. } => letter(GONE, *owner, [0; 3]),
+        Wakeup::CheckAll => return None,
     })
 }
 
@@ -156,16 +156,16 @@ fn decode_letter(letter: &[u8], waiters: &Waiters) -> Option<Wakeup> {
                 token: FencingToken::new(number(17)?),
                 ttl: Duration::from_nanos(number(25)?),
                 chosen: usize::try_from(number(33)?).ok()?,
-                spent: Duration::ZERO,
+                elapsed: Duration::ZERO,
             };
             match waiters.attempt(owner) {
                 Some(attempt) => Wakeup::Granted { attempt, award },
                 // The writer has not noted the ticket yet.
-                None => Wakeup::Turn { owner },
+                None => Wakeup::Check { owner },
             }
         }
-        TURN => Wakeup::Turn { owner },
-        GONE => Wakeup::Gone { owner, why: LostReason::Broken },
+        TURN => Wakeup::Check { owner },
+        GONE => Wakeup::Lost { owner, reason: LostReason::Broken },
         _ => return None,
     })
 }
@@ -177,7 +177,7 @@ mod tests {
     #[test]
     fn letters_are_read_as_they_were_written() {
         let owner = Owner::random();
-        let wakeups = [Wakeup::Turn { owner }, Wakeup::Gone { owner, why: LostReason::Broken }];
+        let wakeups = [Wakeup::Check { owner }, Wakeup::Lost { owner, reason: LostReason::Broken }];
         let datagram: Vec<u8> = wakeups.iter().filter_map(encode).flatten().collect();
         let waiters = Waiters::default();
         assert_eq!(format!("{:?}", decode(&datagram, &waiters).unwrap()), format!("{wakeups:?}"));

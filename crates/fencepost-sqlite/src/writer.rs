@@ -228,7 +228,7 @@ impl Writer {
                     return Ok(None);
                 };
                 let turn = self.statements.keep_ticket(Place { name, seq, owner }, now)?;
-                Ok(turn.map(|turn| Reply::Waiting { turn_in: turn.since(now) }))
+                Ok(turn.map(|turn| Reply::Waiting { check_after: turn.since(now) }))
             }
             _ => Ok(None),
         }
@@ -362,7 +362,7 @@ impl Writer {
             let owner = attempt.owner;
             let its_turn = |want: &Want| statements.may_be_granted(&want.name, owner, now).unwrap_or(true);
             if attempt.wants.iter().any(its_turn) {
-                own.push(Wakeup::Turn { owner });
+                own.push(Wakeup::Check { owner });
             }
         }
     }

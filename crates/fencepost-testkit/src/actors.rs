@@ -19,7 +19,7 @@ pub type Waiter = JoinHandle<Result<Guard>>;
 /// # Panics
 /// If it is not granted.
 pub async fn hold(lock: &Lock) -> Guard {
-    wait::within_patience("the lock is granted", lock.acquire()).await.expect("the lock is granted")
+    wait::within_timeout("the lock is granted", lock.acquire()).await.expect("the lock is granted")
 }
 
 /// Somebody who waits, or will soon.
@@ -42,7 +42,7 @@ pub async fn joined(observer: &Client, lock: Lock, name: &str, count: usize) -> 
 /// # Panics
 /// If it is not.
 pub async fn granted(waiter: Waiter) -> Guard {
-    let outcome = wait::within_patience("a waiter is granted the lock", waiter).await;
+    let outcome = wait::within_timeout("a waiter is granted the lock", waiter).await;
     outcome.expect("the task is not cancelled").expect("the waiter is granted the lock")
 }
 
@@ -81,6 +81,6 @@ pub async fn renewed(guard: &Guard) {
 /// # Panics
 /// If it is not.
 pub async fn renewed_since(guard: &Guard, known: Moment) {
-    let renewal = wait::within_patience("it is renewed", guard.renewed(known)).await;
+    let renewal = wait::within_timeout("it is renewed", guard.renewed(known)).await;
     renewal.expect("it is still held");
 }

@@ -47,7 +47,7 @@ impl Crew {
         self.takes_turns(100).await;
         self.is_over.store(true, Ordering::Relaxed);
         for worker in self.workers {
-            wait::within_patience("it ends", worker).await.expect("nothing went wrong");
+            wait::within_timeout("it ends", worker).await.expect("nothing went wrong");
         }
         self.history.check().unwrap_or_else(|violation| panic!("{violation}"));
     }

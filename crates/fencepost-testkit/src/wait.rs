@@ -6,17 +6,17 @@ use std::time::Duration;
 use fencepost_core::clock::Clock;
 
 /// How long a condition may take. Far longer than anything that is waited for.
-pub const PATIENCE: Duration = Duration::from_secs(30);
+pub const TIMEOUT: Duration = Duration::from_secs(30);
 const STEP: Duration = Duration::from_millis(2);
 
 /// Waits until the condition holds.
 ///
 /// # Panics
-/// If it does not for [`PATIENCE`], with `what` was waited for.
+/// If it does not for [`TIMEOUT`], with `what` was waited for.
 #[allow(clippy::disallowed_methods, reason = "this is the place")]
 pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
     let clock = Clock::system();
-    let give_up = clock.now() + PATIENCE;
+    let give_up = clock.now() + TIMEOUT;
     while !condition().await {
         assert!(clock.now() < give_up, "waited in vain for this: {what}");
         tokio::time::sleep(STEP).await;
@@ -43,7 +43,7 @@ pub fn block_thread_for(time: Duration) {
 /// Blocks the thread until the condition holds, for what is not async: processes and their files.
 ///
 /// # Panics
-/// If it does not for [`PATIENCE`], with `what` was waited for.
+/// If it does not for [`TIMEOUT`], with `what` was waited for.
 pub fn block_until(what: &str, condition: impl FnMut() -> bool) {
     block_until_else(|| what.to_owned(), condition);
 }
@@ -51,11 +51,11 @@ pub fn block_until(what: &str, condition: impl FnMut() -> bool) {
 /// Like [`block_until`], for a failure that says more than what was waited for.
 ///
 /// # Panics
-/// If the condition does not hold for [`PATIENCE`], with what `say` says then.
+/// If the condition does not hold for [`TIMEOUT`], with what `say` says then.
 #[allow(clippy::disallowed_methods, reason = "this is the place")]
 pub fn block_until_else(say: impl Fn() -> String, mut condition: impl FnMut() -> bool) {
     let clock = Clock::system();
-    let give_up = clock.now() + PATIENCE;
+    let give_up = clock.now() + TIMEOUT;
     while !condition() {
         assert!(clock.now() < give_up, "waited in vain for this: {}", say());
         std::thread::sleep(STEP);
@@ -65,8 +65,8 @@ pub fn block_until_else(say: impl Fn() -> String, mut condition: impl FnMut() ->
 /// Awaits the future, which is expected to be ready in time.
 ///
 /// # Panics
-/// If it is not within [`PATIENCE`], with `what` was waited for.
-pub async fn within_patience<T>(what: &str, future: impl Future<Output = T>) -> T {
-    let in_time = tokio::time::timeout(PATIENCE, future).await;
+/// If it is not within [`TIMEOUT`], with `what` was waited for.
+pub async fn within_timeout<T>(what: &str, future: impl Future<Output = T>) -> T {
+    let in_time = tokio::time::timeout(TIMEOUT, future).await;
     in_time.unwrap_or_else(|_| panic!("waited in vain for this: {what}"))
 }

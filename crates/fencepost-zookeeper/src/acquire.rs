@@ -62,7 +62,7 @@ pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, on_bus
     })?;
     let Some(lines) = record(shared, &session, attempt, made).await? else { return Ok(Reply::Busy) };
     match settle(shared, &session, attempt, &lines).await? {
-        Reply::Granted(award) => Ok(Reply::Granted(Award { spent: sent.since(session.proven()), ..award })),
+        Reply::Granted(award) => Ok(Reply::Granted(Award { elapsed: sent.since(session.proven()), ..award })),
         Reply::NoTicket => Err(shared.vanished()),
         reply => Ok(reply),
     }
@@ -202,7 +202,7 @@ async fn admit(
 
 pub(crate) fn waiting(attempt: &Attempt) -> Reply {
     // The leases of those before it are not read for this; it is told of every departure anyway.
-    Reply::Waiting { turn_in: attempt.ttl }
+    Reply::Waiting { check_after: attempt.ttl }
 }
 
 /// Grants an attempt that is first in its lines. If it had a choice, the choice is made once, by the first that sees one of its
@@ -234,7 +234,7 @@ async fn grant(shared: &Shared, session: &Session, attempt: &Attempt, chosen: us
     };
     surplus.clear();
     let token = FencingToken::new(nodes.token);
-    let granted = Award { token, ttl: attempt.ttl, chosen, spent: Duration::ZERO };
+    let granted = Award { token, ttl: attempt.ttl, chosen, elapsed: Duration::ZERO };
     *award = Some(granted);
     watching::watch_if_it_lasts(session, attempt.owner, now);
     Ok(granted)

@@ -98,19 +98,19 @@ async fn write_once(
         Err(source) => return Err(failed(source)),
     };
     let is_kept = kept.map_err(failed)?.is_some();
-    let mut card = EntryMeta::from_bytes(&own).unwrap_or_else(|| EntryMeta::new(&grant.attempt));
-    let had_cell = card.cell.is_some();
-    card.cell = (keep == Keep::WhileHeld).then(|| bytes.clone());
+    let mut entry_meta = EntryMeta::from_bytes(&own).unwrap_or_else(|| EntryMeta::new(&grant.attempt));
+    let had_cell = entry_meta.cell.is_some();
+    entry_meta.cell = (keep == Keep::WhileHeld).then(|| bytes.clone());
     let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };
     let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
     let stored = KeptCell { cell, lasts }.to_bytes();
     let written = session.transact(|writer| {
-        if had_cell || card.cell.is_some() {
-            writer.add_set_data(node, &card.to_bytes(), None)?;
+        if had_cell || entry_meta.cell.is_some() {
+            writer.add_set_data(node, &entry_meta.to_bytes(), None)?;
         } else {
             writer.add_check_version(node, -1)?;
         }
-        match (card.cell.is_some(), is_kept) {
+        match (entry_meta.cell.is_some(), is_kept) {
             (true, true) => writer.add_delete(place, None),
             (true, false) => Ok(()),
             (false, true) => writer.add_set_data(place, &stored, None),

@@ -97,7 +97,7 @@ mod tests {
             meta: [].into(),
         });
         let token = FencingToken::new(1);
-        let award = Award { token, ttl: attempt.ttl, chosen: 0, spent: Duration::ZERO };
+        let award = Award { token, ttl: attempt.ttl, chosen: 0, elapsed: Duration::ZERO };
         let grant = Grant { attempt: attempt.clone(), award };
         vec![
             Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait },

@@ -138,9 +138,9 @@ async fn look(
 }
 
 /// Returns the reply with how much of the lease has passed, if it is a grant.
-fn counted(reply: Reply, spent: Duration) -> Reply {
+fn counted(reply: Reply, elapsed: Duration) -> Reply {
     match reply {
-        Reply::Granted(award) => Reply::Granted(Award { spent, ..award }),
+        Reply::Granted(award) => Reply::Granted(Award { elapsed, ..award }),
         reply => reply,
     }
 }

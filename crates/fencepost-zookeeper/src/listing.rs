@@ -36,7 +36,7 @@ struct Look {
 struct Seen {
     node: Node,
     stat: Stat,
-    card: Option<EntryMeta>,
+    entry_meta: Option<EntryMeta>,
     elsewhere: Elsewhere,
 }
 
@@ -67,24 +67,24 @@ async fn look(shared: &Shared, session: &Session, name: &LockName, waiters: usiz
     let mut first = Vec::new();
     for (node, read) in read(&session.client, &parent, nodes).await {
         match read {
-            Ok((card, stat)) => {
-                first.push(Seen { node: node.clone(), stat, card, elsewhere: Elsewhere::Nothing });
+            Ok((entry_meta, stat)) => {
+                first.push(Seen { node: node.clone(), stat, entry_meta, elsewhere: Elsewhere::Nothing });
             }
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(failed(error)),
         }
     }
     for seen in &mut first {
-        if let Some(card) = seen.card.as_ref().filter(|card| !card.names.is_empty()) {
+        if let Some(entry_meta) = seen.entry_meta.as_ref().filter(|entry_meta| !entry_meta.names.is_empty()) {
             let mut held = Vec::new();
-            for other in &card.names {
-                let (parent, line, node) = place_of(shared, session, card.owner, other).await?;
+            for other in &entry_meta.names {
+                let (parent, line, node) = place_of(shared, session, entry_meta.owner, other).await?;
                 let mut holding = line.nodes()[..line.holding()].iter();
                 if holding.any(|there| Some(format!("{parent}/{}", there.called)) == node) {
                     held.push(other);
                 }
             }
-            seen.elsewhere = Elsewhere::of(card, name, |other| held.contains(&other));
+            seen.elsewhere = Elsewhere::of(entry_meta, name, |other| held.contains(&other));
         }
     }
     Ok(Look { line, kept, first })
@@ -105,7 +105,7 @@ async fn place_of(
     }
     let nameless = line.nodes().iter().filter(|node| node.owner.is_none());
     let cards = read(&session.client, &parent, nameless).await;
-    let is_theirs = |read: &Read| matches!(read, Ok((Some(card), _)) if card.owner == owner);
+    let is_theirs = |read: &Read| matches!(read, Ok((Some(entry_meta), _)) if entry_meta.owner == owner);
     let node = cards.iter().find(|(_, read)| is_theirs(read));
     let node = node.map(|(node, _)| format!("{parent}/{}", node.called));
     Ok((parent, line, node))
@@ -127,9 +127,9 @@ async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Resu
         Contender {
             token: FencingToken::new(u64::try_from(seen.stat.czxid).unwrap_or(0)),
             mode: seen.node.mode,
-            card: seen.card.clone(),
+            entry_meta: seen.entry_meta.clone(),
             called: seen.node.called.clone(),
-            expires_in: seen.card.as_ref().map(|card| card.ttl.saturating_sub(spent)),
+            expires_in: seen.entry_meta.as_ref().map(|entry_meta| entry_meta.ttl.saturating_sub(spent)),
             elsewhere: seen.elsewhere,
         }
     };
@@ -166,7 +166,7 @@ pub(crate) async fn read_cell(shared: &Arc<Shared>, name: &LockName) -> Result<R
     let session = shared.looking().await?;
     let look = look(shared, &session, name, 0).await?;
     let held = look.holders().find_map(|seen| {
-        let bytes = seen.card.as_ref()?.cell.clone()?;
+        let bytes = seen.entry_meta.as_ref()?.cell.clone()?;
         Some(Cell { token: FencingToken::new(u64::try_from(seen.stat.czxid).ok()?), bytes })
     });
     Ok(Reply::Cell(held.or(look.kept)))
@@ -241,10 +241,10 @@ pub(crate) async fn break_lock(shared: &Arc<Shared>, name: &LockName, token: Fen
     };
     let mut nodes = vec![format!("{}/{}", shared.line(name), holder.node.called)];
     let mut told = None;
-    if let Some(card) = &holder.card {
-        told = Some(shared.setup.paths.broken_grant(card.owner));
-        for other in card.names.iter().filter(|other| *other != name && !card.any) {
-            nodes.extend(place_of(shared, &session, card.owner, other).await?.2);
+    if let Some(entry_meta) = &holder.entry_meta {
+        told = Some(shared.setup.paths.broken_grant(entry_meta.owner));
+        for other in entry_meta.names.iter().filter(|other| *other != name && !entry_meta.any) {
+            nodes.extend(place_of(shared, &session, entry_meta.owner, other).await?.2);
         }
     }
     match break_nodes(shared, &session, &nodes, told.as_deref()).await {

@@ -77,7 +77,7 @@ async fn make_once(
 ) -> Result<Made, zk::Error> {
     let client = &session.client;
     let request = session.send();
-    let card = EntryMeta::new(attempt).to_bytes();
+    let entry_meta = EntryMeta::new(attempt).to_bytes();
     let parents: Vec<String> = attempt.wants.iter().map(|want| shared.line(&want.name)).collect();
     let dialect = shared.setup.config.dialect;
     let wants = attempt.wants.iter().zip(&parents);
@@ -88,7 +88,7 @@ async fn make_once(
     // Every request is sent when its future is made; none is awaited before all are sent.
     let with_parents: Vec<_> =
         parents.iter().filter(|_| parents_too).map(|parent| client.create(parent, b"", &container)).collect();
-    let made = create(client, &stems, &card, &node)?;
+    let made = create(client, &stems, &entry_meta, &node)?;
     let children: Vec<_> = parents.iter().map(|parent| client.list_children(parent)).collect();
     let (parents, made, children) = futures_util::join!(join_all(with_parents), made, join_all(children));
     for (want, _) in attempt.wants.iter().zip(&parents).filter(|(_, parent)| parent.is_ok()) {
@@ -112,11 +112,11 @@ type Creation<'a> = BoxFuture<'a, Result<(Vec<String>, Option<i64>), zk::Error>>
 fn create<'a>(
     client: &'a zk::Client,
     stems: &'a [String],
-    card: &[u8],
+    entry_meta: &[u8],
     node: &CreateOptions<'_>,
 ) -> Result<Creation<'a>, zk::Error> {
     if let [stem] = stems {
-        let made = client.create(stem, card, node);
+        let made = client.create(stem, entry_meta, node);
         return Ok(Box::pin(async move {
             let (stat, sequence) = made.await?;
             Ok((vec![format!("{stem}{sequence}")], Some(stat.czxid)))
@@ -124,7 +124,7 @@ fn create<'a>(
     }
     let mut writer = client.new_multi_writer();
     for stem in stems {
-        writer.add_create(stem, card, node)?;
+        writer.add_create(stem, entry_meta, node)?;
     }
     let made = writer.commit();
     let path = |result| match result {
@@ -210,8 +210,8 @@ async fn find_own(
     let may_be_its = |node: &&Node| node.owner.is_none_or(|owner| owner == attempt.owner);
     for (node, read) in read(&session.client, parent, line.nodes().iter().filter(may_be_its)).await {
         match read {
-            Ok((card, stat)) => {
-                let owner = node.owner.or_else(|| card.map(|card| card.owner));
+            Ok((entry_meta, stat)) => {
+                let owner = node.owner.or_else(|| entry_meta.map(|entry_meta| entry_meta.owner));
                 if stat.ephemeral_owner == session.id && owner == Some(attempt.owner) {
                     let path = format!("{parent}/{}", node.called);
                     return Ok(Some((path, u64::try_from(stat.czxid).unwrap_or(0))));

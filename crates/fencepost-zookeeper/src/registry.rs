@@ -136,7 +136,7 @@ impl Registry {
     /// Wakes the attempts that waited in this process behind one that has left.
     pub(crate) fn move_up(&self, left: &Attempt) {
         for owner in self.places.next_after(left) {
-            self.push.push(Wakeup::Turn { owner });
+            self.push.push(Wakeup::Check { owner });
         }
     }
 
@@ -197,7 +197,11 @@ impl Registry {
         let lost: Vec<Owner> = self.places_in(session).map(|(owner, _)| owner).collect();
         for owner in lost {
             let was_granted = self.forget(owner).is_some_and(|place| place.entry.award.is_some());
-            self.push.push(if was_granted { Wakeup::Gone { owner, why } } else { Wakeup::Turn { owner } });
+            self.push.push(if was_granted {
+                Wakeup::Lost { owner, reason: why }
+            } else {
+                Wakeup::Check { owner }
+            });
         }
     }
 }

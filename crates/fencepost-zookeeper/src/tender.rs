@@ -30,7 +30,7 @@ pub(crate) async fn tend(shared: Weak<Shared>, session: Weak<Session>, mut state
             match session.is_the_same().await {
                 Ok(true) => {
                     was_away = false;
-                    shared.push(Wakeup::Recheck);
+                    shared.push(Wakeup::CheckAll);
                 }
                 Ok(false) => return shared.session_is_over(&session, LostReason::Expired),
                 // Away again.

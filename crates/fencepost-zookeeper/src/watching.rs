@@ -145,7 +145,7 @@ fn watch_blocker(shared: &Arc<Shared>, session: &Arc<Session>, owner: Owner, nod
         let Some((shared, session)) = weak.upgrade().zip(session.upgrade()) else { return };
         let waiting = session.watches().blockers.remove(&node).unwrap_or_default();
         for owner in waiting.into_iter().filter(|_| is_gone) {
-            shared.push(Wakeup::Turn { owner });
+            shared.push(Wakeup::Check { owner });
         }
     });
 }
@@ -205,7 +205,7 @@ async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner,
     {
         let mut registry = shared.registry();
         if is_held(&registry) {
-            shared.push(Wakeup::Gone { owner, why });
+            shared.push(Wakeup::Lost { owner, reason: why });
             // If there are others of its nodes, they go too.
             registry.orphan(owner, shared.clock.now());
             session.chores.notify_one();
@@ -292,7 +292,7 @@ async fn tell_those_admitted(shared: &Shared, session: &Arc<Session>, name: &Loc
     let line = Queue::of(&children);
     for (owner, called) in waiting {
         if matches!(line.standing(&called), Standing::Holds | Standing::Gone) {
-            shared.push(Wakeup::Turn { owner });
+            shared.push(Wakeup::Check { owner });
         }
     }
     Ok(())

@@ -32,7 +32,7 @@ pub(crate) async fn show(args: &Show) -> Result<Exit> {
     printed(output::results(text))
 }
 
-/// The card of a lock: everything that is known about it.
+/// The entry_meta of a lock: everything that is known about it.
 pub(super) fn describe(state: &LockState, reach: &str) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.

@@ -16,13 +16,13 @@ use rustix::process::{Pid, Signal, kill_process};
 use tempfile::TempDir;
 
 /// Far longer than anything here should take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(180);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(180);
 
 /// Waits until the condition holds.
 #[track_caller]
 pub(crate) fn until(what: &str, mut condition: impl FnMut() -> bool) {
     let clock = Clock::system();
-    let end = clock.now() + PATIENCE;
+    let end = clock.now() + TIMEOUT;
     while !condition() {
         assert!(clock.now() < end, "still waiting until {what}");
         std::thread::park_timeout(Duration::from_millis(5));

@@ -17,7 +17,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use rustix::pty::{OpenptFlags, grantpt, openpt, ptsname, unlockpt};
 use rustix::termios::{Termios, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
-use crate::sandbox::{PATIENCE, Sandbox, is_alive, until};
+use crate::sandbox::{Sandbox, TIMEOUT, is_alive, until};
 
 /// What the shell says when it waits for a line.
 pub(crate) const PROMPT: &str = "ready> ";
@@ -109,7 +109,7 @@ impl Terminal {
     #[track_caller]
     pub(crate) fn until_next(&mut self, text: &str) {
         let clock = Clock::system();
-        let end = clock.now() + PATIENCE;
+        let end = clock.now() + TIMEOUT;
         loop {
             let screen = self.screen();
             if let Some(at) = screen.get(self.seen..).and_then(|rest| rest.find(text)) {

@@ -130,7 +130,7 @@ impl<'a, 'c> Step<'a, 'c> {
         for name in &broken {
             self.remove_holder(name, holder.owner);
         }
-        let gone = Wakeup::Gone { owner: holder.owner, why: LostReason::Broken };
+        let gone = Wakeup::Lost { owner: holder.owner, reason: LostReason::Broken };
         self.table.pushes.push((holder.client, gone));
         self.settle(broken)?;
         Ok(Reply::Released)
@@ -166,7 +166,7 @@ impl<'a, 'c> Step<'a, 'c> {
             return Ok(Some(Reply::Granted(award)));
         }
         let seq = self.extend_ticket(attempt)?;
-        seq.map(|seq| Ok(Reply::Waiting { turn_in: self.turn_in(attempt, seq)? })).transpose()
+        seq.map(|seq| Ok(Reply::Waiting { check_after: self.check_after(attempt, seq)? })).transpose()
     }
 
     pub(super) fn grant(
@@ -176,7 +176,7 @@ impl<'a, 'c> Step<'a, 'c> {
         chosen: usize,
     ) -> Decision<Award> {
         let token = FencingToken::new(self.number()?);
-        let award = Award { token, ttl: attempt.ttl, chosen, spent: Duration::ZERO };
+        let award = Award { token, ttl: attempt.ttl, chosen, elapsed: Duration::ZERO };
         let grant = Grant { attempt: attempt.clone(), award };
         let wants = grant.held();
         let all = (wants.len() > 1).then(|| names(wants).into());

@@ -90,7 +90,7 @@ impl Scene {
 
     fn join(&mut self, client: ClientId, attempt: &Arc<Attempt>) -> Duration {
         match self.acquire(client, attempt, OnBusy::Wait) {
-            Reply::Waiting { turn_in } => turn_in,
+            Reply::Waiting { check_after } => check_after,
             other => panic!("not in line: {other:?}"),
         }
     }

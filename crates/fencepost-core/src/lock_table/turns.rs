@@ -120,7 +120,7 @@ impl Step<'_, '_> {
     }
 
     /// Returns when all leases ahead will have ended, should none be renewed.
-    pub(super) fn turn_in(&self, attempt: &Attempt, place: u64) -> Decision<Duration> {
+    pub(super) fn check_after(&self, attempt: &Attempt, place: u64) -> Decision<Duration> {
         let ends = attempt.wants.iter().map(|want| self.last_end(want, place));
         let ends: Vec<Option<StorageTime>> = ends.collect::<Decision<_>>()?;
         let ends = ends.into_iter().flatten();

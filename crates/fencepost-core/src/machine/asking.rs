@@ -83,7 +83,7 @@ impl<C, T> Machine<C, T> {
         let Some((wanted, entry)) = self.get_wanted(owner) else { return };
         match reply {
             Ok(Reply::Granted(award)) => self.granted(owner, award, sent, now),
-            Ok(Reply::Waiting { turn_in }) => self.still_waiting(owner, sent, turn_in, now),
+            Ok(Reply::Waiting { check_after }) => self.still_waiting(owner, sent, check_after, now),
             // An attempt that joins the line is busy only if it meets its own tombstone.
             Ok(_) if entry.is_doubtful && wanted.on_busy == OnBusy::Wait && wanted.caller.is_some() => {
                 self.ask_again_as_new(owner, None, now);
@@ -107,7 +107,7 @@ impl<C, T> Machine<C, T> {
         let is_awaited = wanted.caller.is_some();
         match reply {
             Ok(Reply::Granted(award)) => self.granted(owner, award, sent, now),
-            Ok(Reply::Waiting { turn_in }) => self.still_waiting(owner, sent, turn_in, now),
+            Ok(Reply::Waiting { check_after }) => self.still_waiting(owner, sent, check_after, now),
             Ok(_) if is_awaited => self.ask_again_as_new(owner, None, now),
             Ok(_) => self.over(owner, now),
             Err(_) if !is_awaited => self.leave(owner, now),
@@ -119,9 +119,9 @@ impl<C, T> Machine<C, T> {
         }
     }
 
-    fn still_waiting(&mut self, owner: Owner, sent: Moment, turn_in: Duration, now: Moment) {
+    fn still_waiting(&mut self, owner: Owner, sent: Moment, check_after: Duration, now: Moment) {
         let is_awaited = self.change_wanted(owner, |wanted, ttl| {
-            wanted.confirm(sent, ttl, turn_in, now);
+            wanted.confirm(sent, ttl, check_after, now);
             wanted.caller.is_some()
         });
         if is_awaited == Some(false) {
@@ -133,7 +133,7 @@ impl<C, T> Machine<C, T> {
         let Some((wanted, entry)) = self.get_wanted(owner) else { return };
         // What was sent after a push knows better.
         let gone = wanted.gone.filter(|(heard, _)| sent <= *heard).map(|(_, why)| why);
-        let counted_from = sent - award.spent;
+        let counted_from = sent - award.elapsed;
         if wanted.caller.is_none() {
             self.give_back(owner, award, None, now);
         } else if gone.is_none() && valid_until(counted_from, award.ttl) > now {
@@ -203,7 +203,7 @@ impl<C, T> Machine<C, T> {
         else {
             return;
         };
-        let new = Arc::new(attempt.renewed());
+        let new = Arc::new(attempt.with_new_owner());
         let undone = match awarded {
             Some(award) => Some(Phase::Releasing(Releasing::new(award, None, now))),
             None => is_doubtful.then(|| Phase::Leaving(Leaving::new(attempt.ttl, true, now))),

@@ -22,7 +22,7 @@ fn at(seconds: u64) -> Moment {
 }
 
 fn award(token: u64) -> Award {
-    Award { token: FencingToken::new(token), ttl: TTL, chosen: 0, spent: Duration::ZERO }
+    Award { token: FencingToken::new(token), ttl: TTL, chosen: 0, elapsed: Duration::ZERO }
 }
 
 fn granted(token: u64) -> Reply {
@@ -30,7 +30,7 @@ fn granted(token: u64) -> Reply {
 }
 
 fn still_waiting() -> Reply {
-    Reply::Waiting { turn_in: TTL }
+    Reply::Waiting { check_after: TTL }
 }
 
 fn failure(kind: ErrorKind) -> Result<Reply> {
@@ -144,11 +144,11 @@ impl Stage {
     }
 
     fn push_turn(&mut self, now: Moment) -> String {
-        self.on(Input::Pushed(Wakeup::Turn { owner: self.owner }), now)
+        self.on(Input::Pushed(Wakeup::Check { owner: self.owner }), now)
     }
 
     fn push_gone(&mut self, why: LostReason, now: Moment) -> String {
-        self.on(Input::Pushed(Wakeup::Gone { owner: self.owner, why }), now)
+        self.on(Input::Pushed(Wakeup::Lost { owner: self.owner, reason: why }), now)
     }
 
     fn is_over(&self) -> bool {

@@ -148,15 +148,15 @@ impl<C> Wanted<C> {
 
     /// The ticket was alive when a request left at `sent`. It is checked at a third of its ttl, when its turn may have come, or
     /// at once if a push asked for it.
-    pub(super) fn confirm(&mut self, sent: Moment, ttl: Duration, turn_in: Duration, now: Moment) {
+    pub(super) fn confirm(&mut self, sent: Moment, ttl: Duration, check_after: Duration, now: Moment) {
         let confirmed = match self.stage {
             Stage::Queued { confirmed } => confirmed.max(sent),
             Stage::Asking { .. } => sent,
         };
         self.stage = Stage::Queued { confirmed };
         self.refusal = None;
-        let turn_in = if std::mem::take(&mut self.is_hurried) { Duration::ZERO } else { turn_in };
-        self.send_at = renewal(confirmed, ttl).min(now + turn_in);
+        let check_after = if std::mem::take(&mut self.is_hurried) { Duration::ZERO } else { check_after };
+        self.send_at = renewal(confirmed, ttl).min(now + check_after);
     }
 
     /// The acquire has failed. Returns nothing if it is sent again, and the error if that was the end of it.

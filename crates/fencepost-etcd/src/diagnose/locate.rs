@@ -73,7 +73,7 @@ async fn cell(store: &Store, name: &LockName) -> Result<Finding> {
 fn whose(key: &KeyValue) -> String {
     let lease = format!("{:x}", key.lease);
     match EntryMeta::from_bytes(&key.value) {
-        Some(card) => format!("{:?}, with the lease {lease}", &*card.label),
+        Some(entry_meta) => format!("{:?}, with the lease {lease}", &*entry_meta.label),
         None if key.lease == 0 => "nobody that can be known, and has no lease".to_owned(),
         // The recipe calls a key as its lease.
         None if text(&key.key)

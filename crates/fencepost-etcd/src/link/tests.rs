@@ -30,7 +30,7 @@ struct Opened {
 
 impl Opened {
     async fn event(&mut self) -> (WatchId, Change) {
-        let event = wait::within_patience("an event", self.events.recv()).await;
+        let event = wait::within_timeout("an event", self.events.recv()).await;
         let event = event.expect("the link is there");
         (event.id, event.what)
     }

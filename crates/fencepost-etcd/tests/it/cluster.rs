@@ -48,7 +48,7 @@ async fn the_loss_of_any_member_costs_nobody_anything() {
         meanwhile(&cluster, move |cluster| cluster.member(victim).kill()).await;
         renewed_since(&guard, known).await;
         let token = guard.token();
-        wait::within_patience("it is given back", guard.release()).await.unwrap();
+        wait::within_timeout("it is given back", guard.release()).await.unwrap();
         let next = granted(waiter).await;
         assert!(next.token() > token, "{what}");
         next.release().await.unwrap();
@@ -85,7 +85,7 @@ async fn a_leader_that_was_stopped_tells_nobody_that_it_holds() {
     let next = hold(&healthy.lock("a").ttl(TTL)).await;
     assert!(next.token() > lost.token());
     cluster.member(leader).resume();
-    assert_eq!(wait::within_patience("it is lost", lost.lost()).await, LostReason::NotHeld);
+    assert_eq!(wait::within_timeout("it is lost", lost.lost()).await, LostReason::NotHeld);
     renewed_since(&kept, known).await;
     assert_eq!((kept.lost_reason(), next.lost_reason()), (None, None));
     next.release().await.unwrap();
@@ -125,7 +125,7 @@ async fn a_leader_whose_disk_has_hung_ends_no_lock() {
     meanwhile(&cluster, EtcdCluster::wait_until_whole).await;
     for (guard, known) in guards.iter().zip(before) {
         if guard.lost_reason().is_none() {
-            let _ = wait::within_patience("it is renewed or lost", guard.renewed(known)).await;
+            let _ = wait::within_timeout("it is renewed or lost", guard.renewed(known)).await;
         }
     }
     let lost = guards.iter().filter(|guard| guard.lost_reason().is_some()).count();

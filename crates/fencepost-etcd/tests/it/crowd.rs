@@ -45,7 +45,7 @@ async fn a_crowd_beyond_the_line_is_cancelled_and_served() {
     guard.release().await.unwrap();
     let mut served = FuturesUnordered::from_iter(stay);
     served.push(stranger);
-    while let Some(turn) = wait::within_patience("the next is served", served.next()).await {
+    while let Some(turn) = wait::within_timeout("the next is served", served.next()).await {
         let guard: Guard = turn.unwrap().unwrap();
         assert!(guard.token() > newest);
         newest = guard.token();
@@ -90,7 +90,7 @@ async fn whoever_gives_up_in_the_crowd_leaves_nothing() {
     wait::until("some have given up", async || crowd.iter().any(Waiter::is_finished)).await;
     guard.release().await.unwrap();
     for waiter in crowd {
-        if let Ok(guard) = wait::within_patience("it is over", waiter).await.unwrap() {
+        if let Ok(guard) = wait::within_timeout("it is over", waiter).await.unwrap() {
             guard.release().await.unwrap();
         }
     }

@@ -173,7 +173,7 @@ async fn another_cluster_is_not_taken_for_ours() {
     assert!(told(&error).contains("another cluster") && error.hint().is_some(), "{error}");
     assert_eq!(second.ctl(&["get", "--prefix", "ns/", "--keys-only"]), "");
     to_first.heal();
-    wait::within_patience("it is given back", guard.release()).await.unwrap();
+    wait::within_timeout("it is given back", guard.release()).await.unwrap();
 }
 
 /// What something else has written where the locks say what they are is not overwritten.

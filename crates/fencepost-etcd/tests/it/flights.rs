@@ -123,7 +123,7 @@ async fn whoever_comes_with_names_below_its_own_still_waits() {
     let reply = replies.next().unwrap().unwrap();
     assert!(matches!(reply, Reply::Waiting { .. }), "{reply:?}");
     let third = grant(&third, replies.next().unwrap());
-    let mut both = attempt("a", 60).renewed();
+    let mut both = attempt("a", 60).with_new_owner();
     both.wants.push(Want { name: LockName::new("a/d").unwrap(), mode: Mode::Exclusive });
     let both = Arc::new(both);
     let reply = backend.execute(vec![come(&both)]).await.remove(0).unwrap();

@@ -77,7 +77,7 @@ async fn whoever_waits_for_one_key_is_woken_by_its_end() {
     guard.release().await.unwrap();
     let mut tokens = vec![first];
     for task in tasks {
-        tokens.push(wait::within_patience("a turn comes", task).await.unwrap());
+        tokens.push(wait::within_timeout("a turn comes", task).await.unwrap());
     }
     tokens.sort();
     tokens.dedup();
@@ -95,11 +95,11 @@ async fn a_key_that_somebody_else_has_made_keeps_us_out() {
     let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
     wait::until("it waits", async || client.inspect(place.name("a")).await.unwrap().waiter_count == 1).await;
     place.server.ctl(&["del", &place.name("a")]);
-    let guard = wait::within_patience("the key is free", waiter).await.unwrap();
+    let guard = wait::within_timeout("the key is free", waiter).await.unwrap();
     // Whoever overwrites our key has not made it; whoever makes it anew has.
     place.server.ctl(&["del", &place.name("a")]);
     place.server.ctl(&["put", &place.name("a"), "theirs"]);
-    assert_eq!(wait::within_patience("it is lost", guard.lost()).await, LostReason::NotHeld);
+    assert_eq!(wait::within_timeout("it is lost", guard.lost()).await, LostReason::NotHeld);
     drop(guard);
     client.close().await;
     assert_eq!(place.keys(), [place.name("a")]);
@@ -158,7 +158,7 @@ async fn a_key_that_is_marked_as_broken_is_removed_by_its_holder() {
         let kept = client.lock(place.name("b")).ttl(LONG).acquire().await.unwrap();
         let key = place.keys().into_iter().find(|key| key.starts_with(&place.name("a"))).unwrap();
         place.server.ctl(&["put", "--ignore-lease", &key, "broken"]);
-        assert_eq!(wait::within_patience("it is lost", guard.lost()).await, LostReason::Broken);
+        assert_eq!(wait::within_timeout("it is lost", guard.lost()).await, LostReason::Broken);
         wait::until("its key is gone", async || !place.keys().contains(&key)).await;
         assert_eq!(kept.lost_reason(), None);
         drop(guard);
@@ -216,7 +216,7 @@ async fn the_official_recipe_and_ours_wait_for_each_other() {
     let waiter = tokio::spawn(async move { lock.acquire().await.unwrap() });
     wait::until("it waits", async || client.inspect(place.name("a")).await.unwrap().waiter_count == 1).await;
     place.server.ctl(&["lease", "revoke", &lease]);
-    let guard = wait::within_patience("they are gone", waiter).await.unwrap();
+    let guard = wait::within_timeout("they are gone", waiter).await.unwrap();
     assert!(place.keys()[0].starts_with(&place.name("a/")));
     guard.release().await.unwrap();
     assert!(place.keys().is_empty());

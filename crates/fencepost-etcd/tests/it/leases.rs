@@ -23,7 +23,7 @@ async fn a_lease_revoked_by_hand_is_lost() {
     let next = joined(&theirs, theirs.lock("a").ttl(LONG), "a", 1).await;
     bench.revoke_lease_of(&bench.line("a")[0]);
     for guard in [&guard, &sibling] {
-        assert_eq!(wait::within_patience("it is lost", guard.lost()).await, LostReason::NotHeld);
+        assert_eq!(wait::within_timeout("it is lost", guard.lost()).await, LostReason::NotHeld);
     }
     let next = granted(next).await;
     assert!(next.token() > guard.token());
@@ -152,10 +152,10 @@ async fn a_release_that_is_never_delivered_abandons_the_lease() {
     let (stuck, other) = (hold(&ours.lock("a").ttl(SHORT)).await, hold(&ours.lock("b").ttl(SHORT)).await);
     let next = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
     permit(&bench, "read");
-    let error = wait::within_patience("the release is over", stuck.release()).await.unwrap_err();
+    let error = wait::within_timeout("the release is over", stuck.release()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
     assert!(error.hint().is_some_and(|hint| hint.contains("fencepost rights")), "{error}");
-    assert_eq!(wait::within_patience("the other is lost", other.lost()).await, LostReason::Abandoned);
+    assert_eq!(wait::within_timeout("the other is lost", other.lost()).await, LostReason::Abandoned);
     // The lease ends by itself, and with it what could not be removed.
     let next = granted(next).await;
     permit(&bench, "readwrite");
@@ -173,7 +173,7 @@ async fn a_place_that_was_not_given_back_is_cleared_away() {
     let (stuck, other) = (hold(&ours.lock("a").ttl(SHORT)).await, hold(&ours.lock("b").ttl(SHORT)).await);
     let next = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
     permit(&bench, "read");
-    wait::within_patience("the release is over", stuck.release()).await.unwrap_err();
+    wait::within_timeout("the release is over", stuck.release()).await.unwrap_err();
     permit(&bench, "readwrite");
     let next = granted(next).await;
     renewed(&other).await;

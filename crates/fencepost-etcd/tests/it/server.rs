@@ -44,7 +44,7 @@ async fn compaction_costs_nobody_its_turn() {
         compact(&bench);
         wire.heal();
         let first = granted(first).await;
-        assert_eq!(wait::within_patience("it is lost", own.lost()).await, LostReason::NotHeld);
+        assert_eq!(wait::within_timeout("it is lost", own.lost()).await, LostReason::NotHeld);
         first.release().await.unwrap();
         granted(second).await.release().await.unwrap();
     }
@@ -76,11 +76,11 @@ async fn a_full_storage_takes_locks_back_and_gives_none() {
     let tries: Vec<_> = (0..8).map(|_| waiting(ours.lock("d").ttl(LONG))).collect();
     let releases: Vec<_> = many.into_iter().map(|guard| tokio::spawn(guard.release())).collect();
     for release in releases {
-        wait::within_patience("it is given back", release).await.unwrap().unwrap();
+        wait::within_timeout("it is given back", release).await.unwrap().unwrap();
     }
     for tried in tries {
         // Servers up to 3.4 do not look into transactions within transactions, and find room for them.
-        match wait::within_patience("it is answered", tried).await.unwrap() {
+        match wait::within_timeout("it is answered", tried).await.unwrap() {
             Ok(guard) => guard.release().await.unwrap(),
             Err(error) => assert_eq!(error.kind(), ErrorKind::Backend, "{error}"),
         }
@@ -139,7 +139,7 @@ async fn a_server_that_stands_still_loses_the_lock_and_keeps_no_ghost() {
     let late = waiting(client.lock("b").ttl(SHORT * 2).wait(Duration::from_millis(300)));
     // Held while others are waited for: it must not end on a busy machine.
     let other = waiting(client.lock("c").ttl(SHORT * 3));
-    assert_eq!(wait::within_patience("the lock is lost", guard.lost()).await, LostReason::Expired);
+    assert_eq!(wait::within_timeout("the lock is lost", guard.lost()).await, LostReason::Expired);
     assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::WaitTimeout);
     server.resume();
     let again = hold(&client.lock("a").ttl(SHORT)).await;

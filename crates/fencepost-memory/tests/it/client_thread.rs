@@ -102,7 +102,7 @@ async fn a_closing_client_takes_no_more_questions() {
     });
     wait::until("the client to be closing", async || guard.lost_reason().is_some()).await;
     assert_eq!(client.read_cell("a").await.unwrap_err().kind(), ErrorKind::Closed);
-    wait::within_patience("the client to be closed", closing).await.unwrap();
+    wait::within_timeout("the client to be closed", closing).await.unwrap();
 }
 
 /// An operation that nobody answers is over after its own ttl, whatever else is on the same flight.
@@ -115,7 +115,7 @@ async fn an_unanswered_try_ends_after_its_own_ttl() {
     let mut slow = Box::pin(long.acquire());
     assert!(slow.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let short = client.lock("short").ttl(Duration::from_millis(200));
-    let error = wait::within_patience("the try to be over", short.try_acquire()).await.unwrap_err();
+    let error = wait::within_timeout("the try to be over", short.try_acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
 }
 

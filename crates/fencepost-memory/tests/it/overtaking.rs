@@ -22,7 +22,7 @@ async fn a_grant_that_was_broken_before_its_answer_came_is_never_shown() {
     other.break_lock("a", first).await.unwrap();
     wait::until("the push overtakes the answer", async || proxy.pushed() == 1).await;
     proxy.let_replies_go();
-    let guard = wait::within_patience("it is granted again", acquiring).await.unwrap().unwrap();
+    let guard = wait::within_timeout("it is granted again", acquiring).await.unwrap().unwrap();
     assert!(guard.token() > first, "the grant was broken before it was shown");
     guard.release().await.unwrap();
 }
@@ -37,7 +37,7 @@ async fn a_turn_that_comes_before_the_answer_that_says_wait_is_taken() {
     let acquiring = tokio::spawn(async move { lock.acquire().await });
     wait::until("it waits", async || other.inspect("a").await.unwrap().waiter_count == 1).await;
     guard.release().await.unwrap();
-    let guard = wait::within_patience("it has its turn", acquiring).await.unwrap().unwrap();
+    let guard = wait::within_timeout("it has its turn", acquiring).await.unwrap().unwrap();
     proxy.let_replies_go();
     guard.release().await.unwrap();
     assert!(other.inspect("a").await.unwrap().is_idle());

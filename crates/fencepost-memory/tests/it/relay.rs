@@ -30,7 +30,7 @@ fn cycles(client: &Client, who: &str, tasks: usize) -> Vec<JoinHandle<()>> {
 
 async fn all(tasks: Vec<JoinHandle<()>>) {
     for task in tasks {
-        wait::within_patience("a task is woken", task).await.unwrap();
+        wait::within_timeout("a task is woken", task).await.unwrap();
     }
 }
 

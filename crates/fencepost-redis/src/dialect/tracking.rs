@@ -162,14 +162,14 @@ impl Tracked {
         }
         let owners: Vec<Owner> = self.heads().drain().map(|(_, owner)| owner).collect();
         for owner in owners {
-            self.setup.push(Wakeup::Turn { owner });
+            self.setup.push(Wakeup::Check { owner });
         }
     }
 
     fn changed(&self, key: &str) {
         let head = self.heads().remove(key);
         if let Some(owner) = head {
-            self.setup.push(Wakeup::Turn { owner });
+            self.setup.push(Wakeup::Check { owner });
         }
     }
 }

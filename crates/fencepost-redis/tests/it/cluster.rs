@@ -75,7 +75,7 @@ async fn take_turns(client: Client, who: String, history: Arc<History>, is_over:
         let record = history.granted(&who, &guard, Mode::Exclusive);
         tokio::task::yield_now().await;
         history.still_held(record, &guard);
-        let outcome = wait::within_patience("it is given back", guard.release()).await;
+        let outcome = wait::within_timeout("it is given back", guard.release()).await;
         if let Err(error) = outcome {
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         }
@@ -171,7 +171,7 @@ async fn an_acquire_outlasts_the_move_of_its_slot() {
     }
     migration.finish();
     for attempt in attempts {
-        wait::within_patience("its turn comes", attempt).await.unwrap().unwrap();
+        wait::within_timeout("its turn comes", attempt).await.unwrap().unwrap();
     }
     assert_clean(&bench).await;
 }
@@ -189,7 +189,7 @@ async fn a_lock_outlives_its_node() {
     cluster.node(node).kill();
     crate::actors::renewed_since(&held, known).await;
     let token = held.token();
-    wait::within_patience("it is given back", held.release()).await.unwrap();
+    wait::within_timeout("it is given back", held.release()).await.unwrap();
     let next = granted(waiter).await;
     assert!(next.token() > token);
     next.release().await.unwrap();
@@ -221,7 +221,7 @@ async fn a_node_that_stands_still_stops_no_other() {
     cluster.node(there).resume();
     for waiter in stuck {
         // Whoever was told that nobody answers asks again; all others are granted.
-        if let Ok(guard) = wait::within_patience("it is over", waiter).await.unwrap() {
+        if let Ok(guard) = wait::within_timeout("it is over", waiter).await.unwrap() {
             guard.release().await.unwrap();
         }
     }

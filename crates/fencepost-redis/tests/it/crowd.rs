@@ -45,7 +45,7 @@ async fn one_of_ten_thousand_is_woken() {
     server.cli(&["CONFIG", "RESETSTAT"]);
     let clock = Clock::system();
     let ends = clock.now() + SHORT;
-    let next = wait::within_patience("somebody is granted the lock", waiters.next()).await;
+    let next = wait::within_timeout("somebody is granted the lock", waiters.next()).await;
     let next = next.unwrap().unwrap().unwrap();
     // Ten times what is promised, for a machine that is busy.
     assert!(clock.now() < ends + Duration::from_secs(10), "granted far too late");
@@ -55,7 +55,7 @@ async fn one_of_ten_thousand_is_woken() {
     assert!(calls <= 50, "{calls} calls for one turn");
     in_line(&observer, "a", WAITERS - 1).await;
     drop(next);
-    wait::within_patience("all have left", client.close()).await;
+    wait::within_timeout("all have left", client.close()).await;
     assert!(observer.inspect("a").await.unwrap().is_idle());
     let left = used_memory(&server).saturating_sub(empty);
     assert!(left < full / 2 + 1_000_000, "{left} of {full} bytes are left");

@@ -36,7 +36,7 @@ async fn without_the_replica_there_are_no_grants() {
     let error = client.lock("b").ttl(SHORT * 4).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
     assert!(error.to_string().contains("0 of 1 replicas"), "{error}");
-    assert_eq!(wait::within_patience("it is lost", held.lost()).await, LostReason::Expired);
+    assert_eq!(wait::within_timeout("it is lost", held.lost()).await, LostReason::Expired);
     until_idle(&client, "b").await;
 
     replica.restart();

@@ -26,7 +26,7 @@ async fn a_failover_keeps_locks_and_lines() {
     let old = group.kill_primary();
     group.wait_for_promotion(old);
     let token = guard.token();
-    wait::within_patience("it is given back", guard.release()).await.unwrap();
+    wait::within_timeout("it is given back", guard.release()).await.unwrap();
     // Whoever listens again first is first.
     let turn = async |waiter| {
         let guard = granted(waiter).await;
@@ -61,7 +61,7 @@ async fn a_grant_that_was_lost_in_a_failover_is_followed_by_a_larger_token() {
     // What a replica that never heard of it would have; whoever came before that comes again.
     replica.cli(&["FLUSHALL"]);
     replica.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    assert_eq!(wait::within_patience("the holder learns", guard.lost()).await, LostReason::NotHeld);
+    assert_eq!(wait::within_timeout("the holder learns", guard.lost()).await, LostReason::NotHeld);
     let next = hold(&theirs.lock("a").ttl(LONG)).await;
     assert!(next.token() > guard.token(), "{:?} {:?}", next.token(), guard.token());
     assert_eq!(next.storage_id(), guard.storage_id());

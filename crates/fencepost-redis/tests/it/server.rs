@@ -27,7 +27,7 @@ async fn a_server_that_comes_back_empty_ends_every_hold_at_once() {
     let guard = hold(&ours.lock("a").ttl(LONG)).await;
     let waiter = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
     server.restart();
-    assert_eq!(wait::within_patience("the holder learns", guard.lost()).await, LostReason::NotHeld);
+    assert_eq!(wait::within_timeout("the holder learns", guard.lost()).await, LostReason::NotHeld);
     let next = granted(waiter).await;
     assert!(next.token() > guard.token());
     assert_eq!(next.storage_id(), guard.storage_id());
@@ -112,7 +112,7 @@ async fn a_server_that_stands_still_loses_the_lock_and_keeps_no_ghost() {
     server.pause();
     let late = waiting(client.lock("b").ttl(SHORT * 10).wait(Duration::from_millis(300)));
     let other = waiting(client.lock("c").ttl(SHORT));
-    assert_eq!(wait::within_patience("the lock is lost", guard.lost()).await, LostReason::Expired);
+    assert_eq!(wait::within_timeout("the lock is lost", guard.lost()).await, LostReason::Expired);
     assert_eq!(late.await.unwrap().unwrap_err().kind(), ErrorKind::WaitTimeout);
     wait::passes(SHORT).await;
     server.resume();
@@ -163,7 +163,7 @@ async fn a_clock_that_is_set_forward_ends_leases_early() {
     let guard = hold(&ours.lock("a").ttl(SHORT)).await;
     let waiter = joined(&ours, theirs.lock("a").ttl(SHORT), "a", 1).await;
     server.shift_clock(7200);
-    assert_eq!(wait::within_patience("the holder learns", guard.lost()).await, LostReason::NotHeld);
+    assert_eq!(wait::within_timeout("the holder learns", guard.lost()).await, LostReason::NotHeld);
     let next = granted(waiter).await;
     assert!(next.token() > guard.token());
     server.shift_clock(0);
@@ -193,7 +193,7 @@ async fn a_full_server_hands_on_and_takes_nothing_new() {
         assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
         assert!(error.to_string().contains("out of memory"), "{error}");
     }
-    let error = wait::within_patience("the wait is over", theirs.lock("a").acquire()).await.unwrap_err();
+    let error = wait::within_timeout("the wait is over", theirs.lock("a").acquire()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
     assert!(ours.inspect("b").await.unwrap().is_idle() && ours.inspect("c").await.unwrap().is_idle());
     let token = guard.token();
@@ -234,7 +234,7 @@ async fn a_release_that_is_not_permitted_changes_nothing() {
         // It must not ask while the right is away.
         let waiter = joined(&ours, theirs.lock(right).ttl(LONG), right, 1).await;
         server.cli(&["ACL", "SETUSER", "app", &format!("-{right}")]);
-        let error = wait::within_patience("the release is over", guard.release()).await.unwrap_err();
+        let error = wait::within_timeout("the release is over", guard.release()).await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
         server.cli(&["ACL", "SETUSER", "app", &format!("+{right}")]);
         // The lease of the first ends by itself.

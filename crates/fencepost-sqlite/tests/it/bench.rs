@@ -39,7 +39,7 @@ impl SqliteBench {
     /// The bare driver.
     pub(crate) fn driver(&self) -> Connection {
         let driver = Connection::open(self.path()).expect("the file opens");
-        driver.busy_timeout(fencepost_testkit::wait::PATIENCE).expect("it can wait");
+        driver.busy_timeout(fencepost_testkit::wait::TIMEOUT).expect("it can wait");
         driver
     }
 

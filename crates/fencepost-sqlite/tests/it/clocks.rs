@@ -39,7 +39,7 @@ async fn a_lease_of_another_clock_is_waited_for_in_full() {
     let clock = Clock::system();
     let first_seen = clock.now();
     assert!(client.lock("a").try_acquire().await.unwrap().is_none(), "it was taken at once");
-    let guard = wait::within_patience("the lock", client.lock("a").acquire()).await.unwrap();
+    let guard = wait::within_timeout("the lock", client.lock("a").acquire()).await.unwrap();
     assert!(clock.now().since(first_seen) >= TTL, "it was taken early");
     drop(guard);
 }
@@ -95,5 +95,5 @@ async fn a_stolen_row_is_noticed_at_the_next_renewal() {
     let client = connected(&bench).await;
     let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
     bench.driver().execute("DELETE FROM holders", []).unwrap();
-    assert_eq!(wait::within_patience("the loss", guard.lost()).await, LostReason::NotHeld);
+    assert_eq!(wait::within_timeout("the loss", guard.lost()).await, LostReason::NotHeld);
 }

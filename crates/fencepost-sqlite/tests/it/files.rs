@@ -256,7 +256,7 @@ async fn a_removed_file_loses_its_locks() {
     let client = connected(&bench).await;
     let guard = client.lock("a").ttl(bench.ttl()).acquire().await.unwrap();
     std::fs::remove_file(bench.path()).unwrap();
-    let reason = wait::within_patience("the guard to be lost", guard.lost()).await;
+    let reason = wait::within_timeout("the guard to be lost", guard.lost()).await;
     assert_eq!(reason, LostReason::NotHeld);
     let error = client.lock("b").acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Backend);

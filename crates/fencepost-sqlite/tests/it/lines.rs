@@ -63,7 +63,7 @@ async fn a_waiter_for_any_of_two_leaves_both_lines() {
     let waiter = tokio::spawn(async move { lock.acquire().await });
     tickets(&bench, 2).await;
     a.release().await.unwrap();
-    let got = wait::within_patience("the lock", waiter).await.unwrap().unwrap();
+    let got = wait::within_timeout("the lock", waiter).await.unwrap().unwrap();
     assert_eq!(got.name().as_str(), "a");
     assert_eq!(bench.count("tickets"), 0);
     got.release().await.unwrap();
@@ -115,7 +115,7 @@ async fn many_dead_waiters_cost_nobody_a_ttl() {
     let waiter = tokio::spawn(async move { lock.acquire().await });
     tickets(&bench, 41).await;
     guard.release().await.unwrap();
-    let got = wait::within_patience("the lock", waiter).await.unwrap().unwrap();
+    let got = wait::within_timeout("the lock", waiter).await.unwrap().unwrap();
     assert!(ours.lock("a").try_acquire().await.unwrap().is_none());
     drop(got);
 }
@@ -127,7 +127,7 @@ async fn a_dead_writer_in_line_does_not_keep_a_reader_out() {
     let reading = ours.lock("a").mode(Mode::Shared).ttl(LONG).acquire().await.unwrap();
     dead_waiters(&bench, 1, Mode::Exclusive).await;
     let lock = theirs.lock("a").mode(Mode::Shared).ttl(LONG);
-    drop(wait::within_patience("the lock", lock.acquire()).await.unwrap());
+    drop(wait::within_timeout("the lock", lock.acquire()).await.unwrap());
     drop(reading);
 }
 

@@ -40,7 +40,7 @@ async fn a_killed_holders_lock_is_free_after_its_ttl() {
     holder.say("acquire a 1000");
     let token: u64 = holder.hear("granted").parse().unwrap();
     holder.kill();
-    let guard = wait::within_patience("the lock", client.lock("a").acquire()).await.unwrap();
+    let guard = wait::within_timeout("the lock", client.lock("a").acquire()).await.unwrap();
     assert!(guard.token().get() > token);
 }
 
@@ -57,7 +57,7 @@ async fn a_clean_exit_hands_over() {
     });
     waiters(&client, 1).await;
     holder.let_go();
-    let guard = wait::within_patience("the lock", waiting).await.unwrap().unwrap();
+    let guard = wait::within_timeout("the lock", waiting).await.unwrap().unwrap();
     assert!(guard.is_valid());
 }
 
@@ -101,7 +101,7 @@ async fn holder_and_first_waiter_die_together() {
     waiters(&client, 2).await;
     holder.kill();
     first.kill();
-    drop(wait::within_patience("the lock", second).await.unwrap().unwrap());
+    drop(wait::within_timeout("the lock", second).await.unwrap().unwrap());
 }
 
 /// Scenario 45: what was handed to a stopped process is given back, and never shown.
@@ -114,7 +114,7 @@ async fn a_stopped_waiter_does_not_show_an_old_grant() {
     stop_between_writes(&stopped, &bench);
     guard.release().await.unwrap();
     // It was handed over to the stopped process, whose lease must end first.
-    let later = wait::within_patience("the lock", client.lock("a").acquire()).await.unwrap();
+    let later = wait::within_timeout("the lock", client.lock("a").acquire()).await.unwrap();
     stopped.go_on();
     waiters(&client, 1).await;
     assert_eq!(stopped.heard(), Vec::<String>::new(), "it has shown a grant that was over");
@@ -161,7 +161,7 @@ async fn a_process_that_is_stopped_at_the_gate_stops_nobody() {
     .await;
     stopped.stop();
     flock(&turn, FlockOperation::Unlock).unwrap();
-    let guard = wait::within_patience("the lock", client.lock("c").acquire()).await.unwrap();
+    let guard = wait::within_timeout("the lock", client.lock("c").acquire()).await.unwrap();
     guard.release().await.unwrap();
     stopped.go_on();
     stopped.hear("granted");

@@ -58,7 +58,7 @@ async fn dance(client: &Client, words: &[&str]) {
     match words {
         ["holder", name] => {
             let state = client.inspect(name).await.unwrap();
-            tell(&format!("holder {}", state.holders[0].token));
+            tell(&format!("holder {}", state.holders[0].token.unwrap()));
         }
         ["switches"] => tell(&format!("switches {}", writer_switches())),
         ["fill"] => {

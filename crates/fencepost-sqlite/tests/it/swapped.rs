@@ -189,7 +189,7 @@ async fn another_program_that_opens_and_closes_it_is_no_swap() {
         bench.driver().execute_batch("PRAGMA wal_checkpoint(TRUNCATE); VACUUM").unwrap();
         let _ = bench.driver().execute_batch("PRAGMA journal_mode = DELETE");
         let known = guard.valid_until();
-        wait::within_patience("a renewal", guard.renewed(known)).await.unwrap();
+        wait::within_timeout("a renewal", guard.renewed(known)).await.unwrap();
     }
     assert_eq!(guard.lost_reason(), None);
     let finding = client.diagnose().await.unwrap().into_iter().find(|finding| finding.check == "identity");
@@ -203,7 +203,7 @@ async fn a_database_that_is_put_back_loses_its_locks() {
     let client = connected(&bench).await;
     let guard = client.lock("a").ttl(Duration::from_millis(600)).acquire().await.unwrap();
     bench.driver().execute("UPDATE storage SET last = last - 1", []).unwrap();
-    assert_eq!(wait::within_patience("the loss", guard.lost()).await, LostReason::NotHeld);
+    assert_eq!(wait::within_timeout("the loss", guard.lost()).await, LostReason::NotHeld);
     let error = client.lock("b").acquire().await.unwrap_err();
     assert!(error.to_string().contains("earlier state"), "{error}");
 }

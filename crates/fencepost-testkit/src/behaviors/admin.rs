@@ -115,7 +115,7 @@ pub async fn a_broken_holder_learns_of_it<B: TestBench>(bench: &B) {
     in_line(&theirs, "a", 1).await;
     let token = theirs.inspect("a").await.unwrap().holders[0].token.unwrap();
     theirs.break_lock("a", token).await.unwrap();
-    assert_eq!(wait::within_patience("the holder learns", guard.lost()).await, LostReason::Broken);
+    assert_eq!(wait::within_timeout("the holder learns", guard.lost()).await, LostReason::Broken);
     assert!(!guard.is_valid());
     let next = granted(waiter).await;
     assert!(next.token() > token);
@@ -148,7 +148,7 @@ pub async fn a_deaf_broken_holder_finds_out_by_its_renewal<B: TestBench>(bench: 
     proxy.lose_pushes();
     let guard = hold(&deaf.lock("a").ttl(bench.ttl())).await;
     bench.client().await.break_lock("a", guard.token()).await.unwrap();
-    let reason = wait::within_patience("the holder finds out", guard.lost()).await;
+    let reason = wait::within_timeout("the holder finds out", guard.lost()).await;
     assert_eq!(reason, LostReason::NotHeld);
 }
 

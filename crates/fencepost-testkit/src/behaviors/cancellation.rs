@@ -176,7 +176,7 @@ pub async fn a_dropped_closing_goes_on<B: TestBench>(bench: &B) {
         let client = bench.client().await;
         let guard = hold(&client.lock("a").ttl(LONG)).await;
         abandon(client.close(), 1, linger).await;
-        assert_eq!(wait::within_patience("the closing goes on", guard.lost()).await, LostReason::Closed);
+        assert_eq!(wait::within_timeout("the closing goes on", guard.lost()).await, LostReason::Closed);
         until_free(&observer, "a").await;
     }
 }
@@ -202,7 +202,7 @@ pub async fn whoever_stays_is_served<B: TestBench>(bench: &B) {
         waiter.abort();
     }
     for waiter in staying {
-        wait::within_patience("a turn comes", waiter).await.unwrap().unwrap();
+        wait::within_timeout("a turn comes", waiter).await.unwrap().unwrap();
     }
     release.await.unwrap().unwrap();
 }

@@ -97,8 +97,10 @@ pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG)).await;
     let waiter = attempt(&["a"], LONG);
-    let Reply::Waiting { turn_in } = bare.acquire(&waiter, OnBusy::Wait).await else { panic!("it waits") };
-    assert!(turn_in > LONG / 2 && turn_in <= holder.award.ttl, "{turn_in:?}");
+    let Reply::Waiting { check_after } = bare.acquire(&waiter, OnBusy::Wait).await else {
+        panic!("it waits")
+    };
+    assert!(check_after > LONG / 2 && check_after <= holder.award.ttl, "{check_after:?}");
     assert_eq!(bare.execute(Op::Leave(waiter)).await, Reply::Left);
     release(&bare, holder).await;
     bare.close().await;

@@ -32,7 +32,7 @@ pub async fn a_long_absence_loses_the_lock_for_ever<B: TestBench>(bench: &B) {
     let share = guard.share();
     bench.cut().await;
     let latest = clock.now() + guard.ttl();
-    let reason = wait::within_patience("the lock is lost", guard.lost()).await;
+    let reason = wait::within_timeout("the lock is lost", guard.lost()).await;
     assert_eq!(reason, LostReason::Expired);
     assert!(!share.is_valid());
     bench.heal().await;
@@ -86,7 +86,7 @@ pub async fn a_try_while_away_fails_and_leaves_nothing<B: TestBench>(bench: &B) 
     let client = bench.client().await;
     bench.cut().await;
     let lock = client.lock("orders").ttl(bench.ttl());
-    let error = refused(wait::within_patience("the try is over", lock.try_acquire()).await);
+    let error = refused(wait::within_timeout("the try is over", lock.try_acquire()).await);
     assert!(matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown), "{error}");
     assert!(error.to_string().contains("orders"), "it names the lock: {error}");
     bench.heal().await;
@@ -99,7 +99,7 @@ pub async fn a_stolen_lock_is_lost<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
     bench.steal(&name("a")).await;
-    let reason = wait::within_patience("the holder learns", guard.lost()).await;
+    let reason = wait::within_timeout("the holder learns", guard.lost()).await;
     assert_eq!(reason, LostReason::NotHeld);
     assert!(!guard.is_valid());
 }
@@ -117,7 +117,7 @@ pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
         assert!(other.inspect(name).await.unwrap().is_idle(), "{name}");
     }
     assert_eq!(other.inspect("d").await.unwrap().waiter_count, 0);
-    let outcome = wait::within_patience("the waiter is told", waiter).await.unwrap();
+    let outcome = wait::within_timeout("the waiter is told", waiter).await.unwrap();
     assert_eq!(refused(outcome).kind(), ErrorKind::Closed);
     for guard in guards {
         assert_eq!((guard.is_valid(), guard.lost().await), (false, LostReason::Closed));
@@ -131,7 +131,7 @@ pub async fn closing_ends_although_the_storage_is_away<B: TestBench>(bench: &B) 
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
     bench.cut().await;
-    wait::within_patience("the client is closed", client.close()).await;
+    wait::within_timeout("the client is closed", client.close()).await;
     assert!(!guard.is_valid());
     bench.heal().await;
     let other = bench.client().await;
@@ -145,8 +145,8 @@ pub async fn closing_does_not_wait_for_a_question<B: TestBench>(bench: &B) {
     let asking = client.clone();
     let question = tokio::spawn(async move { asking.inspect("a").await });
     tokio::task::yield_now().await;
-    wait::within_patience("the client is closed", client.close()).await;
-    let answer = wait::within_patience("the question is over", question).await.unwrap();
+    wait::within_timeout("the client is closed", client.close()).await;
+    let answer = wait::within_timeout("the question is over", question).await.unwrap();
     assert_eq!(refused(answer).kind(), ErrorKind::Closed);
     proxy.resume();
 }
@@ -238,7 +238,7 @@ pub async fn a_wait_ends_in_time_although_nobody_answers<B: TestBench>(bench: &B
     let (client, proxy) = bench.proxied().await;
     proxy.stop();
     let lock = client.lock("a").ttl(LONG).wait(Duration::from_millis(50));
-    let error = refused(wait::within_patience("the wait is over", lock.acquire()).await);
+    let error = refused(wait::within_timeout("the wait is over", lock.acquire()).await);
     assert_eq!(error.kind(), ErrorKind::WaitTimeout);
     proxy.resume();
     wait::until("it was undone", async || proxy.count(OpKind::Release) + proxy.count(OpKind::Leave) > 0)

@@ -152,7 +152,7 @@ fn beyond_heartbeats(client: &Client) -> Duration {
 /// Awaits the grants of all waiters.
 async fn all_granted(waiters: Vec<Waiter>) -> Vec<Guard> {
     let all = futures_util::future::join_all(waiters);
-    let outcomes = wait::within_patience("all waiters are granted the lock", all).await;
+    let outcomes = wait::within_timeout("all waiters are granted the lock", all).await;
     outcomes
         .into_iter()
         .map(|outcome| outcome.expect("no task is cancelled").expect("it is granted"))

@@ -99,7 +99,7 @@ pub async fn an_acquire_that_nobody_waits_for_any_more_leaves_no_ghost<B: WireBe
         asking.push(waiting(lock.ttl(TTL).wait(Duration::from_millis(200))));
     }
     for asked in asking {
-        let outcome = wait::within_patience("its wait is over", asked).await.expect("it is not cancelled");
+        let outcome = wait::within_timeout("its wait is over", asked).await.expect("it is not cancelled");
         assert_eq!(outcome.expect_err("nobody has answered").kind(), ErrorKind::WaitTimeout);
     }
     let dropped = waiting(client.lock("e").ttl(TTL));
@@ -123,7 +123,7 @@ pub async fn a_release_without_an_answer_is_no_loss<B: WireBench>(bench: &B) {
         let token = guard.token();
         let waiter = joined(&other, other.lock("a").ttl(DOUBTFUL), "a", 1).await;
         bench.wire().lose_answer_to(bench.going());
-        let outcome = wait::within_patience("the release is over", guard.release()).await;
+        let outcome = wait::within_timeout("the release is over", guard.release()).await;
         if let Err(error) = outcome {
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         }
@@ -147,7 +147,7 @@ pub async fn an_acquire_that_arrives_much_later_does_not_block_the_lock<B: WireB
     let kept = hold(&client.lock("kept").ttl(ttl)).await;
     bench.wire().strand(bench.coming());
     let late = waiting(client.lock("a").ttl(ttl).wait(Duration::from_millis(200)));
-    let outcome = wait::within_patience("its wait is over", late).await.expect("it is not cancelled");
+    let outcome = wait::within_timeout("its wait is over", late).await.expect("it is not cancelled");
     assert_eq!(outcome.expect_err("nothing has arrived").kind(), ErrorKind::WaitTimeout);
     wait::passes(ttl * 3).await;
     bench.wire().heal();

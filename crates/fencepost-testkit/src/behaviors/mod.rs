@@ -150,7 +150,7 @@ fn attempt_as(names: &[&str], mode: Mode, rule: Rule, ttl: Duration) -> Arc<Atte
 #[track_caller]
 fn award(reply: &Reply) -> Award {
     match reply {
-        Reply::Granted(award) | Reply::AlreadyGranted(award) => Award { spent: Duration::ZERO, ..*award },
+        Reply::Granted(award) | Reply::AlreadyGranted(award) => Award { elapsed: Duration::ZERO, ..*award },
         other => panic!("the lock is not granted: {other:?}"),
     }
 }

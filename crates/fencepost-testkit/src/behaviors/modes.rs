@@ -130,7 +130,7 @@ pub async fn many_shared_holders_are_all_renewed_in_time<B: TestBench>(bench: &B
     assert_eq!(lost, 0, "of {} holders", guards.len());
     assert!(is_refused_now(&clients[0].lock("a")).await);
     for client in clients {
-        wait::within_patience("all are given back", client.close()).await;
+        wait::within_timeout("all are given back", client.close()).await;
     }
 }
 

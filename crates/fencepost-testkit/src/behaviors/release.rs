@@ -70,7 +70,7 @@ pub async fn a_failed_release_does_not_clear_the_next_owner<B: TestBench>(bench:
     proxy.lose_reply(OpKind::Release);
     let release = tokio::spawn(first.release());
     let second = hold(&lock).await;
-    let outcome = wait::within_patience("the release is over", release).await.unwrap();
+    let outcome = wait::within_timeout("the release is over", release).await.unwrap();
     assert_eq!(refused(outcome).kind(), ErrorKind::OutcomeUnknown);
     assert!(second.is_valid());
     second.release().await.unwrap();

@@ -56,7 +56,7 @@ pub async fn a_new_grant_after_a_loss_is_renewed<B: TestBench>(bench: &B) {
     let lock = client.lock("a").ttl(ttl);
     let lost = hold(&lock).await;
     proxy.cut();
-    assert_eq!(wait::within_patience("the lock is lost", lost.lost()).await, LostReason::Expired);
+    assert_eq!(wait::within_timeout("the lock is lost", lost.lost()).await, LostReason::Expired);
     proxy.resume();
     let again = hold(&lock).await;
     assert!(again.token() > lost.token());
@@ -138,6 +138,6 @@ pub async fn run_cancels_the_work_when_the_lock_is_lost<B: TestBench>(bench: &B)
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG).max_hold(bench.ttl());
     let outcome = lock.run(async |_| std::future::pending::<()>().await);
-    let error = refused(wait::within_patience("the work is cancelled", outcome).await);
+    let error = refused(wait::within_timeout("the work is cancelled", outcome).await);
     assert_eq!(error.lost_reason(), Some(LostReason::MaxHold));
 }

@@ -165,7 +165,7 @@ pub async fn a_crowd_for_any_is_served_one_by_one<B: TestBench>(bench: &B) {
         }));
     }
     for task in tasks {
-        wait::within_patience("a turn comes", task).await.unwrap();
+        wait::within_timeout("a turn comes", task).await.unwrap();
     }
 }
 

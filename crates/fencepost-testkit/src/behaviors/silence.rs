@@ -65,7 +65,7 @@ pub async fn a_silent_wire_loses_the_lock_at_its_deadline<B: WireBench>(bench: &
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(ttl)).await;
     bench.wire().half_open();
-    assert_eq!(wait::within_patience("the lock is lost", guard.lost()).await, LostReason::Expired);
+    assert_eq!(wait::within_timeout("the lock is lost", guard.lost()).await, LostReason::Expired);
     assert!(clock.now() >= guard.valid_until(), "it was lost too early");
     assert!(clock.now() < guard.valid_until() + ttl, "it was lost too late");
     assert!(!guard.is_valid());

@@ -32,7 +32,7 @@ impl Worker {
             self.change_its_mind(&lock).await;
             return;
         }
-        let Ok(guard) = wait::within_patience("a turn comes", lock.acquire()).await else {
+        let Ok(guard) = wait::within_timeout("a turn comes", lock.acquire()).await else {
             return;
         };
         if self.dice.percent(2) {

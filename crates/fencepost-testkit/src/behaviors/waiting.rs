@@ -208,7 +208,7 @@ pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
     go.send(()).unwrap();
     let mut tokens = Vec::new();
     for waiter in crowd {
-        tokens.push(wait::within_patience("a turn comes", waiter).await.unwrap());
+        tokens.push(wait::within_timeout("a turn comes", waiter).await.unwrap());
     }
     assert!(tokens.iter().all(|token| *token > dead.token()));
     tokens.sort();

@@ -13,7 +13,7 @@ use std::sync::mpsc;
 
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::wait::{self, PATIENCE};
+use crate::wait::{self, TIMEOUT};
 
 pub use dance::{dances, dances_with, tell};
 
@@ -90,8 +90,7 @@ impl Puppet {
     /// # Panics
     /// If it says something else, or nothing.
     pub fn hear(&self, word: &str) -> String {
-        let said =
-            self.words.recv_timeout(PATIENCE).unwrap_or_else(|_| panic!("waited in vain for {word:?}"));
+        let said = self.words.recv_timeout(TIMEOUT).unwrap_or_else(|_| panic!("waited in vain for {word:?}"));
         match said.strip_prefix(word) {
             Some(rest) => rest.trim().to_owned(),
             None => panic!("waited for {word:?}, heard {said:?}"),

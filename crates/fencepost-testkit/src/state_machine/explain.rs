@@ -81,7 +81,7 @@ impl Machine {
                 | (Answer::AlreadyGranted(grant), Reply::AlreadyGranted(award)) => {
                     self.is_awarded(world, grant, award)
                 }
-                (Answer::Waiting, Reply::Waiting { turn_in }) => !turn_in.is_zero(),
+                (Answer::Waiting, Reply::Waiting { check_after }) => !check_after.is_zero(),
                 (Answer::Renewed, Reply::Renewed { ttl }) => self.asks.iter().any(|ask| ask.ttl == *ttl),
                 (Answer::Cell(cell), Reply::Cell(seen)) => {
                     explains_cell(world, cell.as_ref(), seen.as_ref()).is_ok()
@@ -107,7 +107,7 @@ impl Machine {
             }
             world.tokens.insert((grant.who, grant.nth), token);
         }
-        Award { spent: Duration::ZERO, ..*award } == self.award(world, grant)
+        Award { elapsed: Duration::ZERO, ..*award } == self.award(world, grant)
     }
 
     pub(super) fn award(&self, world: &World, grant: &step::Grant) -> Award {
@@ -117,7 +117,7 @@ impl Machine {
             Rule::Any => ask.wants.iter().position(|name| *name == grant.names[0]).unwrap_or(usize::MAX),
         };
         let token = world.tokens.get(&(grant.who, grant.nth)).copied().unwrap_or_default();
-        Award { token: FencingToken::new(token), ttl: ask.ttl, chosen, spent: Duration::ZERO }
+        Award { token: FencingToken::new(token), ttl: ask.ttl, chosen, elapsed: Duration::ZERO }
     }
 }
 

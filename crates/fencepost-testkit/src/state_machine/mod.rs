@@ -184,7 +184,7 @@ impl Machine {
             while let Some(Some(push)) = pushes.next().now_or_never() {
                 let Wakeup::Granted { attempt, award } = push else { continue };
                 let who = self.attempts.iter().position(|known| known.owner == attempt.owner);
-                let award = Award { spent: Duration::ZERO, ..award };
+                let award = Award { elapsed: Duration::ZERO, ..award };
                 let awards = who.and_then(|who| self.awards.get(&who));
                 if !awards.is_some_and(|awards| awards.contains(&award)) {
                     return Err(format!("{who:?} was told that it has {award:?}, which it has not"));

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use fencepost_core::clock::Clock;
 use fencepost_testkit::servers::{free_port, redis};
-use fencepost_testkit::wait::{self, PATIENCE};
+use fencepost_testkit::wait::{self, TIMEOUT};
 use fencepost_testkit::wire::{Direction, Wire};
 
 /// Short, for reads that must find nothing: a slow machine makes them pass, never fail.
@@ -51,7 +51,7 @@ fn echo(mut stream: TcpStream, counted: &AtomicUsize) {
 
 fn client(wire: &Wire) -> TcpStream {
     let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, wire.port())).unwrap();
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
     stream
 }
 
@@ -71,7 +71,7 @@ fn hears_nothing(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(A_MOMENT)).unwrap();
     let kind = stream.read(&mut [0; 8]).unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{kind:?}");
-    stream.set_read_timeout(Some(PATIENCE)).unwrap();
+    stream.set_read_timeout(Some(TIMEOUT)).unwrap();
 }
 
 fn set_up() -> (Echo, Wire, TcpStream) {
@@ -107,7 +107,7 @@ fn what_is_delayed_arrives_later_and_a_healed_wire_does_not_wait() {
     send(&mut stream, "late");
     hears(&mut stream, "late");
     assert!(clock.now().since(sent) >= 2 * delay);
-    wire.delay(10 * PATIENCE);
+    wire.delay(10 * TIMEOUT);
     send(&mut stream, "never");
     hears_nothing(&mut stream);
     wire.heal();

@@ -18,7 +18,7 @@ const MOST: usize = 20;
 struct Seen<'a> {
     node: &'a Node,
     stat: Stat,
-    card: Option<EntryMeta>,
+    entry_meta: Option<EntryMeta>,
 }
 
 /// The nodes of a lock, and what is in them.
@@ -65,7 +65,8 @@ async fn below(setup: &Setup, client: &zk::Client, path: &str) -> Result<Vec<Fin
     let line = line_of(setup, client.list_children(path).await)?;
     let first = read(client, path, line.nodes().iter().take(MOST)).await.into_iter();
     // A node that cannot be read is gone, or not ours to see.
-    let seen = first.filter_map(|(node, read)| read.ok().map(|(card, stat)| Seen { node, stat, card }));
+    let seen =
+        first.filter_map(|(node, read)| read.ok().map(|(entry_meta, stat)| Seen { node, stat, entry_meta }));
     let seen: Vec<Seen<'_>> = seen.collect();
     let mut findings = vec![place(setup, path, &line, &seen)];
     let ignoring = strangers::other_forms(setup, client, path, &line).await?;
@@ -93,8 +94,8 @@ fn place(setup: &Setup, path: &str, line: &Queue, seen: &[Seen<'_>]) -> Finding 
 
 fn whose(seen: &Seen<'_>) -> String {
     let session = format!("0x{:x}", seen.stat.ephemeral_owner);
-    match &seen.card {
-        Some(card) => format!("{:?}, in the session {session}", &*card.label),
+    match &seen.entry_meta {
+        Some(entry_meta) => format!("{:?}, in the session {session}", &*entry_meta.label),
         None if seen.stat.ephemeral_owner == 0 => "nobody that can be known, and of no session".to_owned(),
         None if seen.node.called.starts_with("_c_") => format!("Curator, in the session {session}"),
         None if seen.node.called.contains("__lock__") => format!("kazoo, in the session {session}"),
@@ -110,7 +111,7 @@ fn foreign(ours: Dialect, path: &str, seen: &[Seen<'_>], ignoring: &[&Node]) -> 
                 .with_advice(Sight::advice(node.dialect(), ours)),
         );
     }
-    let strangers: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.card.is_none()).collect();
+    let strangers: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.entry_meta.is_none()).collect();
     if let Some(eternal) = strangers.iter().find(|seen| seen.stat.ephemeral_owner == 0) {
         let called = &eternal.node.called;
         return Some(

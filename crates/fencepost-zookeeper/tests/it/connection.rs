@@ -47,7 +47,7 @@ async fn the_node_of_a_failed_try_is_removed_after_the_reconnect() {
     let failing = tokio::spawn(async move { lock.try_acquire().await });
     wait::until("the node was made", async || contenders(&bench, "a").await == 1).await;
     bench.wire().cut();
-    let outcome = wait::within_patience("the try is over", failing).await.unwrap();
+    let outcome = wait::within_timeout("the try is over", failing).await.unwrap();
     assert!(matches!(outcome.unwrap_err().kind(), ErrorKind::OutcomeUnknown | ErrorKind::Unreachable));
     bench.wire().heal();
     until_idle(&other, "a").await;
@@ -82,7 +82,7 @@ async fn a_session_that_the_server_ends_loses_its_grants_first() {
     let next = granted(waiter).await;
     assert!(!guard.is_valid(), "it believes in its lock when the next has it");
     assert!(guard.write_cell(*b"late", Keep::Always).await.is_err());
-    assert_eq!(wait::within_patience("it is lost", guard.lost()).await, LostReason::Expired);
+    assert_eq!(wait::within_timeout("it is lost", guard.lost()).await, LostReason::Expired);
     bench.wire().heal();
     let again = waiting(client.lock("a").ttl(SHORT));
     wait::until("it asks anew", async || other.inspect("a").await.unwrap().waiter_count == 1).await;
@@ -102,7 +102,7 @@ async fn what_a_server_brings_back_is_not_held() {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(SHORT)).await;
     tokio::task::block_in_place(|| server.kill());
-    assert_eq!(wait::within_patience("it is lost", guard.lost()).await, LostReason::Expired);
+    assert_eq!(wait::within_timeout("it is lost", guard.lost()).await, LostReason::Expired);
     tokio::task::block_in_place(|| server.restart());
     let again = hold(&client.lock("a").ttl(SHORT)).await;
     assert!(!guard.is_valid() && again.token() > guard.token());
@@ -182,5 +182,5 @@ async fn a_theft_is_heard_of_after_a_new_connection() {
     bench.wire().reset();
     hold(&client.lock("b").ttl(LONG)).await.release().await.unwrap();
     bench.steal(&fencepost_core::LockName::new("a").unwrap()).await;
-    assert_eq!(wait::within_patience("it is lost", guard.lost()).await, LostReason::NotHeld);
+    assert_eq!(wait::within_timeout("it is lost", guard.lost()).await, LostReason::NotHeld);
 }

@@ -54,7 +54,7 @@ async fn takes_turns_while(ensemble: &Ensemble, happens: impl FnOnce()) {
     some_more("they take turns again").await;
     is_over.store(true, Ordering::SeqCst);
     for worker in workers {
-        wait::within_patience("a worker ends", worker).await.expect("nothing went wrong");
+        wait::within_timeout("a worker ends", worker).await.expect("nothing went wrong");
     }
     wait::until("no node is left", async || left_over(ensemble).await.is_empty()).await;
 }
@@ -87,7 +87,7 @@ async fn a_healthy_client_keeps_its_lock_through_the_loss_of_a_leader() {
     let leader = ensemble.leader();
     tokio::task::block_in_place(|| ensemble.server(leader).kill());
     let known = guard.valid_until();
-    let renewed = wait::within_patience("it is renewed", guard.renewed(known)).await;
+    let renewed = wait::within_timeout("it is renewed", guard.renewed(known)).await;
     renewed.expect("it is still held");
     guard.release().await.unwrap();
 }

@@ -109,7 +109,7 @@ async fn holders_are_left_alone_and_waiters_are_refused() {
     let entry = peer.make("0f1e2d3c4b5a69788796a5b4c3d2e1f0__rlock__", CreateMode::EphemeralSequential).await;
     renewed(&guard).await;
     guard.release().await.unwrap();
-    expect_conflict(wait::within_patience("it is told", waiter).await.unwrap(), &entry);
+    expect_conflict(wait::within_timeout("it is told", waiter).await.unwrap(), &entry);
     peer.remove(&entry).await;
     hold(&other.lock("a").ttl(LONG)).await.release().await.unwrap();
 }

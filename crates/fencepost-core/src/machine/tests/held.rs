@@ -138,7 +138,7 @@ fn what_is_due_soon_leaves_together() {
 #[test]
 fn a_storage_that_is_back_makes_everything_due() {
     let mut stage = Stage::holding(None);
-    assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(1)), "renew");
+    assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(1)), "renew");
 }
 
 /// Its guard may not have been dropped yet; renewed, it would block the lock.
@@ -146,7 +146,7 @@ fn a_storage_that_is_back_makes_everything_due() {
 fn what_is_lost_is_not_renewed_when_the_storage_is_back() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.tick(at(12)), "lost Expired");
-    assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(13)), "");
+    assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(13)), "");
     assert_eq!(stage.machine.next(), Moment::NEVER);
 }
 

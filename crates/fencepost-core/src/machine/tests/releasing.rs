@@ -40,8 +40,8 @@ fn a_storage_that_is_back_is_told_at_once() {
     let mut stage = Stage::holding(None);
     stage.release(None, at(0));
     stage.answer(Asked::Release, at(0), failure(ErrorKind::Unreachable), at(0));
-    assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(0)), "release");
-    assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(0)), "", "it is in flight");
+    assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(0)), "release");
+    assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(0)), "", "it is in flight");
 }
 
 /// A grant that was pushed while a check was in flight: its release does not overtake the check.

@@ -40,7 +40,7 @@ fn a_grant_after_a_resend_counts_from_the_resend() {
 #[test]
 fn an_acquire_without_an_answer_is_repeated_soon_however_long_its_lease_is() {
     let mut stage = Stage::new();
-    let attempt = Attempt { ttl: Duration::from_secs(3600), ..stage.attempt.renewed() };
+    let attempt = Attempt { ttl: Duration::from_secs(3600), ..stage.attempt.with_new_owner() };
     stage.attempt = Arc::new(attempt);
     stage.ask(OnBusy::Wait, Moment::NEVER, None);
     stage.answer(Asked::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), at(5));
@@ -214,7 +214,7 @@ fn a_push_between_two_acquires_is_looked_into_at_once() {
 #[test]
 fn an_acquire_that_failed_keeps_its_pause_when_the_storage_is_back() {
     let mut stage = Stage::in_doubt(OnBusy::Wait, at(0));
-    assert_eq!(stage.on(Input::Pushed(Wakeup::Recheck), at(0)), "");
+    assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(0)), "");
     assert_eq!(stage.machine.next(), at(1));
 }
 

@@ -25,7 +25,7 @@ async fn used_with_just_the_rights(option: &str, key: &str) {
     });
     wait::until("somebody waits", async || client.inspect("a").await.unwrap().waiter_count == 1).await;
     guard.release().await.unwrap();
-    wait::within_patience("its turn comes", waiter).await.unwrap().unwrap().release().await.unwrap();
+    wait::within_timeout("its turn comes", waiter).await.unwrap().unwrap().release().await.unwrap();
     server.cli(&["SET", key, "theirs"]);
     let waiter = tokio::spawn({
         let lock = client.lock("a");
@@ -33,7 +33,7 @@ async fn used_with_just_the_rights(option: &str, key: &str) {
     });
     wait::until("the key is tracked", async || tracked_keys(&server) == 1).await;
     server.cli(&["DEL", key]);
-    wait::within_patience("its turn comes", waiter).await.unwrap().unwrap().release().await.unwrap();
+    wait::within_timeout("its turn comes", waiter).await.unwrap().unwrap().release().await.unwrap();
     let denied = server.cli(&["ACL", "LOG"]);
     assert_eq!(denied, "", "{option}");
     client.close().await;

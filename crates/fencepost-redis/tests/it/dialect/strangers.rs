@@ -75,7 +75,7 @@ fn whatever_is_there_is_held_until_it_is_gone() {
             let waits = async || client.inspect("a").await.unwrap().waiter_count == 1;
             wait::until("somebody waits", waits).await;
             say(&mut driver, "DEL a").await;
-            let guard = wait::within_patience("the first in line finds out", waiter).await.unwrap().unwrap();
+            let guard = wait::within_timeout("the first in line finds out", waiter).await.unwrap().unwrap();
             guard.release().await.unwrap();
         }
         client.close().await;
@@ -88,7 +88,7 @@ fn a_foreign_lease_that_ends_makes_room() {
         say(&mut driver, "SET a theirs PX 300").await;
         let client = bench.client().await;
         let lock = client.lock("a").ttl(LONG);
-        wait::within_patience("their lease ends", lock.acquire()).await.unwrap().release().await.unwrap();
+        wait::within_timeout("their lease ends", lock.acquire()).await.unwrap().release().await.unwrap();
         client.close().await;
     });
 }
@@ -121,7 +121,7 @@ fn a_lock_that_was_taken_over_is_not_renewed() {
         let client = bench.client().await;
         let guard = client.lock("a").ttl(bench.ttl()).acquire().await.unwrap();
         say(&mut driver, "SET a theirs").await;
-        wait::within_patience("the loss is found out", guard.lost()).await;
+        wait::within_timeout("the loss is found out", guard.lost()).await;
         let left: i64 = cmd("PTTL").arg("a").query_async(&mut driver).await.unwrap();
         assert_eq!(left, -1);
         say(&mut driver, "DEL a").await;
@@ -141,18 +141,18 @@ fn a_peer_that_does_not_compare_costs_the_lock() {
         let deleted = lock.acquire().await.unwrap();
         say(&mut driver, "DEL job-lock:default:a").await;
         // Before the first holder knows: two hold it, in the order of their tokens.
-        let overwritten = wait::within_patience("the lock is free", lock.acquire()).await.unwrap();
+        let overwritten = wait::within_timeout("the lock is free", lock.acquire()).await.unwrap();
         let tokens = [deleted.token(), overwritten.token()];
-        wait::within_patience("the loss is found out", deleted.lost()).await;
+        wait::within_timeout("the loss is found out", deleted.lost()).await;
         assert!(deleted.release().await.is_err());
         let theirs = "ADDED:2026-01-01T00:00:00Z@host:x";
         say(&mut driver, &format!("SET job-lock:default:a {theirs} XX PX 60000")).await;
-        wait::within_patience("the loss is found out", overwritten.lost()).await;
+        wait::within_timeout("the loss is found out", overwritten.lost()).await;
         assert!(overwritten.release().await.is_err());
         let value: String = cmd("GET").arg("job-lock:default:a").query_async(&mut driver).await.unwrap();
         assert_eq!(value, theirs);
         say(&mut driver, "DEL job-lock:default:a").await;
-        let last = wait::within_patience("the lock is free", lock.acquire()).await.unwrap();
+        let last = wait::within_timeout("the lock is free", lock.acquire()).await.unwrap();
         assert!(tokens[0] < tokens[1] && tokens[1] < last.token(), "{tokens:?}, {:?}", last.token());
         last.release().await.unwrap();
         client.close().await;
@@ -178,7 +178,7 @@ fn a_list_shows_ours_and_those_that_ours_wait_for() {
             .collect();
         assert_eq!(seen, [("a", Some(a.token()), 0), ("b", None, 1)]);
         say(&mut driver, "DEL b c").await;
-        wait::within_patience("b is free", waiter).await.unwrap().unwrap().release().await.unwrap();
+        wait::within_timeout("b is free", waiter).await.unwrap().unwrap().release().await.unwrap();
         a.release().await.unwrap();
         client.close().await;
     });
@@ -245,7 +245,7 @@ fn a_line_that_was_taken_away_is_made_again() {
         let mut newest = guard.token();
         guard.release().await.unwrap();
         for waiter in waiters {
-            let guard = wait::within_patience("its turn comes", waiter).await.unwrap().unwrap();
+            let guard = wait::within_timeout("its turn comes", waiter).await.unwrap().unwrap();
             assert!(guard.token() > newest, "somebody was overtaken");
             newest = guard.token();
             guard.release().await.unwrap();

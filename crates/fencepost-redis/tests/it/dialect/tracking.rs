@@ -51,12 +51,12 @@ async fn the_first_in_line_hears_of_every_change() {
     let join = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait };
     assert!(matches!(execute(&backend, join(&first)).await, Reply::Waiting { .. }));
     assert!(matches!(execute(&backend, join(&second)).await, Reply::Waiting { .. }));
-    let mut turn = async || wait::within_patience("a notice", wakeups.next()).await.unwrap();
+    let mut turn = async || wait::within_timeout("a notice", wakeups.next()).await.unwrap();
     for change in [&["PEXPIRE", "a", "60000"][..], &["SET", "a", "another"], &["DEL", "a"]] {
         is_tracked(&server).await;
         server.cli(change);
         let heard = turn().await;
-        assert!(matches!(heard, Wakeup::Turn { owner } if owner == first.owner), "{change:?}: {heard:?}");
+        assert!(matches!(heard, Wakeup::Check { owner } if owner == first.owner), "{change:?}: {heard:?}");
         let reply = execute(&backend, Op::Check(first.clone())).await;
         let is_free = change[0] == "DEL";
         assert_eq!(matches!(reply, Reply::Granted(_)), is_free, "{change:?}: {reply:?}");
@@ -68,7 +68,7 @@ async fn the_first_in_line_hears_of_every_change() {
     is_tracked(&server).await;
     server.cli(&["FLUSHALL"]);
     let heard = turn().await;
-    assert!(matches!(heard, Wakeup::Turn { owner } if owner == second.owner), "{heard:?}");
+    assert!(matches!(heard, Wakeup::Check { owner } if owner == second.owner), "{heard:?}");
     backend.close().await;
 }
 
@@ -78,7 +78,7 @@ fn wait_for(client: &Client) -> JoinHandle<Result<Guard>> {
 }
 
 async fn enters(waiter: JoinHandle<Result<Guard>>) {
-    let guard = wait::within_patience("its turn comes", waiter).await.unwrap().unwrap();
+    let guard = wait::within_timeout("its turn comes", waiter).await.unwrap().unwrap();
     guard.release().await.unwrap();
 }
 

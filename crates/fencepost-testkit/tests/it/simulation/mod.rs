@@ -166,7 +166,7 @@ impl Simulation {
             Event::Cut(process, time) => {
                 let back = self.now + *time;
                 self.processes[*process].cut_until = Some(back);
-                self.plan(back, Event::Push { to: *process, push: Wakeup::Recheck });
+                self.plan(back, Event::Push { to: *process, push: Wakeup::CheckAll });
                 return Ok(());
             }
             Event::Die(process) => {
