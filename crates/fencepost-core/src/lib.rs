@@ -27,6 +27,7 @@ pub mod lock_table;
 pub mod machine;
 mod manual_clock;
 mod name;
+mod nearest;
 mod op;
 mod options;
 pub mod push;
@@ -47,6 +48,8 @@ pub use grant::{Attempt, Award, Grant, LostReason, Mode, Rule, Want};
 pub use guard::Guard;
 pub use lock::Lock;
 pub use name::LockName;
+#[doc(hidden)]
+pub use nearest::nearest;
 pub use op::request_timeout;
 pub use options::Options;
 pub use shell::shell_quote;
