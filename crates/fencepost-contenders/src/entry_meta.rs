@@ -1,4 +1,4 @@
-//! What an entry says about itself, for people and for those who look after it: [`EntryMeta`].
+//! The data stored in an entry, for listings and for clients that clean up after others: [`EntryMeta`].
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -7,34 +7,34 @@ use fencepost_core::clock::wall_time;
 use fencepost_core::{Attempt, LockName, Owner, Rule};
 use serde_json::{Map, Value as Json, json};
 
-/// Between what an entry says about itself and the value of its cell.
+/// Separates the JSON of an entry from the value of its cell.
 const SEPARATOR: u8 = b'\n';
 
-/// What an entry says about itself.
+/// The data stored in an entry.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EntryMeta {
-    /// Whose entry it is.
+    /// The owner of the entry.
     pub owner: Owner,
     /// The lease's length.
     pub ttl: Duration,
-    /// Who it is, for people.
+    /// The label of the attempt, for listings.
     pub label: Arc<str>,
-    /// More about it, for people.
+    /// Additional key-value pairs, for listings.
     pub meta: Arc<[(String, String)]>,
-    /// When it came, on the wall clock.
-    pub since: Duration,
-    /// When it was granted, on the wall clock, if it had to wait.
-    pub held_since: Option<Duration>,
-    /// All names that it wants, if there are several.
+    /// The wall-clock time at which the entry was created.
+    pub enqueued_at: Duration,
+    /// The wall-clock time of the grant, if the attempt had to wait.
+    pub granted_at: Option<Duration>,
+    /// All names of the attempt, if it has several.
     pub names: Vec<LockName>,
-    /// Whether any one of them will do.
+    /// Whether one of these names suffices ([`Rule::Any`]).
     pub any: bool,
-    /// The cell that stays while it holds.
+    /// The cell that exists while the entry holds the lock.
     pub cell: Option<Arc<[u8]>>,
 }
 
 impl EntryMeta {
-    /// The entry_meta of an attempt that comes now.
+    /// Returns the data for the entries of an attempt, created now.
     pub fn new(attempt: &Attempt) -> Self {
         let several = attempt.wants.len() > 1;
         let names = attempt.wants.iter().filter(|_| several).map(|want| want.name.clone());
@@ -43,23 +43,23 @@ impl EntryMeta {
             ttl: attempt.ttl,
             label: attempt.label.clone(),
             meta: attempt.meta.clone(),
-            since: wall_time(),
-            held_since: None,
+            enqueued_at: wall_time(),
+            granted_at: None,
             names: names.collect(),
             any: several && attempt.rule == Rule::Any,
             cell: None,
         }
     }
 
-    /// The entry_meta as it is stored.
+    /// Encodes the data as it is stored.
     pub fn to_bytes(&self) -> Vec<u8> {
         let mut fields = Map::new();
         fields.insert("owner".into(), self.owner.to_hex().into());
         fields.insert("label".into(), json!(&*self.label));
         fields.insert("ttl".into(), millis(self.ttl).into());
-        fields.insert("since".into(), millis(self.since).into());
-        if let Some(since) = self.held_since {
-            fields.insert("held_since".into(), millis(since).into());
+        fields.insert("since".into(), millis(self.enqueued_at).into());
+        if let Some(granted_at) = self.granted_at {
+            fields.insert("held_since".into(), millis(granted_at).into());
         }
         if !self.meta.is_empty() {
             fields.insert("meta".into(), json!(&*self.meta));
@@ -79,7 +79,7 @@ impl EntryMeta {
         bytes
     }
 
-    /// The entry_meta as it was stored; nothing if somebody else has made the entry.
+    /// Decodes stored data. Returns `None` for an entry of a foreign client.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let end = bytes.iter().position(|byte| *byte == SEPARATOR);
         let (text, cell) = bytes.split_at(end.unwrap_or(bytes.len()));
@@ -96,8 +96,8 @@ impl EntryMeta {
             ttl: time("ttl")?,
             label: fields["label"].as_str().unwrap_or_default().into(),
             meta: meta.collect(),
-            since: time("since").unwrap_or_default(),
-            held_since: time("held_since"),
+            enqueued_at: time("since").unwrap_or_default(),
+            granted_at: time("held_since"),
             names: names.collect(),
             any: fields["any"] == true,
             cell: end.map(|_| cell[1..].into()),
@@ -105,7 +105,7 @@ impl EntryMeta {
     }
 }
 
-/// Whole milliseconds, rounded up.
+/// Returns whole milliseconds, rounded up.
 fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }
@@ -120,8 +120,8 @@ mod tests {
             ttl: Duration::from_secs(30),
             label: "host:1 \"ann\"\n".into(),
             meta: [("job".to_owned(), "nightly".to_owned())].into(),
-            since: Duration::from_millis(1_700_000_000_123),
-            held_since: Some(Duration::from_millis(1_700_000_000_456)),
+            enqueued_at: Duration::from_millis(1_700_000_000_123),
+            granted_at: Some(Duration::from_millis(1_700_000_000_456)),
             names: vec![LockName::new("a").unwrap(), LockName::new("b/c").unwrap()],
             any: true,
             cell: Some([0, 10, 255].into()),
@@ -129,10 +129,10 @@ mod tests {
     }
 
     #[test]
-    fn a_card_is_read_as_it_was_written() {
+    fn entry_meta_survives_a_round_trip() {
         let plain = EntryMeta {
             meta: [].into(),
-            held_since: None,
+            granted_at: None,
             names: Vec::new(),
             any: false,
             cell: None,
@@ -144,7 +144,7 @@ mod tests {
     }
 
     #[test]
-    fn what_others_write_is_no_card() {
+    fn foreign_data_is_not_entry_meta() {
         for text in ["", "7587862094", "{}", "{\"owner\":\"x\",\"ttl\":1}", "10.0.0.1", "\u{ff}"] {
             assert_eq!(EntryMeta::from_bytes(text.as_bytes()), None, "{text:?}");
         }

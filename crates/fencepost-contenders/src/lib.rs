@@ -1,47 +1,47 @@
-//! The rules of storages in which every attempt has an entry of its own: a key, a node. The storage keeps the entries of a
-//! lock in the order in which they came, and whoever reads them knows who holds it and who waits.
+//! The rules of backends in which every attempt has its own entry: a key in etcd, a node in ZooKeeper. The server stores the
+//! entries of a lock in order of creation. A client that reads them can tell which attempts hold the lock and which wait.
 //!
-//! Nothing here does I/O: [`holding`] says who of a line holds, [`EntryMeta`] is what an entry says about itself, [`OwnEntries`]
-//! remembers the entries of one client, [`state`] is the line as people see it.
+//! Nothing here does I/O: [`holder_count`] says how many entries of a queue hold the lock, [`EntryMeta`] is the data stored in an
+//! entry, [`OwnEntries`] records the entries of one client, [`lock_state`] describes a queue for listings.
 
 mod entry_meta;
-mod kept_cell;
+mod lock_state;
 mod own_entries;
-mod state;
+mod persistent_cell;
 
 use fencepost_core::Mode;
 
 pub use entry_meta::EntryMeta;
-pub use kept_cell::KeptCell;
+pub use lock_state::{Contender, MultiState, lock_state};
 pub use own_entries::{OwnEntries, OwnEntry};
-pub use state::{Contender, Elsewhere, state};
+pub use persistent_cell::PersistentCell;
 
-/// How many of the first in this line hold the lock. First come, first served: whoever does not fit in keeps out
-/// everybody behind it.
+/// Returns how many entries at the front of this queue hold the lock. The order is strict: an entry whose mode is not
+/// compatible blocks all entries behind it.
 ///
 /// ```
 /// use fencepost_core::Mode::{Exclusive, Shared, Semaphore};
-/// use fencepost_contenders::holding;
+/// use fencepost_contenders::holder_count;
 ///
-/// assert_eq!(holding([Exclusive, Exclusive]), 1);
-/// assert_eq!(holding([Shared, Shared, Exclusive, Shared]), 2);
-/// assert_eq!(holding([Semaphore { permits: 2 }; 5]), 2);
+/// assert_eq!(holder_count([Exclusive, Exclusive]), 1);
+/// assert_eq!(holder_count([Shared, Shared, Exclusive, Shared]), 2);
+/// assert_eq!(holder_count([Semaphore { permits: 2 }; 5]), 2);
 /// ```
-pub fn holding(line: impl IntoIterator<Item = Mode>) -> usize {
-    let mut inside: Option<Mode> = None;
+pub fn holder_count(queue: impl IntoIterator<Item = Mode>) -> usize {
+    let mut holders: Option<Mode> = None;
     let mut count = 0_usize;
-    for mode in line {
-        let fits = match (inside, mode) {
+    for mode in queue {
+        let fits = match (holders, mode) {
             (None, _) => true,
-            (Some(there), Mode::Semaphore { permits }) => {
-                count < permits as usize && there.is_compatible_with(mode)
+            (Some(held), Mode::Semaphore { permits }) => {
+                count < permits as usize && held.is_compatible_with(mode)
             }
-            (Some(there), _) => there.is_compatible_with(mode),
+            (Some(held), _) => held.is_compatible_with(mode),
         };
         if !fits {
             break;
         }
-        inside = Some(mode);
+        holders = Some(mode);
         count += 1;
     }
     count
@@ -54,9 +54,9 @@ mod tests {
     const THREE: Mode = Mode::Semaphore { permits: 3 };
 
     #[test]
-    fn whoever_does_not_fit_in_keeps_out_everybody_behind_it() {
+    fn an_incompatible_entry_blocks_all_entries_behind_it() {
         use Mode::{Exclusive as X, Shared as S};
-        for (line, expected) in [
+        for (queue, expected) in [
             (vec![], 0),
             (vec![X], 1),
             (vec![X, S, S], 1),
@@ -64,25 +64,25 @@ mod tests {
             (vec![S, S], 2),
             (vec![THREE; 3], 3),
             (vec![THREE; 4], 3),
-            // A foreign entry in the line of a semaphore: nobody passes it.
+            // A foreign entry in the queue of a semaphore blocks the entries behind it.
             (vec![THREE, X, THREE], 1),
         ] {
-            assert_eq!(holding(line.clone()), expected, "{line:?}");
+            assert_eq!(holder_count(queue.clone()), expected, "{queue:?}");
         }
     }
 
-    /// Whoever holds goes on holding when anybody leaves: a grant is never taken back.
+    /// Whoever holds goes on holder_count when anybody leaves: a grant is never taken back.
     #[test]
-    fn a_departure_never_costs_another_its_hold() {
+    fn removing_an_entry_never_revokes_another_hold() {
         use Mode::{Exclusive as X, Shared as S};
-        let lines = [vec![S, S, X, S, X], vec![X, S, S, X], vec![THREE; 6], vec![S, X, S]];
-        for line in lines {
-            let held = holding(line.clone());
-            for leaves in 0..line.len() {
-                let mut rest = line.clone();
-                rest.remove(leaves);
-                let left = if leaves < held { held - 1 } else { held };
-                assert!(holding(rest) >= left, "{line:?} without {leaves}");
+        let queues = [vec![S, S, X, S, X], vec![X, S, S, X], vec![THREE; 6], vec![S, X, S]];
+        for queue in queues {
+            let held = holder_count(queue.clone());
+            for removed in 0..queue.len() {
+                let mut rest = queue.clone();
+                rest.remove(removed);
+                let remaining = if removed < held { held - 1 } else { held };
+                assert!(holder_count(rest) >= remaining, "{queue:?} without {removed}");
             }
         }
     }

@@ -1,5 +1,5 @@
-//! The entries of one client: which attempt stands where, when somebody last cared for it, and who waits in this process
-//! because the client has enough entries in that line already.
+//! The entries of one client: which attempts have one, when each was last kept, and which attempts wait in this process
+//! because the client has reached its limit of entries in that queue ("local waiters").
 
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -7,175 +7,177 @@ use std::sync::Arc;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, LockName, Owner};
 
-/// One attempt of this client, in line or holding. `E` is what the storage knows it by.
+/// One attempt of this client that waits in the queue or holds. `E` identifies its entries on the server.
 #[derive(Debug)]
 pub struct OwnEntry<E> {
-    /// What is wanted.
+    /// The attempt that the entries belong to.
     pub attempt: Arc<Attempt>,
-    /// When somebody last asked for it to be kept.
-    pub kept: Moment,
-    /// Its entries.
+    /// When an operation last asked to keep the entries.
+    pub kept_at: Moment,
+    /// The entries.
     pub entry: E,
 }
 
-/// The attempts of one client that have entries, and those that wait for some.
+/// The attempts of one client that have entries, and its local waiters.
 #[derive(Debug)]
 pub struct OwnEntries<E> {
-    standing: HashMap<Owner, OwnEntry<E>>,
-    entries: HashMap<LockName, usize>,
-    /// Who waits in this process, by name, in order.
-    beyond: HashMap<LockName, VecDeque<Owner>>,
-    waiting: HashMap<Owner, (Arc<Attempt>, Moment)>,
+    by_owner: HashMap<Owner, OwnEntry<E>>,
+    entry_counts: HashMap<LockName, usize>,
+    /// The local waiters of each lock, in order.
+    local_queues: HashMap<LockName, VecDeque<Owner>>,
+    local_waiters: HashMap<Owner, (Arc<Attempt>, Moment)>,
 }
 
 impl<E> Default for OwnEntries<E> {
     fn default() -> Self {
         Self {
-            standing: HashMap::new(),
-            entries: HashMap::new(),
-            beyond: HashMap::new(),
-            waiting: HashMap::new(),
+            by_owner: HashMap::new(),
+            entry_counts: HashMap::new(),
+            local_queues: HashMap::new(),
+            local_waiters: HashMap::new(),
         }
     }
 }
 
 impl<E> OwnEntries<E> {
-    /// How many entries a client has in one line at most.
-    pub const MOST: usize = 64;
+    /// The maximum number of entries that a client has in one queue.
+    pub const MAX_PER_LOCK: usize = 64;
 
-    /// Whether an attempt of this client has an entry there, or waits for one.
-    pub fn is_wanted(&self, name: &LockName) -> bool {
-        self.entries.contains_key(name) || self.beyond.contains_key(name)
+    /// Returns whether an attempt of this client has an entry for this lock, or is a local waiter of it.
+    pub fn has_attempt_for(&self, name: &LockName) -> bool {
+        self.entry_counts.contains_key(name) || self.local_queues.contains_key(name)
     }
 
-    /// Whether this attempt may have entries now: there is room for them, and nobody in this process was there before.
-    pub fn has_room(&self, attempt: &Attempt) -> bool {
+    /// Returns whether this attempt may create its entries now: the limit is not reached, and no other local waiter is ahead.
+    pub fn may_enqueue(&self, attempt: &Attempt) -> bool {
         attempt.wants.iter().all(|want| {
-            let entries = self.entries.get(&want.name).copied().unwrap_or(0);
-            let first = self.beyond.get(&want.name).and_then(VecDeque::front);
+            let count = self.entry_counts.get(&want.name).copied().unwrap_or(0);
+            let first = self.local_queues.get(&want.name).and_then(VecDeque::front);
             let is_next = first.is_none_or(|first| *first == attempt.owner);
-            entries < Self::MOST && is_next
+            count < Self::MAX_PER_LOCK && is_next
         })
     }
 
-    /// Lets an attempt wait in this process.
-    pub fn wait(&mut self, attempt: &Arc<Attempt>, now: Moment) {
-        let is_new = self.waiting.insert(attempt.owner, (attempt.clone(), now)).is_none();
+    /// Adds a local waiter.
+    pub fn wait_locally(&mut self, attempt: &Arc<Attempt>, now: Moment) {
+        let is_new = self.local_waiters.insert(attempt.owner, (attempt.clone(), now)).is_none();
         for want in attempt.wants.iter().filter(|_| is_new) {
-            self.beyond.entry(want.name.clone()).or_default().push_back(attempt.owner);
+            self.local_queues.entry(want.name.clone()).or_default().push_back(attempt.owner);
         }
     }
 
-    /// Lets an attempt that waits in this process be the first of those who do.
-    pub fn to_front(&mut self, owner: Owner) {
-        let Some((attempt, _)) = self.waiting.get(&owner) else { return };
+    /// Moves a local waiter to the front of its queues.
+    pub fn move_to_front(&mut self, owner: Owner) {
+        let Some((attempt, _)) = self.local_waiters.get(&owner) else { return };
         for want in &attempt.wants {
-            if let Some(line) = self.beyond.get_mut(&want.name) {
-                line.retain(|there| *there != owner);
-                line.push_front(owner);
+            if let Some(queue) = self.local_queues.get_mut(&want.name) {
+                queue.retain(|waiter| *waiter != owner);
+                queue.push_front(owner);
             }
         }
     }
 
-    /// Whether this owner waits in this process; it is kept, if so.
-    pub fn is_waiting(&mut self, owner: Owner, now: Moment) -> bool {
-        self.waiting.get_mut(&owner).map(|(_, kept)| *kept = now).is_some()
+    /// Keeps this local waiter. Returns whether there is one.
+    pub fn keep_local_waiter(&mut self, owner: Owner, now: Moment) -> bool {
+        self.local_waiters.get_mut(&owner).map(|(_, kept_at)| *kept_at = now).is_some()
     }
 
-    /// Lets go of an attempt that waited in this process.
-    pub fn stop_waiting(&mut self, owner: Owner) -> bool {
-        let Some((attempt, _)) = self.waiting.remove(&owner) else {
+    /// Removes a local waiter. Returns whether there was one.
+    pub fn remove_local_waiter(&mut self, owner: Owner) -> bool {
+        let Some((attempt, _)) = self.local_waiters.remove(&owner) else {
             return false;
         };
         for want in &attempt.wants {
-            if let Some(line) = self.beyond.get_mut(&want.name) {
-                line.retain(|there| *there != owner);
-                if line.is_empty() {
-                    self.beyond.remove(&want.name);
+            if let Some(queue) = self.local_queues.get_mut(&want.name) {
+                queue.retain(|waiter| *waiter != owner);
+                if queue.is_empty() {
+                    self.local_queues.remove(&want.name);
                 }
             }
         }
         true
     }
 
-    /// Those who wait in this process for this lock, in order.
-    pub fn waiting_for(&self, name: &LockName) -> impl Iterator<Item = &Arc<Attempt>> {
-        let owners = self.beyond.get(name).into_iter().flatten();
-        owners.filter_map(|owner| self.waiting.get(owner)).map(|(attempt, _)| attempt)
+    /// Returns the local waiters of this lock, in order.
+    pub fn local_waiters(&self, name: &LockName) -> impl Iterator<Item = &Arc<Attempt>> {
+        let owners = self.local_queues.get(name).into_iter().flatten();
+        owners.filter_map(|owner| self.local_waiters.get(owner)).map(|(attempt, _)| attempt)
     }
 
-    /// Who of those that wait in this process may have entries now, for the names of an attempt that has left.
-    pub fn next_after(&self, left: &Attempt) -> Vec<Owner> {
-        let first = |name| self.beyond.get(name).and_then(VecDeque::front).copied();
-        let mut next: Vec<Owner> = left.wants.iter().filter_map(|want| first(&want.name)).collect();
-        next.retain(|owner| self.waiting.get(owner).is_some_and(|(attempt, _)| self.has_room(attempt)));
+    /// Returns the local waiters that may create entries now that this attempt has none any more.
+    pub fn unblocked_by(&self, removed: &Attempt) -> Vec<Owner> {
+        let first = |name| self.local_queues.get(name).and_then(VecDeque::front).copied();
+        let mut next: Vec<Owner> = removed.wants.iter().filter_map(|want| first(&want.name)).collect();
+        next.retain(|owner| {
+            self.local_waiters.get(owner).is_some_and(|(attempt, _)| self.may_enqueue(attempt))
+        });
         next.sort_unstable();
         next.dedup();
         next
     }
 
-    /// Remembers an attempt that has, or may have, entries. It waits in this process no more.
+    /// Records an attempt that has, or may have, entries. It is no longer a local waiter.
     pub fn insert(&mut self, attempt: &Arc<Attempt>, entry: E, now: Moment) {
-        self.stop_waiting(attempt.owner);
-        let place = OwnEntry { attempt: attempt.clone(), kept: now, entry };
-        if self.standing.insert(attempt.owner, place).is_none() {
+        self.remove_local_waiter(attempt.owner);
+        let own = OwnEntry { attempt: attempt.clone(), kept_at: now, entry };
+        if self.by_owner.insert(attempt.owner, own).is_none() {
             for want in &attempt.wants {
-                *self.entries.entry(want.name.clone()).or_default() += 1;
+                *self.entry_counts.entry(want.name.clone()).or_default() += 1;
             }
         }
     }
 
-    /// Forgets an attempt whose entries are gone.
+    /// Removes the record of an attempt whose entries are gone.
     pub fn remove(&mut self, owner: Owner) -> Option<OwnEntry<E>> {
-        let place = self.standing.remove(&owner)?;
-        for want in &place.attempt.wants {
-            if let Some(count) = self.entries.get_mut(&want.name) {
+        let own = self.by_owner.remove(&owner)?;
+        for want in &own.attempt.wants {
+            if let Some(count) = self.entry_counts.get_mut(&want.name) {
                 *count -= 1;
                 if *count == 0 {
-                    self.entries.remove(&want.name);
+                    self.entry_counts.remove(&want.name);
                 }
             }
         }
-        Some(place)
+        Some(own)
     }
 
-    /// The attempt of this owner.
+    /// Returns the record of this owner.
     pub fn get(&self, owner: Owner) -> Option<&OwnEntry<E>> {
-        self.standing.get(&owner)
+        self.by_owner.get(&owner)
     }
 
-    /// The attempt of this owner.
+    /// Returns the record of this owner.
     pub fn get_mut(&mut self, owner: Owner) -> Option<&mut OwnEntry<E>> {
-        self.standing.get_mut(&owner)
+        self.by_owner.get_mut(&owner)
     }
 
-    /// The attempt of this owner, which somebody cares for now.
+    /// Keeps the entries of this owner: they expire a ttl after `now` at the earliest.
     pub fn keep(&mut self, owner: Owner, now: Moment) -> Option<&mut OwnEntry<E>> {
-        let place = self.standing.get_mut(&owner)?;
-        place.kept = place.kept.max(now);
-        Some(place)
+        let own = self.by_owner.get_mut(&owner)?;
+        own.kept_at = own.kept_at.max(now);
+        Some(own)
     }
 
-    /// All attempts that have entries.
+    /// Returns the records of all attempts that have entries.
     pub fn iter(&self) -> impl Iterator<Item = (Owner, &OwnEntry<E>)> {
-        self.standing.iter().map(|(owner, place)| (*owner, place))
+        self.by_owner.iter().map(|(owner, own)| (*owner, own))
     }
 
-    /// Those that nobody has cared for during a whole ttl. Who waited in this process is forgotten with this; the others
-    /// have entries that should go.
-    pub fn lapsed(&mut self, now: Moment) -> Vec<Owner> {
-        let over = |attempt: &Attempt, kept: Moment| kept + attempt.ttl < now;
-        let waiting: Vec<Owner> = self
-            .waiting
+    /// Removes the local waiters that were not kept for a whole ttl. Returns the owners of which the same is true and whose
+    /// entries are to be removed.
+    pub fn expire(&mut self, now: Moment) -> Vec<Owner> {
+        let is_expired = |attempt: &Attempt, kept_at: Moment| kept_at + attempt.ttl < now;
+        let waiters: Vec<Owner> = self
+            .local_waiters
             .iter()
-            .filter(|(_, (attempt, kept))| over(attempt, *kept))
+            .filter(|(_, (attempt, kept_at))| is_expired(attempt, *kept_at))
             .map(|(owner, _)| *owner)
             .collect();
-        for owner in waiting {
-            self.stop_waiting(owner);
+        for owner in waiters {
+            self.remove_local_waiter(owner);
         }
-        let places = self.standing.iter().filter(|(_, place)| over(&place.attempt, place.kept));
-        places.map(|(owner, _)| *owner).collect()
+        let expired = self.by_owner.iter().filter(|(_, own)| is_expired(&own.attempt, own.kept_at));
+        expired.map(|(owner, _)| *owner).collect()
     }
 }
 
@@ -202,60 +204,66 @@ mod tests {
     }
 
     #[test]
-    fn a_client_has_so_many_entries_in_a_line_and_no_more() {
-        let mut places = OwnEntries::default();
+    fn the_number_of_entries_of_a_client_in_a_queue_is_limited() {
+        let mut own_entries = OwnEntries::default();
         let first = attempt(&["a"]);
-        places.insert(&first, (), NOW);
-        for _ in 1..OwnEntries::<()>::MOST {
+        own_entries.insert(&first, (), NOW);
+        for _ in 1..OwnEntries::<()>::MAX_PER_LOCK {
             let next = attempt(&["a", "b"]);
-            assert!(places.has_room(&next));
-            places.insert(&next, (), NOW);
+            assert!(own_entries.may_enqueue(&next));
+            own_entries.insert(&next, (), NOW);
         }
         let (one, two) = (attempt(&["a"]), attempt(&["a", "c"]));
         for late in [&one, &two] {
-            assert!(!places.has_room(late));
-            places.wait(late, NOW);
+            assert!(!own_entries.may_enqueue(late));
+            own_entries.wait_locally(late, NOW);
         }
-        assert!(places.has_room(&attempt(&["b"])));
-        assert!(!places.has_room(&attempt(&["c"])), "somebody here was before");
-        places.to_front(two.owner);
-        assert_eq!(places.waiting_for(&two.wants[0].name).next().map(|first| first.owner), Some(two.owner));
-        places.to_front(one.owner);
-        assert!(places.next_after(&first).is_empty());
-        assert!(places.remove(first.owner).is_some());
-        assert_eq!(places.next_after(&first), [one.owner]);
-        assert!(places.has_room(&one) && !places.has_room(&two));
-        assert!(places.stop_waiting(one.owner));
-        assert_eq!(places.next_after(&first), [two.owner]);
-        places.insert(&two, (), NOW);
-        assert_eq!(places.waiting_for(&two.wants[0].name).count(), 0);
+        assert!(own_entries.may_enqueue(&attempt(&["b"])));
+        assert!(!own_entries.may_enqueue(&attempt(&["c"])), "a local waiter is ahead");
+        own_entries.move_to_front(two.owner);
+        assert_eq!(
+            own_entries.local_waiters(&two.wants[0].name).next().map(|first| first.owner),
+            Some(two.owner)
+        );
+        own_entries.move_to_front(one.owner);
+        assert!(own_entries.unblocked_by(&first).is_empty());
+        assert!(own_entries.remove(first.owner).is_some());
+        assert_eq!(own_entries.unblocked_by(&first), [one.owner]);
+        assert!(own_entries.may_enqueue(&one) && !own_entries.may_enqueue(&two));
+        assert!(own_entries.remove_local_waiter(one.owner));
+        assert_eq!(own_entries.unblocked_by(&first), [two.owner]);
+        own_entries.insert(&two, (), NOW);
+        assert_eq!(own_entries.local_waiters(&two.wants[0].name).count(), 0);
     }
 
     #[test]
-    fn a_resend_takes_no_second_place() {
-        let mut places = OwnEntries::default();
+    fn a_resent_attempt_has_one_entry() {
+        let mut own_entries = OwnEntries::default();
         let twice = attempt(&["a"]);
-        places.insert(&twice, 1, NOW);
-        places.insert(&twice, 2, NOW);
-        assert_eq!(places.remove(twice.owner).map(|place| place.entry), Some(2));
-        assert!(places.standing.is_empty() && places.entries.is_empty());
-        places.wait(&twice, NOW);
-        places.wait(&twice, NOW);
-        assert_eq!(places.waiting_for(&twice.wants[0].name).count(), 1);
+        own_entries.insert(&twice, 1, NOW);
+        own_entries.insert(&twice, 2, NOW);
+        assert_eq!(own_entries.remove(twice.owner).map(|own| own.entry), Some(2));
+        assert!(own_entries.by_owner.is_empty() && own_entries.entry_counts.is_empty());
+        own_entries.wait_locally(&twice, NOW);
+        own_entries.wait_locally(&twice, NOW);
+        assert_eq!(own_entries.local_waiters(&twice.wants[0].name).count(), 1);
     }
 
     #[test]
-    fn what_nobody_cares_for_lapses_after_its_ttl() {
-        let mut places = OwnEntries::default();
-        let (dead, alive, inside) = (attempt(&["a"]), attempt(&["a"]), attempt(&["b"]));
-        places.insert(&dead, (), NOW);
-        places.insert(&alive, (), NOW);
-        places.wait(&inside, NOW);
+    fn entries_that_are_not_kept_expire_after_their_ttl() {
+        let mut own_entries = OwnEntries::default();
+        let (dead, alive, local) = (attempt(&["a"]), attempt(&["a"]), attempt(&["b"]));
+        own_entries.insert(&dead, (), NOW);
+        own_entries.insert(&alive, (), NOW);
+        own_entries.wait_locally(&local, NOW);
         let later = NOW + Duration::from_secs(8);
-        assert!(places.keep(alive.owner, later).is_some());
-        assert!(places.is_waiting(inside.owner, NOW) && !places.is_waiting(alive.owner, NOW));
-        assert!(places.lapsed(later).is_empty());
-        assert_eq!(places.lapsed(NOW + Duration::from_secs(11)), [dead.owner]);
-        assert!(!places.is_waiting(inside.owner, later));
+        assert!(own_entries.keep(alive.owner, later).is_some());
+        assert!(
+            own_entries.keep_local_waiter(local.owner, NOW)
+                && !own_entries.keep_local_waiter(alive.owner, NOW)
+        );
+        assert!(own_entries.expire(later).is_empty());
+        assert_eq!(own_entries.expire(NOW + Duration::from_secs(11)), [dead.owner]);
+        assert!(!own_entries.keep_local_waiter(local.owner, later));
     }
 }

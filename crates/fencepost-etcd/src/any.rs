@@ -3,7 +3,7 @@
 
 use std::sync::Arc;
 
-use fencepost_contenders::{EntryMeta, holding};
+use fencepost_contenders::{EntryMeta, holder_count};
 use fencepost_core::backend::{OnBusy, Reply};
 use fencepost_core::{Attempt, Mode, Result, Rule, request_timeout};
 
@@ -86,7 +86,7 @@ impl Flight<'_> {
             let modes: Vec<Mode> = modes.collect();
             want.agree(modes.iter().copied())?;
             let last = modes.len();
-            if holding(modes.into_iter().chain([want.mode])) > last {
+            if holder_count(modes.into_iter().chain([want.mode])) > last {
                 free.push(at);
             }
         }

@@ -4,7 +4,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_contenders::{EntryMeta, KeptCell};
+use fencepost_contenders::{EntryMeta, PersistentCell};
 use fencepost_core::backend::Reply;
 use fencepost_core::{Cell, Error, ErrorKind, Grant, Keep, LockName, Mode, Result, Want, request_timeout};
 
@@ -52,7 +52,8 @@ pub(crate) async fn write_cell(
                 Some(lasts) => Some(store.cell_lease(lasts, timeout).await?),
                 None => None,
             };
-            let kept = KeptCell { cell: Cell { token: grant.award.token, bytes: bytes.clone() }, lasts };
+            let kept =
+                PersistentCell { cell: Cell { token: grant.award.token, bytes: bytes.clone() }, ttl: lasts };
             (lease, put(cell, kept.to_bytes(), lease.unwrap_or(0)))
         }
     };

@@ -33,8 +33,8 @@ impl State {
         let place = self.places.get_mut(owner)?;
         let (attempt, lease) = (place.attempt.clone(), place.entry.lease);
         let ttl = self.leases.get(lease).map_or(attempt.ttl, |given| given.ttl.max(attempt.ttl));
-        place.entry.ending |= place.kept + ttl < now;
-        (place.kept + ttl < now).then_some((attempt, lease, place.kept + ttl * 2))
+        place.entry.ending |= place.kept_at + ttl < now;
+        (place.kept_at + ttl < now).then_some((attempt, lease, place.kept_at + ttl * 2))
     }
 
     /// Forgets retired leases that have ended by themselves. They are not revoked: an acquire that was given one before it was
@@ -59,7 +59,7 @@ impl Flight<'_> {
         let (client, owner) = (self.client, attempt.owner);
         let was_seen = {
             let mut state = client.state();
-            if state.places.stop_waiting(owner) {
+            if state.places.remove_local_waiter(owner) {
                 state.watches.end(&client.store.link, owner);
                 client.wake_next(&state, attempt);
                 return Ok(Reply::Left);
@@ -188,7 +188,7 @@ impl ClientState {
             state.swept = Some(now);
             state.departed.retain(|_, until| *until > now);
             state.forget_ended_leases(now);
-            let lapsed = state.places.lapsed(now);
+            let lapsed = state.places.expire(now);
             lapsed.into_iter().filter_map(|owner| state.lapsed(owner, now)).collect()
         };
         let cleared = join_all(lapsed.iter().map(|(attempt, ..)| self.clear_away(attempt))).await;

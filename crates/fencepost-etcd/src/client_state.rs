@@ -114,7 +114,7 @@ impl State {
         if self.live(owner).is_some() {
             self.places.keep(owner, now);
         }
-        self.places.is_waiting(owner, now);
+        self.places.keep_local_waiter(owner, now);
     }
 
     /// Returns the place of this owner, unless it is ending.
@@ -240,7 +240,7 @@ impl ClientState {
 
     /// Wakes the waiters of this process that may come after this attempt has left.
     pub(crate) fn wake_next(&self, state: &State, left: &Attempt) {
-        state.places.next_after(left).into_iter().for_each(|owner| self.wake(owner));
+        state.places.unblocked_by(left).into_iter().for_each(|owner| self.wake(owner));
     }
 
     /// Passes on the news of an end to the first of those who wait in this process: the attempt that was woken by it may have
@@ -278,7 +278,7 @@ impl ClientState {
     /// Adds the attempts of this client that wait in this process, because it has enough keys in that line.
     pub(crate) fn add_those_who_wait_here(&self, seen: &mut LockState) {
         let state = self.state();
-        for attempt in state.places.waiting_for(&seen.name) {
+        for attempt in state.places.local_waiters(&seen.name) {
             seen.waiter_count += 1;
             if seen.waiters.len() < LockState::MAX_WAITERS {
                 let want = attempt.wants.iter().find(|want| want.name == seen.name);
@@ -346,10 +346,10 @@ mod tests {
         state.enters(&attempt, 1, NOW);
         let later = NOW + attempt.ttl;
         state.care_for(attempt.owner, later);
-        assert_eq!(state.live(attempt.owner).unwrap().kept, later);
+        assert_eq!(state.live(attempt.owner).unwrap().kept_at, later);
         state.live(attempt.owner).unwrap().entry.ending = true;
         state.care_for(attempt.owner, later + attempt.ttl);
         assert!(state.live(attempt.owner).is_none());
-        assert_eq!(state.places.get(attempt.owner).unwrap().kept, later);
+        assert_eq!(state.places.get(attempt.owner).unwrap().kept_at, later);
     }
 }

@@ -98,7 +98,7 @@ impl<'a> Flight<'a> {
         {
             let mut state = self.client.state();
             for (at, attempt) in checks {
-                if state.places.is_waiting(attempt.owner, self.asked) {
+                if state.places.keep_local_waiter(attempt.owner, self.asked) {
                     inside.push((at, attempt));
                 } else if state.live(attempt.owner).is_some() {
                     standing.push((at, Arc::clone(attempt)));
@@ -126,7 +126,7 @@ impl<'a> Flight<'a> {
         for (at, attempt) in checks {
             {
                 let state = client.state();
-                if !state.places.has_room(attempt) {
+                if !state.places.may_enqueue(attempt) {
                     client.pass_on(&state, attempt);
                     answers.push((at, Ok(Reply::Waiting { check_after: attempt.ttl })));
                     continue;
@@ -137,9 +137,9 @@ impl<'a> Flight<'a> {
             let was_answered = came.iter().all(|(_, reply)| reply.is_ok());
             answers.extend(came);
             let mut state = client.state();
-            if state.places.is_waiting(attempt.owner, self.asked) {
+            if state.places.keep_local_waiter(attempt.owner, self.asked) {
                 // It could not come after all, and is still the next.
-                state.places.to_front(attempt.owner);
+                state.places.move_to_front(attempt.owner);
                 // Or was the next until just now, and has not asked; an attempt that failed asks again by itself.
                 if was_answered {
                     client.pass_on(&state, attempt);
@@ -250,7 +250,7 @@ impl<'a> Flight<'a> {
     fn waits_inside(self, attempt: &Arc<Attempt>, on_busy: OnBusy) -> bool {
         let mut state = self.client.state();
         let rests = attempt.wants.iter().any(|want| state.rests.rests(&want.name, self.asked));
-        let may_come = !rests && state.places.has_room(attempt);
+        let may_come = !rests && state.places.may_enqueue(attempt);
         if on_busy == OnBusy::Return || may_come || state.places.get(attempt.owner).is_some() {
             return false;
         }
@@ -258,7 +258,7 @@ impl<'a> Flight<'a> {
             // It will ask at the end of the rest, whatever happens until then.
             state.watches.asks(attempt);
         }
-        state.places.wait(attempt, self.asked);
+        state.places.wait_locally(attempt, self.asked);
         true
     }
 

@@ -3,7 +3,7 @@
 use std::collections::{BTreeSet, HashMap};
 use std::time::Duration;
 
-use fencepost_contenders::{Contender, Elsewhere, EntryMeta, KeptCell, holding, state};
+use fencepost_contenders::{Contender, EntryMeta, MultiState, PersistentCell, holder_count, lock_state};
 use fencepost_core::backend::{ListPage, LockState, Page, Reply};
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Error, ErrorKind, FencingToken, LockName, Result};
@@ -54,8 +54,8 @@ impl Store {
             .map(|name| {
                 let line: Vec<Contender> =
                     known[name].line.iter().map(|key| self.contender(name, key, &left, &known)).collect();
-                let cell = known[name].cell.as_ref().and_then(|key| KeptCell::from_bytes(&key.value));
-                state(name, &line, cell.map(|kept| kept.cell), now)
+                let cell = known[name].cell.as_ref().and_then(|key| PersistentCell::from_bytes(&key.value));
+                lock_state(name, &line, cell.map(|kept| kept.cell), now)
             })
             .collect())
     }
@@ -101,8 +101,8 @@ impl Store {
         known: &HashMap<LockName, Found>,
     ) -> Contender {
         let entry_meta = EntryMeta::from_bytes(&key.value);
-        let elsewhere = entry_meta.as_ref().map_or(Elsewhere::Nothing, |entry_meta| {
-            Elsewhere::of(entry_meta, here, |name| {
+        let multi = entry_meta.as_ref().map_or(MultiState::Ready, |entry_meta| {
+            MultiState::of(entry_meta, here, |name| {
                 known.get(name).is_some_and(|it| self.holds(entry_meta, &it.line))
             })
         });
@@ -110,15 +110,15 @@ impl Store {
             token: FencingToken::new(key.create_revision.unsigned_abs()),
             mode: self.keys.mode_of(key),
             entry_meta,
-            called: format!("key {}", String::from_utf8_lossy(&key.key)),
+            entry_name: format!("key {}", String::from_utf8_lossy(&key.key)),
             expires_in: left.get(&key.lease).copied(),
-            elsewhere,
+            multi,
         }
     }
 
     /// Returns how many of a line hold the lock.
     fn holders(&self, line: &[KeyValue]) -> usize {
-        holding(line.iter().map(|key| self.keys.mode_of(key)))
+        holder_count(line.iter().map(|key| self.keys.mode_of(key)))
     }
 
     /// Returns whether the owner of this entry_meta is among the first of a line.

@@ -115,7 +115,7 @@ impl ClientState {
         let mut state = self.state();
         let (over, next) = state.rests.over(self.clock.now());
         for name in over {
-            if let Some(first) = state.places.waiting_for(&name).next() {
+            if let Some(first) = state.places.local_waiters(&name).next() {
                 self.wake(first.owner);
             }
         }

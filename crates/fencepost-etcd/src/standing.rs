@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_contenders::holding;
+use fencepost_contenders::holder_count;
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, Award, FencingToken, Mode, Rule, Want};
@@ -34,7 +34,7 @@ impl Store {
         }
         let modes: Vec<Mode> = ahead.map(|key| self.keys.mode_of(key)).collect();
         let mine = modes.len();
-        let holds = holding(modes.into_iter().chain([want.mode])) > mine;
+        let holds = holder_count(modes.into_iter().chain([want.mode])) > mine;
         if holds { Before::Free } else { Before::Blocked }
     }
 }
@@ -48,7 +48,7 @@ impl ClientState {
             // A request of it may still arrive: its next check finds no ticket, and it asks again as another owner.
             return Reply::Waiting { check_after: Duration::ZERO };
         }
-        state.places.wait(attempt, asked);
+        state.places.wait_locally(attempt, asked);
         for want in &attempt.wants {
             let line = self.store.keys.line(&want.name);
             // The key may have ended by the very transaction that found it.

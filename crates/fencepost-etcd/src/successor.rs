@@ -55,7 +55,7 @@ impl<'a> Successor<'a> {
         let kept = {
             let state = self.client.state();
             let place = state.places.get(self.attempt.owner);
-            place.filter(|place| place.entry.revision == Some(self.revision)).map(|place| place.kept)
+            place.filter(|place| place.entry.revision == Some(self.revision)).map(|place| place.kept_at)
         };
         let Some(kept) = kept else { return };
         let seen = answer.header.map_or(0, |header| header.revision);

@@ -95,7 +95,7 @@ impl ClientState {
         let state = self.state();
         let owners = state.watches.owners(name);
         // Of those who wait in this process only the first may come, although another may have begun to watch before it.
-        let mut inside = state.places.waiting_for(name).map(|attempt| attempt.owner);
+        let mut inside = state.places.local_waiters(name).map(|attempt| attempt.owner);
         let place = |owner: &Owner| state.places.get(*owner)?.entry.revision;
         // An attempt that lapsed while it waited in this process may still be among them.
         let is_here = |owner: &Owner| state.places.get(*owner).is_some();

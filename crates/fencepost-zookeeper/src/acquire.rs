@@ -82,13 +82,13 @@ fn known(shared: &Shared, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Known {
         Some(_) => return Known::Placed,
         None => {}
     }
-    if registry.places.has_room(attempt) {
+    if registry.places.may_enqueue(attempt) {
         return Known::New;
     }
     if on_busy == OnBusy::Return {
         return Known::Answer(Reply::Busy);
     }
-    registry.places.wait(attempt, now);
+    registry.places.wait_locally(attempt, now);
     Known::Answer(waiting(attempt))
 }
 
@@ -246,7 +246,7 @@ pub(crate) async fn leave(shared: &Arc<Shared>, attempt: &Arc<Attempt>) -> Resul
     let now = shared.clock.now();
     let (session, is_known) = {
         let mut registry = shared.registry();
-        if registry.places.stop_waiting(attempt.owner) {
+        if registry.places.remove_local_waiter(attempt.owner) {
             registry.move_up(attempt);
             return Ok(Reply::Left);
         }

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_contenders::{EntryMeta, KeptCell};
+use fencepost_contenders::{EntryMeta, PersistentCell};
 use fencepost_core::backend::Reply;
 use fencepost_core::{Cell, Grant, Keep, LockName, Result};
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
@@ -25,11 +25,11 @@ pub(crate) async fn kept(
         Err(zk::Error::NoNode) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let Some(kept) = KeptCell::from_bytes(&bytes) else {
+    let Some(kept) = PersistentCell::from_bytes(&bytes) else {
         return Ok(None);
     };
     let age = Duration::from_millis(u64::try_from(session.their_time() - stat.mtime).unwrap_or(0));
-    if kept.lasts.is_some_and(|lasts| age >= lasts) {
+    if kept.ttl.is_some_and(|lasts| age >= lasts) {
         // Whoever writes a new one meanwhile has changed its version.
         let _ = session.client.delete(place, Some(stat.version)).await;
         return Ok(None);
@@ -103,7 +103,7 @@ async fn write_once(
     entry_meta.cell = (keep == Keep::WhileHeld).then(|| bytes.clone());
     let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };
     let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
-    let stored = KeptCell { cell, lasts }.to_bytes();
+    let stored = PersistentCell { cell, ttl: lasts }.to_bytes();
     let written = session.transact(|writer| {
         if had_cell || entry_meta.cell.is_some() {
             writer.add_set_data(node, &entry_meta.to_bytes(), None)?;

@@ -41,7 +41,7 @@ pub(crate) fn made(shared: &Arc<Shared>, session: &Arc<Session>, name: &LockName
     let idle = {
         let mut registry = shared.registry();
         let Registry { containers, places, .. } = &mut *registry;
-        containers.add(name.clone(), |name| places.is_wanted(name))
+        containers.add(name.clone(), |name| places.has_attempt_for(name))
     };
     if !idle.is_empty() {
         shared.spawn(remove(Arc::downgrade(shared), Arc::downgrade(session), idle));

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use fencepost_contenders::KeptCell;
+use fencepost_contenders::PersistentCell;
 use fencepost_core::{Error, ErrorKind, LockName, Result};
 use zookeeper_client::{self as zk, Acls, CreateMode, MultiWriteError, Stat};
 
@@ -119,9 +119,9 @@ async fn move_cell(
 /// The cell as it is stored in a node that is new now: its time counts from when it was written.
 fn remaining(bytes: &[u8], stat: &Stat, now: i64) -> Vec<u8> {
     let age = Duration::from_millis(u64::try_from(now - stat.mtime).unwrap_or(0));
-    match KeptCell::from_bytes(bytes) {
-        Some(KeptCell { cell, lasts: Some(lasts) }) => {
-            KeptCell { cell, lasts: Some(lasts.saturating_sub(age)) }.to_bytes()
+    match PersistentCell::from_bytes(bytes) {
+        Some(PersistentCell { cell, ttl: Some(lasts) }) => {
+            PersistentCell { cell, ttl: Some(lasts.saturating_sub(age)) }.to_bytes()
         }
         _ => bytes.to_vec(),
     }

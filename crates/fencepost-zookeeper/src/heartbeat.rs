@@ -100,8 +100,8 @@ fn plan(shared: &Shared, beat: Beat<'_>) -> Plan {
     }
     match beat {
         Beat::Renew(_) => Plan::Answer(Reply::NotHeld),
-        Beat::Check(attempt) if registry.places.is_waiting(owner, now) => {
-            if registry.places.has_room(attempt) { Plan::Acquire } else { Plan::Answer(waiting(attempt)) }
+        Beat::Check(attempt) if registry.places.keep_local_waiter(owner, now) => {
+            if registry.places.may_enqueue(attempt) { Plan::Acquire } else { Plan::Answer(waiting(attempt)) }
         }
         Beat::Check(_) => Plan::NoTicket,
     }

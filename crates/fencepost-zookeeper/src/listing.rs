@@ -4,7 +4,7 @@ use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_contenders::{Contender, Elsewhere, EntryMeta, state};
+use fencepost_contenders::{Contender, EntryMeta, MultiState, lock_state};
 use fencepost_core::backend::{ListPage, LockState, Page, Reply, WaiterState};
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Cell, FencingToken, LockName, Mode, Owner, Result};
@@ -37,7 +37,7 @@ struct Seen {
     node: Node,
     stat: Stat,
     entry_meta: Option<EntryMeta>,
-    elsewhere: Elsewhere,
+    elsewhere: MultiState,
 }
 
 impl Look {
@@ -45,7 +45,7 @@ impl Look {
         let holding = self.line.holding();
         let held: Vec<&str> = self.line.nodes()[..holding].iter().map(|node| node.called.as_str()).collect();
         let holds = move |seen: &&Seen| {
-            seen.elsewhere == Elsewhere::Nothing && held.contains(&seen.node.called.as_str())
+            seen.elsewhere == MultiState::Ready && held.contains(&seen.node.called.as_str())
         };
         self.first.iter().filter(holds)
     }
@@ -68,7 +68,7 @@ async fn look(shared: &Shared, session: &Session, name: &LockName, waiters: usiz
     for (node, read) in read(&session.client, &parent, nodes).await {
         match read {
             Ok((entry_meta, stat)) => {
-                first.push(Seen { node: node.clone(), stat, entry_meta, elsewhere: Elsewhere::Nothing });
+                first.push(Seen { node: node.clone(), stat, entry_meta, elsewhere: MultiState::Ready });
             }
             Err(zk::Error::NoNode) => {}
             Err(error) => return Err(failed(error)),
@@ -84,7 +84,7 @@ async fn look(shared: &Shared, session: &Session, name: &LockName, waiters: usiz
                     held.push(other);
                 }
             }
-            seen.elsewhere = Elsewhere::of(entry_meta, name, |other| held.contains(&other));
+            seen.elsewhere = MultiState::of(entry_meta, name, |other| held.contains(&other));
         }
     }
     Ok(Look { line, kept, first })
@@ -128,16 +128,16 @@ async fn inspect_in(shared: &Shared, session: &Session, name: &LockName) -> Resu
             token: FencingToken::new(u64::try_from(seen.stat.czxid).unwrap_or(0)),
             mode: seen.node.mode,
             entry_meta: seen.entry_meta.clone(),
-            called: seen.node.called.clone(),
+            entry_name: seen.node.called.clone(),
             expires_in: seen.entry_meta.as_ref().map(|entry_meta| entry_meta.ttl.saturating_sub(spent)),
-            elsewhere: seen.elsewhere,
+            multi: seen.elsewhere,
         }
     };
     let line: Vec<Contender> = look.first.iter().map(contender).collect();
     let unread = look.line.nodes().len() - line.len();
-    let mut state = state(name, &line, look.kept, wall_time());
+    let mut state = lock_state(name, &line, look.kept, wall_time());
     let registry = shared.registry();
-    let beyond: Vec<_> = registry.places.waiting_for(name).collect();
+    let beyond: Vec<_> = registry.places.local_waiters(name).collect();
     state.waiter_count += unread + beyond.len();
     let room = LockState::MAX_WAITERS.saturating_sub(state.waiters.len());
     state.waiters.extend(beyond.into_iter().take(room).map(|attempt| {

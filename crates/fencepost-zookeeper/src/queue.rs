@@ -1,6 +1,6 @@
 //! Whose turn it is: the line of a lock from the children of its node. Pure decisions.
 
-use fencepost_contenders::holding;
+use fencepost_contenders::holder_count;
 use fencepost_core::{Attempt, Mode, Owner, Result, Rule};
 
 use crate::paths::Node;
@@ -55,7 +55,7 @@ impl Queue {
 
     /// How many of the first hold the lock.
     pub(crate) fn holding(&self) -> usize {
-        holding(self.nodes.iter().map(|node| node.mode))
+        holder_count(self.nodes.iter().map(|node| node.mode))
     }
 
     /// Those that came before this node.

@@ -113,7 +113,7 @@ impl Registry {
     /// Returns the live entry of this owner. One whose lease has lapsed becomes an orphan.
     pub(crate) fn live(&mut self, owner: Owner, now: Moment) -> Option<&mut OwnEntry<Entry>> {
         let place = self.places.get(owner)?;
-        if place.kept + place.attempt.ttl < now {
+        if place.kept_at + place.attempt.ttl < now {
             self.orphan(owner, now);
         }
         self.places.get_mut(owner)
@@ -135,7 +135,7 @@ impl Registry {
 
     /// Wakes the attempts that waited in this process behind one that has left.
     pub(crate) fn move_up(&self, left: &Attempt) {
-        for owner in self.places.next_after(left) {
+        for owner in self.places.unblocked_by(left) {
             self.push.push(Wakeup::Check { owner });
         }
     }
@@ -155,7 +155,7 @@ impl Registry {
 
     /// Makes all entries orphans whose leases have lapsed.
     pub(crate) fn orphan_lapsed(&mut self, now: Moment) {
-        for owner in self.places.lapsed(now) {
+        for owner in self.places.expire(now) {
             self.orphan(owner, now);
         }
     }

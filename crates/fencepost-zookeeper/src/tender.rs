@@ -75,7 +75,7 @@ pub(crate) async fn keep_probing(session: Weak<Session>, pause: Duration, clock:
 fn next_chore(shared: &Shared, session: &Arc<Session>) -> Moment {
     let registry = shared.registry();
     let now = shared.clock.now();
-    let lapses = registry.places_in(session).map(|(_, place)| place.kept + place.attempt.ttl);
+    let lapses = registry.places_in(session).map(|(_, place)| place.kept_at + place.attempt.ttl);
     let retries = registry.orphans_in(session).map(|_| now + session.ttl / 12);
     let next = lapses.chain(retries).chain(session.watches().next()).min();
     // A session with something in it is not idle, however long ago it was used.

@@ -1,6 +1,6 @@
 //! Where a lock is kept: the exact keys, who is in them, and whether another program keeps a lock of the same name.
 
-use fencepost_contenders::{EntryMeta, holding};
+use fencepost_contenders::{EntryMeta, holder_count};
 use fencepost_core::{Finding, LockName, Result, shell_quote};
 
 use crate::config::Layout;
@@ -49,7 +49,7 @@ fn place(store: &Store, name: &LockName, line: &[KeyValue]) -> Finding {
     let from = text(&store.keys.line(name).from);
     let below = if store.keys.layout == Layout::Single { "" } else { "--prefix --sort-by=CREATE " };
     let modes = line.iter().map(|key| store.keys.mode_of(key));
-    let found = match (holding(modes), line) {
+    let found = match (holder_count(modes), line) {
         (_, []) => "nothing there now".to_owned(),
         (first, [holder, ..]) => format!(
             "{first} first in line, {} behind; {} is of {}",
