@@ -4,7 +4,7 @@ use std::fs::{File, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
 use std::process::Command;
 
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use rusqlite::Connection;
 use rustix::fs::{FlockOperation, flock};
 use serde_json::Value;
@@ -247,7 +247,7 @@ fn a_password_is_warned_of_and_never_shown() {
 #[test]
 fn a_server_is_reached_before_it_lets_anybody_in() {
     let sandbox = Sandbox::new();
-    let server = RedisServer::start(&Setup::plain().with_password("geheim"));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_password("geheim"));
     let examined = |url: &str| {
         let mut command = sandbox.fencepost(["doctor", "--json"]);
         let examined = Examined::by(command.env("FENCEPOST_URL", url));

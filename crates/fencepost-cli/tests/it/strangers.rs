@@ -3,7 +3,7 @@
 use std::fs::File;
 use std::process::Command;
 
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use serde_json::Value;
 
 use crate::sandbox::{Ran, Running, Sandbox, until};
@@ -15,7 +15,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        Self { sandbox: Sandbox::new(), server: RedisServer::start(&Setup::plain()) }
+        Self { sandbox: Sandbox::new(), server: RedisServer::start(&RedisServerConfig::plain()) }
     }
 
     fn fencepost(&self, args: &[&str]) -> Command {

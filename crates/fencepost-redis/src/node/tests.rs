@@ -5,7 +5,7 @@ use std::sync::Arc;
 use fencepost_core::ErrorKind;
 use fencepost_core::push;
 use fencepost_net::Address;
-use fencepost_testkit::servers::redis::{RedisServer, Setup as ServerSetup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::wait;
 
 use super::*;
@@ -42,7 +42,8 @@ async fn look(node: &Node) -> Result<usize, Failure> {
 
 #[tokio::test]
 async fn each_server_is_a_storage_with_scripts_of_its_own() {
-    let servers = [RedisServer::start(&ServerSetup::plain()), RedisServer::start(&ServerSetup::plain())];
+    let servers =
+        [RedisServer::start(&RedisServerConfig::plain()), RedisServer::start(&RedisServerConfig::plain())];
     let nodes = nodes(&servers);
     for (node, server) in nodes.iter().zip(&servers) {
         assert!(!node.is_connected() && node.identity().known().is_none());
@@ -58,7 +59,8 @@ async fn each_server_is_a_storage_with_scripts_of_its_own() {
 
 #[tokio::test]
 async fn a_server_that_is_away_does_not_touch_the_others() {
-    let servers = [RedisServer::start(&ServerSetup::plain()), RedisServer::start(&ServerSetup::plain())];
+    let servers =
+        [RedisServer::start(&RedisServerConfig::plain()), RedisServer::start(&RedisServerConfig::plain())];
     let nodes = nodes(&servers);
     for node in &nodes {
         node.live().await.unwrap();

@@ -8,7 +8,7 @@ use std::time::Duration;
 use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::servers::redis::{RedisServer, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{Leftovers, TestBench, WireBench};
+use fencepost_testkit::{StoredCounts, TestBench, WireBench};
 use redis::aio::MultiplexedConnection;
 
 /// A namespace of its own on servers that others use too.
@@ -120,8 +120,8 @@ impl TestBench for RedisBench {
         Self::open(self.url.clone())
     }
 
-    async fn peek(&self) -> Leftovers {
-        let mut left = Leftovers::default();
+    async fn peek(&self) -> StoredCounts {
+        let mut left = StoredCounts::default();
         for key in self.keys().await {
             match self.kind_of(&key) {
                 "about" | "c" | "w" => {}
@@ -158,7 +158,7 @@ impl TestBench for RedisBench {
         Some(fewest)
     }
 
-    async fn looker(&self) -> Option<Result<Client>> {
+    async fn read_only_client(&self) -> Option<Result<Client>> {
         Some(fencepost_redis::connect_with(&self.url, Options::new().only_existing()).await)
     }
 
@@ -194,11 +194,11 @@ impl WireBench for RedisBench {
         fencepost_redis::open(&url).await
     }
 
-    fn coming(&self) -> &'static [u8] {
+    fn acquire_bytes(&self) -> &'static [u8] {
         b"EVALSHA"
     }
 
-    fn going(&self) -> &'static [u8] {
+    fn release_bytes(&self) -> &'static [u8] {
         b"EVALSHA"
     }
 }

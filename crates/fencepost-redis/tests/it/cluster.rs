@@ -6,11 +6,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fencepost_core::{Client, ErrorKind, Keep, Mode};
 use fencepost_testkit::TestBench;
 use fencepost_testkit::history::History;
-use fencepost_testkit::servers::redis::{Cluster, Replicas, Setup};
+use fencepost_testkit::servers::redis::{Cluster, RedisServerConfig, Replicas};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
-use crate::actors::{LONG, SHORT, connect, granted, hold, in_line, joined, renewed, waiting};
+use crate::actions::{
+    LONG_TTL, SHORT, connect, enqueue, granted, hold, spawn_waiter, until_queued, until_renewed,
+};
 use crate::refusals::refusals_of;
 use crate::setups::{on, spread};
 
@@ -19,12 +21,12 @@ async fn names_with_one_hash_tag_are_taken_together() {
     let bench = on(spread());
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let both = ["{order42}/pay", "{order42}/ship"];
-    let guard = hold(&ours.lock_all(both).ttl(LONG)).await;
+    let guard = hold(&ours.lock_all(both).ttl(LONG_TTL)).await;
     assert!(theirs.lock(both[1]).try_acquire().await.unwrap().is_none());
-    let waiter = joined(&ours, theirs.lock_all(both).ttl(LONG), both[0], 1).await;
+    let waiter = enqueue(&ours, theirs.lock_all(both).ttl(LONG_TTL), both[0], 1).await;
     guard.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
-    let any = hold(&ours.lock_any(both).ttl(LONG)).await;
+    let any = hold(&ours.lock_any(both).ttl(LONG_TTL)).await;
     assert!(both.contains(&any.name().as_str()));
     any.release().await.unwrap();
     assert_clean(&bench).await;
@@ -47,7 +49,7 @@ async fn names_of_several_slots_are_not() {
 async fn everything_that_is_left_of_a_lock_ends() {
     let bench = on(spread());
     let client = bench.client().await;
-    let many = (0..300).map(|number| waiting(client.lock(format!("once/{number}")).ttl(LONG)));
+    let many = (0..300).map(|number| spawn_waiter(client.lock(format!("once/{number}")).ttl(LONG_TTL)));
     for one in many.collect::<Vec<_>>() {
         granted(one).await.release().await.unwrap();
     }
@@ -91,8 +93,8 @@ async fn locks_move_with_their_slot() {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let held = hold(&ours.lock("{m}").ttl(SHORT * 2)).await;
     held.write_cell(*b"kept", Keep::Always).await.unwrap();
-    let first = joined(&ours, theirs.lock("{m}").ttl(SHORT * 12), "{m}", 1).await;
-    let second = joined(&ours, ours.lock("{m}").ttl(SHORT * 12), "{m}", 2).await;
+    let first = enqueue(&ours, theirs.lock("{m}").ttl(SHORT * 12), "{m}", 1).await;
+    let second = enqueue(&ours, ours.lock("{m}").ttl(SHORT * 12), "{m}", 2).await;
     let key = |kind: &str| format!("{}:{{m}}:{kind}", bench.namespace());
     let slot = cluster.slot_of(&key("c"));
     let from = cluster.owner_of(slot);
@@ -107,11 +109,11 @@ async fn locks_move_with_their_slot() {
         .collect();
     wait::until("all are busy", async || history.len() > 40).await;
     let migration = cluster.migrate_slot(slot, from, (from + 1) % 3);
-    renewed(&held).await;
+    until_renewed(&held).await;
     for moved in ["l:{m}", "q:{m}", "c", "v:{m}"] {
         migration.move_keys(&[&key(moved)]);
-        renewed(&held).await;
-        renewed(&held).await;
+        until_renewed(&held).await;
+        until_renewed(&held).await;
     }
     migration.finish();
     let before = history.len();
@@ -122,7 +124,7 @@ async fn locks_move_with_their_slot() {
     }
     history.check().unwrap_or_else(|violation| panic!("{violation}"));
     assert!(held.is_valid());
-    in_line(&ours, "{m}", 2).await;
+    until_queued(&ours, "{m}", 2).await;
     let cell = theirs.read_cell("{m}").await.unwrap().expect("it has moved too");
     assert_eq!(&*cell.bytes, b"kept");
     let mut newest = held.token();
@@ -135,7 +137,7 @@ async fn locks_move_with_their_slot() {
     }
     // A client that comes now, and one that only learns now where the slot is.
     for client in [bench.client().await, theirs] {
-        assert!(hold(&client.lock("{m}").ttl(LONG)).await.token() > newest);
+        assert!(hold(&client.lock("{m}").ttl(LONG_TTL)).await.token() > newest);
     }
 }
 
@@ -182,18 +184,18 @@ async fn a_lock_outlives_its_node() {
     let cluster = Cluster::start(Replicas::OneEach);
     let bench = on(&cluster);
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let held = hold(&ours.lock("a").ttl(LONG)).await;
-    let waiter = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
+    let held = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    let waiter = enqueue(&ours, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
     let node = cluster.owner_of(cluster.slot_of(&format!("{}:{{a}}:c", bench.namespace())));
     let known = held.valid_until();
     cluster.node(node).kill();
-    crate::actors::renewed_since(&held, known).await;
+    crate::actions::until_renewed_since(&held, known).await;
     let token = held.token();
     wait::within_timeout("it is given back", held.release()).await.unwrap();
     let next = granted(waiter).await;
     assert!(next.token() > token);
     next.release().await.unwrap();
-    let other = hold(&theirs.lock("another slot").ttl(LONG)).await;
+    let other = hold(&theirs.lock("another slot").ttl(LONG_TTL)).await;
     other.release().await.unwrap();
 }
 
@@ -202,7 +204,7 @@ async fn a_lock_outlives_its_node() {
 #[tokio::test]
 async fn a_node_that_stands_still_stops_no_other() {
     // Or else the others would not answer either, because the cluster is not complete.
-    let setup = Setup::plain().with_config("cluster-require-full-coverage no");
+    let setup = RedisServerConfig::plain().with_config("cluster-require-full-coverage no");
     let cluster = Cluster::start_with(&setup, Replicas::None);
     let bench = on(&cluster);
     let client = bench.client().await;
@@ -210,13 +212,14 @@ async fn a_node_that_stands_still_stops_no_other() {
         |name: &str| cluster.owner_of(cluster.slot_of(&format!("{}:{{{name}}}:c", bench.namespace())));
     let there = node_of("there");
     let here = (0..100).map(|number| format!("here {number}")).find(|name| node_of(name) != there).unwrap();
-    let far = hold(&client.lock("there").ttl(LONG)).await;
+    let far = hold(&client.lock("there").ttl(LONG_TTL)).await;
     let near = hold(&client.lock(&here).ttl(SHORT)).await;
     cluster.node(there).pause();
-    let stuck: Vec<_> =
-        (0..20).map(|number| waiting(client.lock(format!("{{there}}/{number}")).ttl(LONG))).collect();
+    let stuck: Vec<_> = (0..20)
+        .map(|number| spawn_waiter(client.lock(format!("{{there}}/{number}")).ttl(LONG_TTL)))
+        .collect();
     for _ in 0..10 {
-        renewed(&near).await;
+        until_renewed(&near).await;
     }
     cluster.node(there).resume();
     for waiter in stuck {
@@ -225,7 +228,7 @@ async fn a_node_that_stands_still_stops_no_other() {
             guard.release().await.unwrap();
         }
     }
-    let again = hold(&client.lock("{there}/0").ttl(LONG)).await;
+    let again = hold(&client.lock("{there}/0").ttl(LONG_TTL)).await;
     assert!(far.is_valid() && near.is_valid());
     for guard in [again, far, near] {
         guard.release().await.unwrap();
@@ -246,14 +249,14 @@ async fn nobody_is_told_of_a_grant_that_was_not_made() {
     });
     let url = bench.url().replace("redis+cluster://", &format!("redis+cluster://{user}:word@"));
     let (ours, deaf) = (bench.client().await, connect(&url).await);
-    let held = hold(&ours.lock("a").ttl(LONG)).await;
-    let waiter = joined(&ours, deaf.lock("a").ttl(LONG), "a", 1).await;
+    let held = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    let waiter = enqueue(&ours, deaf.lock("a").ttl(LONG_TTL), "a", 1).await;
     let node = cluster.owner_of(cluster.slot_of(&format!("{}:{{a}}:c", bench.namespace())));
     on_node(node, &["ACL", "SETUSER", &user, "off"]);
     on_node(node, &["CLIENT", "KILL", "USER", &user]);
     let token = held.token();
     held.release().await.unwrap();
-    let next = ours.lock("a").ttl(LONG).try_acquire().await.unwrap().expect("the waiter is passed over");
+    let next = ours.lock("a").ttl(LONG_TTL).try_acquire().await.unwrap().expect("the waiter is passed over");
     time_for_pushes(&ours).await;
     assert!(!waiter.is_finished(), "it was told that it has the lock");
     on_node(node, &["ACL", "SETUSER", &user, "on"]);
@@ -268,8 +271,8 @@ async fn nobody_is_told_of_a_grant_that_was_not_made() {
 /// Another lock changes hands and is renewed: whatever was pushed before has long arrived.
 async fn time_for_pushes(client: &Client) {
     let other = hold(&client.lock("other").ttl(SHORT)).await;
-    let waiter = joined(client, client.lock("other").ttl(SHORT), "other", 1).await;
-    renewed(&other).await;
+    let waiter = enqueue(client, client.lock("other").ttl(SHORT), "other", 1).await;
+    until_renewed(&other).await;
     other.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
 }

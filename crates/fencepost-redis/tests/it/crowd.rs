@@ -7,12 +7,12 @@ use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::clock::Clock;
 use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
 use fencepost_testkit::TestBench;
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::wait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::actors::{LONG, SHORT, granted, hold, in_line, joined, waiting};
+use crate::actions::{LONG_TTL, SHORT, enqueue, granted, hold, spawn_waiter, until_queued};
 use crate::bench::RedisBench;
 use crate::connection::calls_of;
 
@@ -30,15 +30,15 @@ fn used_memory(server: &RedisServer) -> usize {
 /// and the line costs the server little.
 #[tokio::test]
 async fn one_of_ten_thousand_is_woken() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let (dying, proxy) = bench.proxied().await;
     let (client, observer) = (bench.client().await, bench.client().await);
     let dead = hold(&dying.lock("a").ttl(SHORT)).await;
     let empty = used_memory(&server);
     let mut waiters: FuturesUnordered<_> =
-        (0..WAITERS).map(|_| waiting(client.lock("a").ttl(LONG))).collect();
-    in_line(&observer, "a", WAITERS).await;
+        (0..WAITERS).map(|_| spawn_waiter(client.lock("a").ttl(LONG_TTL))).collect();
+    until_queued(&observer, "a", WAITERS).await;
     let full = used_memory(&server).saturating_sub(empty);
     assert!(full < WAITERS * BYTES_EACH, "{full} bytes for {WAITERS} waiters");
     proxy.crash();
@@ -53,7 +53,7 @@ async fn one_of_ten_thousand_is_woken() {
     let (calls, pushes) = (calls_of(&server, "evalsha"), calls_of(&server, "publish"));
     assert!(pushes <= 1, "{pushes} were told");
     assert!(calls <= 50, "{calls} calls for one turn");
-    in_line(&observer, "a", WAITERS - 1).await;
+    until_queued(&observer, "a", WAITERS - 1).await;
     drop(next);
     wait::within_timeout("all have left", client.close()).await;
     assert!(observer.inspect("a").await.unwrap().is_idle());
@@ -65,7 +65,7 @@ async fn one_of_ten_thousand_is_woken() {
 #[tokio::test]
 async fn names_that_are_used_once_leave_nothing() {
     let names = if std::env::var_os("FENCEPOST_FULL").is_some() { 1_000_000 } else { 20_000 };
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let client = bench.client().await;
     let turns = futures_util::stream::iter(0..names).map(|number| {
@@ -80,14 +80,14 @@ async fn names_that_are_used_once_leave_nothing() {
 /// A process dies with a crowd of its own in line: whoever stands behind them does not wait for the end of their tickets.
 #[tokio::test]
 async fn a_dead_crowd_costs_nobody_its_ttl() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let (dying, proxy) = bench.proxied().await;
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let crowd: Vec<_> = (0..1000).map(|_| waiting(dying.lock("a").ttl(LONG))).collect();
-    in_line(&client, "a", crowd.len()).await;
-    let next = joined(&client, client.lock("a").ttl(SHORT), "a", crowd.len() + 1).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let crowd: Vec<_> = (0..1000).map(|_| spawn_waiter(dying.lock("a").ttl(LONG_TTL))).collect();
+    until_queued(&client, "a", crowd.len()).await;
+    let next = enqueue(&client, client.lock("a").ttl(SHORT), "a", crowd.len() + 1).await;
     proxy.crash();
     wait::until("the server knows of the death", async || bench.listeners().await == Some(1)).await;
     guard.release().await.unwrap();
@@ -115,10 +115,10 @@ async fn a_release_behind_a_crowd_tells_the_next() {
     let held = attempt("a", Mode::Exclusive);
     let reply = backend.execute(vec![acquire(held.clone())]).await.remove(0).unwrap();
     let Reply::Granted(award) = reply else { panic!("{reply:?}") };
-    let next = joined(&client, client.lock("a").ttl(DAY), "a", 1).await;
+    let next = enqueue(&client, client.lock("a").ttl(DAY), "a", 1).await;
     // Each of those who want to read looks at the one who wants to write, more than once.
     let _reader = hold(&client.lock("b").mode(Mode::Shared).ttl(DAY)).await;
-    let writer = joined(&client, client.lock("b").ttl(DAY), "b", 1).await;
+    let writer = enqueue(&client, client.lock("b").ttl(DAY), "b", 1).await;
     let mut flight: Vec<Op> = (0..200).map(|_| acquire(attempt("b", Mode::Shared))).collect();
     flight.push(Op::Release(Grant { attempt: held, award }));
     let replies = backend.execute(flight).await;

@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
 use fencepost_core::{Error, ErrorKind};
-use fencepost_testkit::servers::redis::{RedisServer, Setup, TlsClients, shared};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig, TlsClients, shared};
 use fencepost_testkit::wait;
 
 use crate::setups::{certificates, encrypted, guarded, sentinel_url, spread, watched};
@@ -87,7 +87,7 @@ async fn the_password_is_wrong() {
 
 #[tokio::test]
 async fn a_missing_right_is_named() {
-    let server = RedisServer::start(&Setup::plain().with_user("app", SECRET, "+@all ~* &*"));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_user("app", SECRET, "+@all ~* &*"));
     let url = server.url_as("app");
     for right in ["script|load", "get", "set", "subscribe"] {
         server.cli(&["ACL", "SETUSER", "app", &format!("-{right}")]);
@@ -113,7 +113,7 @@ async fn a_missing_right_is_named() {
 
 #[tokio::test]
 async fn a_missing_right_to_wait_for_replicas_is_named() {
-    let server = RedisServer::start(&Setup::plain().with_user("app", SECRET, "+@all ~* &*"));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_user("app", SECRET, "+@all ~* &*"));
     let url = format!("{}?replicas=1", server.url_as("app"));
     server.cli(&["ACL", "SETUSER", "app", "-wait"]);
     refused(&url, ErrorKind::Denied, "wait").await;
@@ -143,7 +143,7 @@ async fn tls_needs_the_right_certificates() {
 
 #[tokio::test]
 async fn without_a_client_certificate_where_none_is_asked_for() {
-    let server = RedisServer::start(&Setup::plain().with_tls(TlsClients::All));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_tls(TlsClients::All));
     let url = format!("{}?tls_ca={}", server.tls_url(), server.certificates().ca.display());
     let client = fencepost_redis::connect(&url).await.unwrap();
     assert!(client.lock("a").try_acquire().await.unwrap().is_some());
@@ -160,7 +160,7 @@ async fn tls_on_a_plain_port_and_the_other_way_round() {
 
 #[tokio::test]
 async fn a_server_that_does_not_speak_resp3() {
-    let server = RedisServer::start(&Setup::plain().with_config("rename-command HELLO \"\""));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_config("rename-command HELLO \"\""));
     refused(&server.url(), ErrorKind::Unsupported, "Redis 6 or newer").await;
 }
 
@@ -176,7 +176,7 @@ async fn one_server_is_no_cluster_and_a_cluster_is_not_one_server() {
 /// What something else has written where the locks say what they are is not overwritten.
 #[tokio::test]
 async fn a_namespace_of_another_program_or_format_is_left_alone() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let id = "00112233445566778899aabbccddeeff";
     for (about, words) in [("theirs", "no sense"), ("1 theirs", "no sense"), (&format!("2 {id}"), "format 2")]
     {
@@ -194,7 +194,7 @@ async fn a_namespace_of_another_program_or_format_is_left_alone() {
 /// Tokens of different storages have no order, so a client does not go on with another one.
 #[tokio::test]
 async fn a_storage_whose_identity_changes_is_refused() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let client = fencepost_redis::connect(&server.url()).await.unwrap();
     server.cli(&["SET", "fencepost:about", "1 00112233445566778899aabbccddeeff"]);
     server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);

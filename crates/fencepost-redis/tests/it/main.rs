@@ -1,6 +1,6 @@
 //! Redis on the test bench, and what only a server can get wrong.
 
-mod actors;
+mod actions;
 mod bench;
 mod cluster;
 mod connection;
@@ -20,7 +20,7 @@ use bench::RedisBench;
 
 fencepost_testkit::behavior_suite!(redis, RedisBench::plain);
 fencepost_testkit::wire_suite!(redis_wire, RedisBench::plain);
-fencepost_testkit::puppet!(fencepost_redis::connect);
+fencepost_testkit::scripted_process!(fencepost_redis::connect);
 
 #[test]
 fn agrees_with_the_model() {

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fencepost_core::backend::{Backend, OnBusy, Op, Reply};
 use fencepost_core::{Attempt, Grant, LockName, Mode, Owner, Rule, Want};
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::{TestBench, WireBench, wait};
 
-use crate::actors::{LONG, SHORT, granted, hold, in_line, joined, waiting};
+use crate::actions::{LONG_TTL, SHORT, enqueue, granted, hold, spawn_waiter, until_queued};
 use crate::bench::RedisBench;
 
 /// How many operations travel in one flight of these tests.
@@ -65,7 +65,7 @@ fn spent(server: &RedisServer) -> usize {
 async fn costs(server: &RedisServer, backend: &dyn Backend, mode: Mode, holders: usize) -> [usize; 3] {
     const ROUNDS: usize = 200;
     let name = format!("of {holders} {mode:?}");
-    let held = grants(acquire(backend, holders, &name, mode, LONG).await);
+    let held = grants(acquire(backend, holders, &name, mode, LONG_TTL).await);
     let measured = async |op: &dyn Fn() -> Vec<Op>| {
         let before = spent(server);
         for _ in 0..ROUNDS {
@@ -78,7 +78,7 @@ async fn costs(server: &RedisServer, backend: &dyn Backend, mode: Mode, holders:
     let renewal = measured(&|| vec![Op::Renew(held[0].clone())]).await;
     let before = spent(server);
     for _ in 0..ROUNDS {
-        let come = grants(acquire(backend, 1, &name, mode, LONG).await).remove(0);
+        let come = grants(acquire(backend, 1, &name, mode, LONG_TTL).await).remove(0);
         assert_eq!(backend.execute(vec![Op::Release(come)]).await.remove(0).unwrap(), Reply::Released);
     }
     let turn = (spent(server) - before) / ROUNDS;
@@ -87,10 +87,10 @@ async fn costs(server: &RedisServer, backend: &dyn Backend, mode: Mode, holders:
     let waits = match mode {
         Mode::Semaphore { permits } => {
             let rest = usize::try_from(permits).unwrap() - holders;
-            grants(acquire(backend, rest, &name, mode, LONG).await);
-            attempt(&name, full, LONG)
+            grants(acquire(backend, rest, &name, mode, LONG_TTL).await);
+            attempt(&name, full, LONG_TTL)
         }
-        _ => attempt(&name, full, LONG),
+        _ => attempt(&name, full, LONG_TTL),
     };
     let ask = Op::Acquire { attempt: waits.clone(), on_busy: OnBusy::Wait };
     let reply = backend.execute(vec![ask]).await.remove(0).unwrap();
@@ -103,7 +103,7 @@ async fn costs(server: &RedisServer, backend: &dyn Backend, mode: Mode, holders:
 /// times, and it used to be far more.
 #[tokio::test]
 async fn a_renewal_costs_the_same_among_thousands() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let backend = bench.connect().await.unwrap();
     let slots = |permits| Mode::Semaphore { permits };
@@ -120,18 +120,18 @@ async fn a_renewal_costs_the_same_among_thousands() {
 /// Thousands of dead holders before a waiter: it enters when their leases have ended, and the slots of the dead are free.
 #[tokio::test]
 async fn thousands_of_dead_holders_make_room() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let (client, backend) = (bench.client().await, bench.connect().await.unwrap());
-    let alive = hold(&client.lock("read").mode(Mode::Shared).ttl(LONG)).await;
+    let alive = hold(&client.lock("read").mode(Mode::Shared).ttl(LONG_TTL)).await;
     let slots = Mode::Semaphore { permits: 5_001 };
-    let slot = hold(&client.lock("slots").mode(slots).ttl(LONG)).await;
+    let slot = hold(&client.lock("slots").mode(slots).ttl(LONG_TTL)).await;
     let ends_in = SHORT * 5;
     let dead = grants(acquire(&*backend, 5_000, "read", Mode::Shared, ends_in).await);
     grants(acquire(&*backend, 5_000, "slots", slots, ends_in).await);
-    let writer = joined(&client, client.lock("read").ttl(LONG), "read", 1).await;
+    let writer = enqueue(&client, client.lock("read").ttl(LONG_TTL), "read", 1).await;
     // On a busy machine they may have ended already.
-    let next = waiting(client.lock("slots").mode(slots).ttl(LONG));
+    let next = spawn_waiter(client.lock("slots").mode(slots).ttl(LONG_TTL));
     granted(next).await.release().await.unwrap();
     for name in ["read", "slots"] {
         wait::until("they have ended", async || client.inspect(name).await.unwrap().holders.len() == 1).await;
@@ -147,20 +147,20 @@ async fn thousands_of_dead_holders_make_room() {
 /// A waiter behind so many dead tickets enters when the lock is released, and not when its heartbeat looks again.
 async fn enters_behind_the_dead(ttl_of_the_dead: Duration) {
     const DEAD: usize = 25_000;
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let (client, dying) = (bench.client().await, bench.connect().await.unwrap());
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let tickets = acquire(&*dying, DEAD, "a", Mode::Exclusive, ttl_of_the_dead).await;
     assert!(tickets.iter().all(|(_, reply)| matches!(reply, Reply::Waiting { .. })));
     let queue = format!("{}:q:a", bench.namespace());
-    let next = waiting(client.lock("a").ttl(LONG));
+    let next = spawn_waiter(client.lock("a").ttl(LONG_TTL));
     wait::until("it stands behind them", async || server.cli(&["ZCARD", &queue]) == (DEAD + 1).to_string())
         .await;
     dying.close().await;
     drop(dying);
     wait::until("the server knows of the death", async || bench.listeners().await == Some(1)).await;
-    if ttl_of_the_dead < LONG {
+    if ttl_of_the_dead < LONG_TTL {
         let alive = || server.cli(&["DBSIZE"]).parse::<usize>().unwrap();
         wait::until("their tickets have ended", async || alive() < 100).await;
     }
@@ -173,7 +173,7 @@ async fn enters_behind_the_dead(ttl_of_the_dead: Duration) {
 /// Scenario 64: a client died with 25,000 tickets, which live on for a while.
 #[tokio::test]
 async fn a_waiter_enters_behind_thousands_whose_client_died() {
-    enters_behind_the_dead(LONG).await;
+    enters_behind_the_dead(LONG_TTL).await;
 }
 
 /// Scenario 64: 25,000 tickets have ended, and still stand in the queue.
@@ -187,18 +187,18 @@ async fn a_waiter_enters_behind_thousands_of_tickets_that_ended() {
 async fn a_crowd_that_was_passed_over_comes_back_to_its_places() {
     const CROWD: usize = 1_000;
     let bench = RedisBench::plain();
-    let (away, other) = (bench.client().await, bench.bystander().await);
-    let guard = hold(&other.lock("a").ttl(LONG)).await;
-    let crowd: Vec<_> = (0..CROWD).map(|_| waiting(away.lock("a").ttl(LONG))).collect();
-    in_line(&other, "a", CROWD).await;
-    let second = joined(&other, other.lock("a").ttl(LONG), "a", CROWD + 1).await;
-    let third = joined(&other, other.lock("a").ttl(LONG), "a", CROWD + 2).await;
+    let (away, other) = (bench.client().await, bench.direct_client().await);
+    let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
+    let crowd: Vec<_> = (0..CROWD).map(|_| spawn_waiter(away.lock("a").ttl(LONG_TTL))).collect();
+    until_queued(&other, "a", CROWD).await;
+    let second = enqueue(&other, other.lock("a").ttl(LONG_TTL), "a", CROWD + 1).await;
+    let third = enqueue(&other, other.lock("a").ttl(LONG_TTL), "a", CROWD + 2).await;
     bench.wire().cut();
     wait::until("it does not listen", async || bench.listeners().await == Some(1)).await;
     guard.release().await.unwrap();
     let second = granted(second).await;
     bench.wire().heal();
-    in_line(&other, "a", CROWD + 1).await;
+    until_queued(&other, "a", CROWD + 1).await;
     second.release().await.unwrap();
     for waiter in crowd {
         let guard = granted(waiter).await;
@@ -212,7 +212,7 @@ async fn a_crowd_that_was_passed_over_comes_back_to_its_places() {
 /// A lock that earlier versions hold together with this one: they write the hash alone, without its index.
 #[tokio::test]
 async fn holders_of_earlier_versions_count() {
-    let server = RedisServer::start(&Setup::plain().with_movable_clock());
+    let server = RedisServer::start(&RedisServerConfig::plain().with_movable_clock());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let (client, backend) = (bench.client().await, bench.connect().await.unwrap());
     let two = Mode::Semaphore { permits: 2 };
@@ -235,10 +235,10 @@ async fn holders_of_earlier_versions_count() {
         server.cli(&["PEXPIRE", &key, &ttl.to_string()]);
     };
     let is_free = async || {
-        let ours = client.lock("a").mode(two).ttl(LONG).try_acquire().await.unwrap();
+        let ours = client.lock("a").mode(two).ttl(LONG_TTL).try_acquire().await.unwrap();
         ours.is_some()
     };
-    let taken = async || grants(acquire(&*backend, 1, "a", two, LONG).await).remove(0);
+    let taken = async || grants(acquire(&*backend, 1, "a", two, LONG_TTL).await).remove(0);
     let give_back = async |grant: Grant| {
         assert_eq!(backend.execute(vec![Op::Release(grant)]).await.remove(0).unwrap(), Reply::Released);
     };

@@ -1,11 +1,11 @@
 //! Servers that answer, and refuse for a while.
 
 use fencepost_core::ErrorKind;
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::{TestBench, WireBench, wait};
 
-use crate::actors::{SHORT, granted, hold, in_line, joined, renewed, waiting};
+use crate::actions::{SHORT, enqueue, granted, hold, spawn_waiter, until_queued, until_renewed};
 use crate::bench::RedisBench;
 
 /// How often the server has answered with this error.
@@ -21,25 +21,25 @@ async fn outlasts(server: &RedisServer, code: &str, hint: &str, refuse: impl Fn(
     let bench = RedisBench::behind_a_wire(server, "");
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let held = hold(&ours.lock("a").ttl(SHORT * 10)).await;
-    let patient = joined(&ours, theirs.lock("a").ttl(SHORT * 10), "a", 1).await;
-    let short = joined(&ours, theirs.lock("a").ttl(SHORT), "a", 2).await;
+    let patient = enqueue(&ours, theirs.lock("a").ttl(SHORT * 10), "a", 1).await;
+    let short = enqueue(&ours, theirs.lock("a").ttl(SHORT), "a", 2).await;
     refuse();
     // Everything is renewed and checked at once.
     let before = refusals_of(server, code);
     bench.wire().reset();
-    let first = waiting(theirs.lock("b").ttl(SHORT));
+    let first = spawn_waiter(theirs.lock("b").ttl(SHORT));
     let error = theirs.lock("c").ttl(SHORT).try_acquire().await.expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     let error = theirs.lock("c").ttl(SHORT).wait(SHORT).acquire().await.expect_err("it is refused");
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{error}");
     assert!(error.to_string().contains(code) && error.hint().unwrap().contains(hint), "{error}");
-    in_line(&ours, "a", 1).await;
+    until_queued(&ours, "a", 1).await;
     assert!(refusals_of(server, code) > before + 3);
     assert!([&patient, &short, &first].iter().all(|waiter| !waiter.is_finished()));
     heal();
     granted(first).await.release().await.unwrap();
-    renewed(&held).await;
-    in_line(&ours, "a", 2).await;
+    until_renewed(&held).await;
+    until_queued(&ours, "a", 2).await;
     held.release().await.unwrap();
     granted(patient).await.release().await.unwrap();
     granted(short).await.release().await.unwrap();
@@ -49,7 +49,7 @@ async fn outlasts(server: &RedisServer, code: &str, hint: &str, refuse: impl Fn(
 /// Scenario 66: too few replicas, for a while.
 #[tokio::test]
 async fn a_lack_of_replicas_is_outlasted() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let replicas = |count: &str| drop(server.cli(&["CONFIG", "SET", "min-replicas-to-write", count]));
     outlasts(&server, "NOREPLICAS", "min-replicas-to-write", || replicas("1"), || replicas("0")).await;
 }
@@ -57,7 +57,7 @@ async fn a_lack_of_replicas_is_outlasted() {
 /// Scenario 66: the server cannot write its snapshot, for a while.
 #[tokio::test]
 async fn a_snapshot_that_fails_is_outlasted() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     server.cli(&["CONFIG", "SET", "save", "3600 1"]);
     let folder = server.cli(&["CONFIG", "GET", "dir"]);
     let in_the_way = std::path::Path::new(folder.lines().last().unwrap()).join("dump.rdb");

@@ -1,10 +1,10 @@
 //! Failovers behind sentinels: who finds the new primary, and what is lost on the way.
 
 use fencepost_core::LostReason;
-use fencepost_testkit::servers::redis::{Sentinels, Setup};
+use fencepost_testkit::servers::redis::{RedisServerConfig, Sentinels};
 use fencepost_testkit::{TestBench, wait};
 
-use crate::actors::{LONG, granted, hold, joined, renewed_since, until_idle};
+use crate::actions::{LONG_TTL, enqueue, granted, hold, until_idle, until_renewed_since};
 use crate::bench::RedisBench;
 use crate::setups::sentinel_url;
 
@@ -19,9 +19,9 @@ async fn a_failover_keeps_locks_and_lines() {
     let group = Sentinels::start();
     let bench = on(&group);
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let guard = hold(&ours.lock("a").ttl(LONG)).await;
-    let first = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
-    let second = joined(&ours, ours.lock("a").ttl(LONG), "a", 2).await;
+    let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    let first = enqueue(&ours, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
+    let second = enqueue(&ours, ours.lock("a").ttl(LONG_TTL), "a", 2).await;
     group.primary().cli(&["WAIT", "1", "0"]);
     let old = group.kill_primary();
     group.wait_for_promotion(old);
@@ -37,7 +37,7 @@ async fn a_failover_keeps_locks_and_lines() {
     let (one, two) = tokio::join!(turn(first), turn(second));
     assert!(one > token && two > token && one != two);
     until_idle(&ours, "a").await;
-    let next = hold(&theirs.lock("a").ttl(LONG)).await;
+    let next = hold(&theirs.lock("a").ttl(LONG_TTL)).await;
     assert!(next.token() > one.max(two));
 }
 
@@ -45,12 +45,12 @@ async fn a_failover_keeps_locks_and_lines() {
 /// holder learns of it, and the next grant has a larger token, because the client tells which it has seen.
 #[tokio::test]
 async fn a_grant_that_was_lost_in_a_failover_is_followed_by_a_larger_token() {
-    let group = Sentinels::start_with(&Setup::plain().with_movable_clock());
+    let group = Sentinels::start_with(&RedisServerConfig::plain().with_movable_clock());
     let bench = on(&group);
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let first = hold(&ours.lock("a").ttl(LONG)).await;
+    let first = hold(&ours.lock("a").ttl(LONG_TTL)).await;
     // It is handed over, so that the client knows the token only from a push.
-    let waiter = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
+    let waiter = enqueue(&ours, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
     first.release().await.unwrap();
     let guard = granted(waiter).await;
     let old = group.primary_port();
@@ -62,7 +62,7 @@ async fn a_grant_that_was_lost_in_a_failover_is_followed_by_a_larger_token() {
     replica.cli(&["FLUSHALL"]);
     replica.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
     assert_eq!(wait::within_timeout("the holder learns", guard.lost()).await, LostReason::NotHeld);
-    let next = hold(&theirs.lock("a").ttl(LONG)).await;
+    let next = hold(&theirs.lock("a").ttl(LONG_TTL)).await;
     assert!(next.token() > guard.token(), "{:?} {:?}", next.token(), guard.token());
     assert_eq!(next.storage_id(), guard.storage_id());
 }
@@ -73,20 +73,20 @@ async fn an_old_primary_that_comes_back_is_left_alone() {
     let group = Sentinels::start();
     let bench = on(&group);
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     group.primary().cli(&["WAIT", "1", "0"]);
     let known = guard.valid_until();
     let old = group.pause_primary();
     let new = group.wait_for_promotion(old);
     // A call finds out that nobody answers; from then on it is the new one.
-    let other = hold(&client.lock("b").ttl(LONG)).await;
-    renewed_since(&guard, known).await;
+    let other = hold(&client.lock("b").ttl(LONG_TTL)).await;
+    until_renewed_since(&guard, known).await;
     group.server(old).resume();
     wait::until("the old primary follows the new one", async || {
         group.server(old).try_cli(&["ROLE"]).is_ok_and(|role| role.starts_with("slave"))
     })
     .await;
-    let third = hold(&client.lock("c").ttl(LONG)).await;
+    let third = hold(&client.lock("c").ttl(LONG_TTL)).await;
     let key = format!("{}:l:c", bench.namespace());
     assert_eq!(group.server(new).cli(&["EXISTS", &key]), "1");
     assert!(guard.is_valid() && other.is_valid() && third.token() > other.token());

@@ -4,7 +4,9 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use fencepost_testkit::behavior_suite;
-use fencepost_testkit::servers::redis::{Cluster, RedisServer, Replicas, Sentinels, Setup, TlsClients};
+use fencepost_testkit::servers::redis::{
+    Cluster, RedisServer, RedisServerConfig, Replicas, Sentinels, TlsClients,
+};
 
 use crate::bench::RedisBench;
 
@@ -19,9 +21,13 @@ macro_rules! shared {
 }
 
 shared!(guarded, RedisServer, {
-    RedisServer::start(&Setup::plain().with_password("boss").with_user("nobody", "word", "-@all"))
+    RedisServer::start(&RedisServerConfig::plain().with_password("boss").with_user("nobody", "word", "-@all"))
 });
-shared!(encrypted, RedisServer, RedisServer::start(&Setup::plain().with_tls(TlsClients::WithCertificate)));
+shared!(
+    encrypted,
+    RedisServer,
+    RedisServer::start(&RedisServerConfig::plain().with_tls(TlsClients::WithCertificate))
+);
 shared!(watched, Sentinels, Sentinels::start());
 shared!(spread, Cluster, Cluster::start(Replicas::None));
 

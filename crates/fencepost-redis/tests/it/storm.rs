@@ -3,27 +3,27 @@
 use std::sync::Arc;
 
 use fencepost_testkit::TestBench;
-use fencepost_testkit::crew::Crew;
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::suite::assert_clean;
+use fencepost_testkit::workload::Workload;
 
-use crate::actors::SHORT;
+use crate::actions::SHORT;
 use crate::bench::RedisBench;
 
 /// A server that writes everything down may be killed as often as one likes.
 #[tokio::test]
 async fn no_restart_makes_two_holders() {
-    let setup = Setup::plain().with_config("appendonly yes").with_config("appendfsync always");
+    let setup = RedisServerConfig::plain().with_config("appendonly yes").with_config("appendfsync always");
     let server = Arc::new(RedisServer::start(&setup));
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let clients = [bench.client().await, bench.client().await];
-    let crew = Crew::of(&clients, SHORT / 2);
+    let workload = Workload::start(&clients, SHORT / 2);
     for _ in 0..4 {
-        crew.takes_turns(30).await;
+        workload.wait_for_grants(30).await;
         let server = server.clone();
         tokio::task::spawn_blocking(move || server.restart()).await.unwrap();
     }
-    crew.rests().await;
+    workload.stop_and_check().await;
     for client in clients {
         client.close().await;
     }

@@ -12,7 +12,7 @@ use fencepost_core::clock::{Clock, ManualClock, StorageTime};
 use fencepost_core::lock_table::{Context, LockTable, Needs, RowKey};
 use fencepost_core::record::{ClientId, Holder, LockRecord, StoredCell, Ticket};
 use fencepost_core::{LockName, Owner, Result, StorageId};
-use fencepost_testkit::{Leftovers, TestBench, state_machine};
+use fencepost_testkit::{StoredCounts, TestBench, state_machine};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 
@@ -174,8 +174,8 @@ impl TestBench for RowsBench {
         ready(Ok(backend))
     }
 
-    fn peek(&self) -> impl Future<Output = Leftovers> + Send {
-        ready(Leftovers::default())
+    fn peek(&self) -> impl Future<Output = StoredCounts> + Send {
+        ready(StoredCounts::default())
     }
 
     fn steal(&self, _name: &LockName) -> impl Future<Output = ()> + Send {

@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{Leftovers, TestBench, WireBench};
+use fencepost_testkit::{StoredCounts, TestBench, WireBench};
 use zookeeper_client as zk;
 
 /// A chroot of its own on a server that others use too.
@@ -64,8 +64,8 @@ impl TestBench for ZooKeeperBench {
         Self::open(self.url.clone())
     }
 
-    async fn peek(&self) -> Leftovers {
-        let mut left = Leftovers::default();
+    async fn peek(&self) -> StoredCounts {
+        let mut left = StoredCounts::default();
         let driver = self.driver().await;
         for lock in driver.list_children(&self.chroot).await.unwrap_or_default() {
             if lock == "_fencepost" {
@@ -89,7 +89,7 @@ impl TestBench for ZooKeeperBench {
         }
     }
 
-    async fn looker(&self) -> Option<Result<Client>> {
+    async fn read_only_client(&self) -> Option<Result<Client>> {
         Some(fencepost_zookeeper::connect_with(&self.url, Options::new().only_existing()).await)
     }
 
@@ -105,11 +105,11 @@ impl TestBench for ZooKeeperBench {
         Duration::from_millis(600)
     }
 
-    fn goes_by_entries(&self) -> bool {
+    fn has_entry_per_waiter(&self) -> bool {
         true
     }
 
-    fn enters_first(&self) -> bool {
+    fn creates_entries_before_reading(&self) -> bool {
         true
     }
 
@@ -117,7 +117,7 @@ impl TestBench for ZooKeeperBench {
         64
     }
 
-    fn crowd(&self) -> usize {
+    fn crowd_size(&self) -> usize {
         400
     }
 }
@@ -136,16 +136,16 @@ impl WireBench for ZooKeeperBench {
     }
 
     /// What stands in every request that makes a node of a contender, and in no other.
-    fn coming(&self) -> &'static [u8] {
+    fn acquire_bytes(&self) -> &'static [u8] {
         b"\"label\""
     }
 
     /// The beginning of the number of a node that was made.
-    fn going(&self) -> &'static [u8] {
+    fn release_bytes(&self) -> &'static [u8] {
         b"-lock-00000"
     }
 
-    fn ttl_over_silence(&self) -> Duration {
+    fn ttl_above_read_timeout(&self) -> Duration {
         self.ttl() * 8
     }
 }

@@ -3,14 +3,14 @@
 use std::sync::{Arc, Mutex};
 
 use fencepost_core::{Client, ErrorKind, Guard, Keep, LostReason, Mode};
-use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer};
+use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, ZooKeeperServerConfig};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 use fencepost_testkit::wire::Direction;
 use fencepost_testkit::{TestBench, WireBench};
 use tokio::task::JoinSet;
 
-use crate::actors::{LONG, SHORT, granted, hold, joined, until_idle, waiting};
+use crate::actions::{LONG_TTL, SHORT, enqueue, granted, hold, spawn_waiter, until_idle};
 use crate::bench::ZooKeeperBench;
 
 async fn contenders(bench: &ZooKeeperBench, node: &str) -> usize {
@@ -22,11 +22,11 @@ async fn contenders(bench: &ZooKeeperBench, node: &str) -> usize {
 async fn a_create_without_an_answer_is_one_node() {
     for more in ["", "?dialect=kazoo", "?dialect=plain"] {
         let bench = ZooKeeperBench::with(fencepost_testkit::servers::zookeeper::shared(), more);
-        let (client, other) = (bench.client().await, bench.bystander().await);
+        let (client, other) = (bench.client().await, bench.direct_client().await);
         for round in 1..=3 {
-            bench.wire().lose_answer_to(bench.coming());
+            bench.wire().lose_reply_to(bench.acquire_bytes());
             let guard = hold(&client.lock("a").ttl(SHORT * 10)).await;
-            assert_eq!((bench.wire().answers_lost(), contenders(&bench, "a").await), (round, 1));
+            assert_eq!((bench.wire().replies_lost(), contenders(&bench, "a").await), (round, 1));
             assert_eq!(other.inspect("a").await.unwrap().holders[0].token, Some(guard.token()));
             guard.release().await.unwrap();
             assert_eq!(contenders(&bench, "a").await, 0);
@@ -39,7 +39,7 @@ async fn a_create_without_an_answer_is_one_node() {
 #[tokio::test]
 async fn the_node_of_a_failed_try_is_removed_after_the_reconnect() {
     let bench = ZooKeeperBench::plain();
-    let (client, other) = (bench.client().await, bench.bystander().await);
+    let (client, other) = (bench.client().await, bench.direct_client().await);
     // The session and the lock's own node are there already.
     hold(&client.lock("a").ttl(SHORT * 5)).await.release().await.unwrap();
     bench.wire().one_way(Direction::ToServer);
@@ -61,7 +61,7 @@ async fn a_release_without_an_answer_leaves_no_node() {
     let client = bench.client().await;
     for _ in 0..5 {
         let guard = hold(&client.lock("a").ttl(SHORT * 10)).await;
-        bench.wire().lose_answer_to(bench.going());
+        bench.wire().lose_reply_to(bench.release_bytes());
         if let Err(error) = guard.release().await {
             assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "{error}");
         }
@@ -75,16 +75,16 @@ async fn a_release_without_an_answer_leaves_no_node() {
 #[tokio::test]
 async fn a_session_that_the_server_ends_loses_its_grants_first() {
     let bench = ZooKeeperBench::plain();
-    let (client, other) = (bench.client().await, bench.bystander().await);
+    let (client, other) = (bench.client().await, bench.direct_client().await);
     let guard = hold(&client.lock("a").ttl(SHORT)).await;
-    let waiter = joined(&other, other.lock("a").ttl(LONG), "a", 1).await;
-    bench.wire().half_open();
+    let waiter = enqueue(&other, other.lock("a").ttl(LONG_TTL), "a", 1).await;
+    bench.wire().blackhole();
     let next = granted(waiter).await;
     assert!(!guard.is_valid(), "it believes in its lock when the next has it");
     assert!(guard.write_cell(*b"late", Keep::Always).await.is_err());
     assert_eq!(wait::within_timeout("it is lost", guard.lost()).await, LostReason::Expired);
     bench.wire().heal();
-    let again = waiting(client.lock("a").ttl(SHORT));
+    let again = spawn_waiter(client.lock("a").ttl(SHORT));
     wait::until("it asks anew", async || other.inspect("a").await.unwrap().waiter_count == 1).await;
     let token = next.token();
     next.release().await.unwrap();
@@ -97,7 +97,7 @@ async fn a_session_that_the_server_ends_loses_its_grants_first() {
 /// Scenario 4: the server is away for longer than the session and comes back with its node. Nobody takes that for a lock.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn what_a_server_brings_back_is_not_held() {
-    let server = ZooKeeperServer::start(&Setup::plain());
+    let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain());
     let bench = ZooKeeperBench::with(&server, "");
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(SHORT)).await;
@@ -130,7 +130,7 @@ async fn lead(client: Client, own: usize, seats: Arc<[Mutex<Option<Arc<Guard>>>;
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn two_that_come_back_at_once_have_one_leader() {
     let bench = ZooKeeperBench::plain();
-    let (seats, other) = (Arc::default(), bench.bystander().await);
+    let (seats, other) = (Arc::default(), bench.direct_client().await);
     let mut candidates = JoinSet::new();
     for own in 0..2 {
         candidates.spawn(lead(bench.client().await, own, Arc::clone(&seats)));
@@ -141,7 +141,7 @@ async fn two_that_come_back_at_once_have_one_leader() {
             (state.holders.len(), state.waiter_count) == (1, 1)
         })
         .await;
-        bench.wire().half_open();
+        bench.wire().blackhole();
         until_idle(&other, "a").await;
         bench.wire().heal();
         assert!(candidates.try_join_next().is_none(), "they go on");
@@ -158,14 +158,14 @@ async fn two_that_come_back_at_once_have_one_leader() {
 async fn waiters_hear_of_their_turn_after_a_new_connection() {
     for mode in [Mode::Exclusive, Mode::Shared, Mode::Semaphore { permits: 1 }] {
         let bench = ZooKeeperBench::plain();
-        let (client, other) = (bench.client().await, bench.bystander().await);
+        let (client, other) = (bench.client().await, bench.direct_client().await);
         let holds = if mode == Mode::Shared { Mode::Exclusive } else { mode };
-        let guard = hold(&other.lock("a").ttl(LONG).mode(holds)).await;
-        let waiter = joined(&other, client.lock("a").ttl(LONG).mode(mode), "a", 1).await;
+        let guard = hold(&other.lock("a").ttl(LONG_TTL).mode(holds)).await;
+        let waiter = enqueue(&other, client.lock("a").ttl(LONG_TTL).mode(mode), "a", 1).await;
         for _ in 0..3 {
             bench.wire().reset();
             // Whoever has come back answers again.
-            hold(&client.lock("b").ttl(LONG)).await.release().await.unwrap();
+            hold(&client.lock("b").ttl(LONG_TTL)).await.release().await.unwrap();
         }
         guard.release().await.unwrap();
         granted(waiter).await.release().await.unwrap();
@@ -178,9 +178,9 @@ async fn waiters_hear_of_their_turn_after_a_new_connection() {
 async fn a_theft_is_heard_of_after_a_new_connection() {
     let bench = ZooKeeperBench::plain();
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     bench.wire().reset();
-    hold(&client.lock("b").ttl(LONG)).await.release().await.unwrap();
+    hold(&client.lock("b").ttl(LONG_TTL)).await.release().await.unwrap();
     bench.steal(&fencepost_core::LockName::new("a").unwrap()).await;
     assert_eq!(wait::within_timeout("it is lost", guard.lost()).await, LostReason::NotHeld);
 }

@@ -3,21 +3,21 @@
 use std::time::Duration;
 
 use fencepost_core::clock::Clock;
-use fencepost_testkit::puppet::Puppet;
-use fencepost_testkit::servers::zookeeper::{Ensemble, Setup, ZooKeeperServer};
+use fencepost_testkit::scripted_process::ScriptedProcess;
+use fencepost_testkit::servers::zookeeper::{Ensemble, ZooKeeperServer, ZooKeeperServerConfig};
 
-use crate::actors::{LONG, connect, granted, joined};
+use crate::actions::{LONG_TTL, connect, enqueue, granted};
 
 const TTL: Duration = Duration::from_secs(2);
 /// What is promised beyond the ttl: a tick, which is 100 ms here, and a second.
 const MORE: Duration = Duration::from_millis(1100);
 
 async fn is_released_in_time(theirs: &str, ours: &str) {
-    let mut dying = Puppet::new(theirs);
-    dying.say(&format!("acquire a {}", TTL.as_millis()));
-    dying.hear("granted");
+    let mut dying = ScriptedProcess::new(theirs);
+    dying.send(&format!("acquire a {}", TTL.as_millis()));
+    dying.receive("granted");
     let client = connect(ours).await;
-    let waiter = joined(&client, client.lock("a").ttl(LONG), "a", 1).await;
+    let waiter = enqueue(&client, client.lock("a").ttl(LONG_TTL), "a", 1).await;
     let clock = Clock::system();
     let dies = clock.now();
     drop(dying);
@@ -29,7 +29,7 @@ async fn is_released_in_time(theirs: &str, ours: &str) {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn the_lock_of_a_dead_process_is_free_after_ttl_and_tick() {
-    let server = ZooKeeperServer::start(&Setup::plain());
+    let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain());
     is_released_in_time(&server.url(), &server.url()).await;
 }
 

@@ -2,10 +2,10 @@
 
 use fencepost_core::{Client, Finding, Severity};
 use fencepost_testkit::servers::TlsClients;
-use fencepost_testkit::servers::zookeeper::{Ensemble, Setup, ZooKeeperServer, shared};
+use fencepost_testkit::servers::zookeeper::{Ensemble, ZooKeeperServer, ZooKeeperServerConfig, shared};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::actors::{LONG, connect, hold};
+use crate::actions::{LONG_TTL, connect, hold};
 use crate::bench::ZooKeeperBench;
 
 async fn examined(url: &str) -> Vec<Finding> {
@@ -56,7 +56,8 @@ async fn what_belongs_to_a_user_is_nobody_elses() {
 
 #[tokio::test]
 async fn sessions_that_are_shorter_than_leases_usually_are() {
-    let server = ZooKeeperServer::start(&Setup::plain().with_config("maxSessionTimeout=5000"));
+    let server =
+        ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_config("maxSessionTimeout=5000"));
     let findings = examined(&server.url()).await;
     expect(&findings, "leases", Severity::Warning, "locks have 30s");
     expect_only(&findings, Severity::Warning, &["leases", "rights"]);
@@ -64,7 +65,7 @@ async fn sessions_that_are_shorter_than_leases_usually_are() {
 
 #[tokio::test]
 async fn servers_are_asked_through_tls_too() {
-    let server = ZooKeeperServer::start(&Setup::plain().with_tls(TlsClients::All));
+    let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_tls(TlsClients::All));
     let url = format!("{}&tls_ca={}", server.tls_url(), server.certificates().ca.display());
     let findings = examined(&url).await;
     expect(&findings, "encryption", Severity::Ok, "TLS");
@@ -74,7 +75,7 @@ async fn servers_are_asked_through_tls_too() {
 #[tokio::test]
 async fn a_server_that_is_down_and_one_that_is_not_named() {
     let ensemble = Ensemble::start();
-    ensemble.wait_until_whole();
+    ensemble.wait_until_healthy();
     let findings = examined(&ensemble.url()).await;
     expect(&findings, "servers", Severity::Ok, "3 of 3 serve; 1 can fail");
     expect(&findings, "failover", Severity::Ok, "the URL names 3 servers");
@@ -98,7 +99,7 @@ async fn a_server_that_is_down_and_one_that_is_not_named() {
 async fn a_lock_is_found_and_so_is_whatever_else_is_there() {
     let bench = ZooKeeperBench::plain();
     let client = connect(&bench.direct()).await;
-    let guard = hold(&client.lock("it's/a").ttl(LONG).label("ours")).await;
+    let guard = hold(&client.lock("it's/a").ttl(LONG_TTL).label("ours")).await;
     let found = places(&client, "it's/a").await;
     let place = expect(&found, "lock's node", Severity::Ok, "/it's%2Fa (1 first in line, 0 behind");
     assert!(place.found.contains("\"ours\""), "{place}");

@@ -8,7 +8,7 @@ use fencepost_testkit::servers::zookeeper::Ensemble;
 use fencepost_testkit::wait;
 use zookeeper_client as zk;
 
-use crate::actors::{LONG, SHORT, connect, granted, hold, joined};
+use crate::actions::{LONG_TTL, SHORT, connect, enqueue, granted, hold};
 
 /// All nodes of contenders that are left.
 pub(crate) async fn left_over(ensemble: &Ensemble) -> Vec<String> {
@@ -66,14 +66,14 @@ async fn the_loss_of_one_server_after_the_other_is_survived() {
         let follower = ensemble.follower();
         ensemble.server(follower).kill();
         ensemble.server(follower).restart();
-        ensemble.wait_until_whole();
+        ensemble.wait_until_healthy();
     })
     .await;
     takes_turns_while(&ensemble, || {
         let leader = ensemble.leader();
         ensemble.server(leader).kill();
         ensemble.server(leader).restart();
-        ensemble.wait_until_whole();
+        ensemble.wait_until_healthy();
     })
     .await;
 }
@@ -101,7 +101,7 @@ async fn a_follower_that_is_cut_off_does_not_keep_a_lock() {
     let ours = connect(&ensemble.server(follower).url()).await;
     let theirs = connect(&ensemble.server(leader).url()).await;
     let guard = hold(&ours.lock("a").ttl(SHORT)).await;
-    let waiter = joined(&theirs, theirs.lock("a").ttl(LONG), "a", 1).await;
+    let waiter = enqueue(&theirs, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
     ensemble.cut_off(follower);
     let next = granted(waiter).await;
     assert!(!guard.is_valid(), "it believes in its lock when the next has it");

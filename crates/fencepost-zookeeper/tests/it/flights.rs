@@ -14,7 +14,7 @@ use fencepost_testkit::wait;
 use fencepost_testkit::{TestBench, WireBench};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use crate::actors::{LONG, SHORT, connect};
+use crate::actions::{LONG_TTL, SHORT, connect};
 use crate::bench::ZooKeeperBench;
 
 fn attempt(names: &[String]) -> Arc<Attempt> {
@@ -161,7 +161,7 @@ async fn a_node_of_another_session_is_not_found_again() {
         (fencepost_zookeeper::open(&bench.direct()).await.unwrap(), bench.connect().await.unwrap());
     let attempt = attempt(&["a".to_owned()]);
     assert!(matches!(come(&*gone, &attempt).await, Ok(Reply::Granted(_))));
-    bench.wire().lose_answer_to(bench.coming());
+    bench.wire().lose_reply_to(bench.acquire_bytes());
     let lost = come(&*backend, &attempt).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::OutcomeUnknown);
     let again = come(&*backend, &attempt).await.unwrap();
@@ -185,7 +185,7 @@ async fn a_node_whose_line_cannot_be_read_does_not_stay() {
         [Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, AuthId::anyone())];
     let persistent = CreateMode::Persistent.with_acls(Acls::new(&no_reading));
     driver.create(&line, b"", &persistent).await.unwrap();
-    let refused = client.lock("a").ttl(LONG).try_acquire().await.unwrap_err();
+    let refused = client.lock("a").ttl(LONG_TTL).try_acquire().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied, "{refused:?}");
     driver.set_acl(&line, &[Acl::new(Permission::ALL, AuthId::anyone())], None).await.unwrap();
     wait::until("its node is gone", async || bench.contenders(&driver, "a").await.is_empty()).await;
@@ -221,7 +221,7 @@ async fn a_heartbeat_does_not_read_the_line() {
     let check = || Op::Check(waiter.clone());
     // Soon after a renewal nothing is proven again; later it is.
     for pause in [Duration::ZERO, holder.ttl / 4] {
-        wait::passes(pause).await;
+        wait::elapse(pause).await;
         let reply = backend.execute(vec![check()]).await.remove(0);
         assert!(matches!(reply, Ok(Reply::Waiting { .. })), "{reply:?}");
         let reply = backend.execute(vec![renewal.clone()]).await.remove(0);

@@ -6,7 +6,7 @@ use fencepost_core::{Client, ErrorKind, Options};
 use fencepost_testkit::{WireBench, wait};
 use zookeeper_client::{self as zk, Acls, CreateMode};
 
-use crate::actors::{LONG, connect, hold};
+use crate::actions::{LONG_TTL, connect, hold};
 use crate::bench::ZooKeeperBench;
 
 const ABOUT: &str = r#"{"format":1,"storage_id":"00112233445566778899aabbccddeeff"}"#;
@@ -103,7 +103,7 @@ async fn an_idle_storage_of_format_1_is_converted() {
         make(&idle, &old.path("/sessions"), "", CreateMode::Persistent).await,
         Err(zk::Error::NodeExists)
     );
-    hold(&client.lock("müller").ttl(LONG)).await.release().await.unwrap();
+    hold(&client.lock("müller").ttl(LONG_TTL)).await.release().await.unwrap();
     connect(&old.bench.direct()).await;
 }
 
@@ -126,13 +126,13 @@ async fn a_client_of_format_1_that_reconnects_is_waited_for() {
     Old::expect_refusal(old.connect().await);
     assert_eq!((old.about().await.as_str(), old.nodes("").await), (ABOUT, before));
 
-    wire.half_open();
+    wire.blackhole();
     wait::until("its session has ended", async || old.nodes("/sessions").await.is_empty()).await;
     let client = old.connect().await.unwrap();
     wire.heal();
     let again = zk::Client::connect(&format!("127.0.0.1:{}", wire.port())).await.unwrap();
     assert_eq!(old.open_session(&again).await, Err(zk::Error::NoAuth));
-    hold(&client.lock("müller").ttl(LONG)).await.release().await.unwrap();
+    hold(&client.lock("müller").ttl(LONG_TTL)).await.release().await.unwrap();
 }
 
 /// Of a client of format 1 that opens a session and a conversion at the same moment, one succeeds.
@@ -142,7 +142,7 @@ async fn a_session_of_format_1_and_a_conversion_exclude_each_other() {
         let old = Old::new().await;
         let theirs = old.bench.driver().await;
         let opened = async {
-            wait::passes(Duration::from_millis(round * 3)).await;
+            wait::elapse(Duration::from_millis(round * 3)).await;
             old.open_session(&theirs).await
         };
         let (opened, connected) = tokio::join!(opened, old.connect());

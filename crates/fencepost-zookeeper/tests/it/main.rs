@@ -1,6 +1,6 @@
 //! ZooKeeper on the test bench, and what only servers can get wrong.
 
-mod actors;
+mod actions;
 mod bench;
 mod connection;
 mod crash;
@@ -18,7 +18,7 @@ use bench::ZooKeeperBench;
 
 fencepost_testkit::behavior_suite!(zookeeper, ZooKeeperBench::plain);
 fencepost_testkit::wire_suite!(zookeeper_wire, ZooKeeperBench::plain);
-fencepost_testkit::puppet!(fencepost_zookeeper::connect);
+fencepost_testkit::scripted_process!(fencepost_zookeeper::connect);
 
 #[test]
 fn agrees_with_the_model() {

@@ -5,7 +5,7 @@ use std::collections::HashSet;
 use fencepost_core::{Keep, Page};
 use zookeeper_client::{Acls, CreateMode};
 
-use crate::actors::{LONG, connect, hold};
+use crate::actions::{LONG_TTL, connect, hold};
 use crate::bench::ZooKeeperBench;
 
 /// Scenario 68: names that peers write verbatim are the same locks, in whichever order they come.
@@ -16,7 +16,7 @@ async fn a_name_is_the_node_that_peers_use() {
     let (entry, container) = (CreateMode::EphemeralSequential, CreateMode::Container);
     let all = Acls::anyone_all();
     for name in ["müller", "a%b", "a b", "100%", "Ä漢字", "a%20b", "m%C3%BCller", "a%25b", "zookeeper"] {
-        let lock = client.lock(name).ttl(LONG);
+        let lock = client.lock(name).ttl(LONG_TTL);
         let guard = hold(&lock).await;
         assert_eq!(bench.contenders(&driver, name).await.len(), 1, "{name}");
         guard.release().await.unwrap();
@@ -73,7 +73,7 @@ async fn every_name_is_a_lock_of_its_own() {
     let (client, other) = (connect(&bench.direct()).await, connect(&bench.direct()).await);
     let mut guards = Vec::new();
     for name in &names {
-        let guard = hold(&client.lock(name).ttl(LONG)).await;
+        let guard = hold(&client.lock(name).ttl(LONG_TTL)).await;
         guard.write_cell(name.as_bytes(), Keep::Always).await.unwrap();
         guards.push(guard);
     }
@@ -105,7 +105,7 @@ async fn names_that_are_used_once_do_not_pile_up() {
         let client = client.clone();
         tokio::spawn(async move {
             for number in (task..NAMES).step_by(16) {
-                hold(&client.lock(format!("once-{number}")).ttl(LONG)).await.release().await.unwrap();
+                hold(&client.lock(format!("once-{number}")).ttl(LONG_TTL)).await.release().await.unwrap();
             }
         })
     });

@@ -2,9 +2,9 @@
 
 use fencepost_core::ErrorKind;
 use fencepost_testkit::servers::TlsClients;
-use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer, shared};
+use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, ZooKeeperServerConfig, shared};
 
-use crate::actors::{LONG, connect, hold};
+use crate::actions::{LONG_TTL, connect, hold};
 use crate::bench::ZooKeeperBench;
 
 fn kazoo() -> ZooKeeperBench {
@@ -25,7 +25,7 @@ async fn dialects_exclude_each_other() {
     let url = bench.direct();
     let dialects = ["curator", "kazoo", "plain"];
     for holder in dialects {
-        let guard = hold(&connect(&format!("{url}?dialect={holder}")).await.lock("a").ttl(LONG)).await;
+        let guard = hold(&connect(&format!("{url}?dialect={holder}")).await.lock("a").ttl(LONG_TTL)).await;
         for other in dialects {
             let client = connect(&format!("{url}?dialect={other}")).await;
             assert!(client.lock("a").try_acquire().await.unwrap().is_none(), "{holder}, {other}");
@@ -41,7 +41,7 @@ async fn nodes_belong_to_their_user() {
         |user: &str| format!("zk://{user}127.0.0.1:{}/users-{:x}", shared().port(), rand::random::<u64>());
     let (ann, ben, nobody) = (url("ann:secret@"), "ben:secret@", "");
     let client = connect(&ann).await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     for other in [ben, nobody] {
         let refused = fencepost_zookeeper::connect(&ann.replace("ann:secret@", other)).await;
         let error = refused.expect_err("it is refused");
@@ -54,10 +54,10 @@ async fn nodes_belong_to_their_user() {
 /// Users that the servers know by themselves.
 #[tokio::test]
 async fn sasl_lets_in_who_has_the_password() {
-    let server = ZooKeeperServer::start(&Setup::plain().with_sasl_user("ann", "secret"));
+    let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_sasl_user("ann", "secret"));
     let url = server.sasl_url_as("ann");
     let client = connect(&url).await;
-    hold(&client.lock("a").ttl(LONG)).await.release().await.unwrap();
+    hold(&client.lock("a").ttl(LONG_TTL)).await.release().await.unwrap();
     let refused = fencepost_zookeeper::connect(&url.replace(":secret@", ":wrong@")).await;
     assert_eq!(refused.expect_err("it is refused").kind(), ErrorKind::Denied);
 }
@@ -65,10 +65,10 @@ async fn sasl_lets_in_who_has_the_password() {
 /// Encryption, with a certificate of our own.
 #[tokio::test]
 async fn tls_with_an_authority_of_our_own() {
-    let server = ZooKeeperServer::start(&Setup::plain().with_tls(TlsClients::All));
+    let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_tls(TlsClients::All));
     let client =
         connect(&format!("{}&tls_ca={}", server.tls_url(), server.certificates().ca.display())).await;
-    hold(&client.lock("a").ttl(LONG)).await.release().await.unwrap();
+    hold(&client.lock("a").ttl(LONG_TTL)).await.release().await.unwrap();
     assert_eq!(client.info().location, format!("zk://localhost:{}/fencepost?tls=true", server.tls_port()));
 }
 
@@ -76,7 +76,9 @@ async fn tls_with_an_authority_of_our_own() {
 #[tokio::test]
 async fn the_servers_set_the_range_of_leases() {
     let server = ZooKeeperServer::start(
-        &Setup::plain().with_config("minSessionTimeout=2000").with_config("maxSessionTimeout=5000"),
+        &ZooKeeperServerConfig::plain()
+            .with_config("minSessionTimeout=2000")
+            .with_config("maxSessionTimeout=5000"),
     );
     let client = connect(&server.url()).await;
     let info = client.info();

@@ -6,13 +6,13 @@ use std::time::Duration;
 
 use fencepost_core::clock::Clock;
 use fencepost_core::{Client, Guard};
-use fencepost_testkit::puppet::Puppet;
-use fencepost_testkit::servers::zookeeper::{Ensemble, Setup};
+use fencepost_testkit::scripted_process::ScriptedProcess;
+use fencepost_testkit::servers::zookeeper::{Ensemble, ZooKeeperServerConfig};
 use fencepost_testkit::wait;
 use fencepost_testkit::wire::{Direction, Wire};
 use zookeeper_client as zk;
 
-use crate::actors::{LONG, Waiter, connect, granted, hold, in_line, waiting};
+use crate::actions::{LONG_TTL, Waiter, connect, granted, hold, spawn_waiter, until_queued};
 
 const TTL: Duration = Duration::from_millis(3600);
 /// How many rounds each test runs; one unless the environment says otherwise.
@@ -45,7 +45,7 @@ struct Stage {
 impl Stage {
     async fn set() -> Self {
         // A hundred seconds.
-        let ensemble = Ensemble::start_with(&Setup::plain().with_config("syncLimit=1000"));
+        let ensemble = Ensemble::start_with(&ZooKeeperServerConfig::plain().with_config("syncLimit=1000"));
         let (follower, leader) = (ensemble.follower(), ensemble.leader());
         let wire = Wire::to(ensemble.server(follower).port());
         let y = connect(&ensemble.server(leader).url()).await;
@@ -65,7 +65,7 @@ impl Stage {
     /// Delivers what was held back. Returns when the follower knows all that the leader does.
     async fn resume(&self, afterwards: Afterwards) {
         if afterwards == Afterwards::CutOff {
-            self.wire.hide_ends();
+            self.wire.hide_close();
             self.wire.one_way(Direction::ToClient);
         }
         self.ensemble.resume(self.follower);
@@ -137,14 +137,14 @@ async fn takes_it_while_stalled(stage: &Stage, also: Option<&str>, afterwards: A
     hold(&x.lock("a").ttl(TTL)).await.release().await.unwrap();
     stage.stall();
     // The later its request, the longer a client would believe in it.
-    wait::passes(TTL * 3 / 4).await;
+    wait::elapse(TTL * 3 / 4).await;
     let other = also.map(|name| stubborn(&x, name));
     if let Some(name) = also {
         holds_within(TTL / 12, async || stage.contenders(name).await == 1).await;
     }
     let late = stubborn(&x, "a");
     holds_within(TTL / 12, async || stage.contenders("a").await == 1).await;
-    let y = granted(waiting(stage.y.lock("a").ttl(LONG))).await;
+    let y = granted(spawn_waiter(stage.y.lock("a").ttl(LONG_TTL))).await;
     stage.resume(afterwards).await;
     is_not_shown(stage, &late, &y, afterwards).await;
     y.release().await.unwrap();
@@ -185,32 +185,35 @@ enum Role {
 
 /// X as a process of its own.
 struct Process {
-    puppet: Puppet,
+    process: ScriptedProcess,
     acquire: String,
 }
 
 impl Process {
     fn new(stage: &Stage) -> Self {
-        Self { puppet: Puppet::new(stage.url_of_x()), acquire: format!("acquire a {}", TTL.as_millis()) }
+        Self {
+            process: ScriptedProcess::new(stage.url_of_x()),
+            acquire: format!("acquire a {}", TTL.as_millis()),
+        }
     }
 
     fn acquire(&mut self) {
-        self.puppet.say(&self.acquire);
+        self.process.send(&self.acquire);
     }
 
     /// Whether it was granted the lock by now. It asks again if its server was away.
     fn is_granted(&mut self) -> bool {
-        self.puppet.heard().iter().any(|word| {
+        self.process.received().iter().any(|word| {
             if word.starts_with("failed") {
-                self.puppet.say(&self.acquire);
+                self.process.send(&self.acquire);
             }
             word.starts_with("granted")
         })
     }
 
     fn is_valid(&mut self) -> bool {
-        self.puppet.say("valid");
-        self.puppet.hear("valid") == "true"
+        self.process.send("valid");
+        self.process.receive("valid") == "true"
     }
 }
 
@@ -220,17 +223,17 @@ async fn stands_still_while_stalled(stage: &Stage, role: Role, afterwards: After
     let mut x = Process::new(stage);
     let first = match role {
         Role::Newcomer | Role::Holder => None,
-        Role::Waiter => Some(hold(&stage.y.lock("a").ttl(LONG)).await),
+        Role::Waiter => Some(hold(&stage.y.lock("a").ttl(LONG_TTL)).await),
     };
     x.acquire();
     if role == Role::Waiter {
-        in_line(&stage.y, "a", 1).await;
+        until_queued(&stage.y, "a", 1).await;
     } else {
-        x.puppet.hear("granted");
+        x.process.receive("granted");
     }
     if role == Role::Newcomer {
-        x.puppet.say("release");
-        x.puppet.hear("released");
+        x.process.send("release");
+        x.process.receive("released");
     }
     let before = stage.renewals().await;
     stage.stall();
@@ -240,7 +243,7 @@ async fn stands_still_while_stalled(stage: &Stage, role: Role, afterwards: After
     }
     // The driver gives up a connection that is silent for two fifths of a session: the write must leave before.
     if role == Role::Newcomer {
-        wait::passes(TTL / 5).await;
+        wait::elapse(TTL / 5).await;
         x.acquire();
     }
     holds_within(TTL / 2, async || match role {
@@ -248,10 +251,10 @@ async fn stands_still_while_stalled(stage: &Stage, role: Role, afterwards: After
         Role::Holder | Role::Waiter => stage.renewals().await != before,
     })
     .await;
-    x.puppet.stop();
-    let y = granted(waiting(stage.y.lock("a").ttl(LONG))).await;
+    x.process.pause();
+    let y = granted(spawn_waiter(stage.y.lock("a").ttl(LONG_TTL))).await;
     stage.resume(afterwards).await;
-    x.puppet.go_on();
+    x.process.resume();
     // Its lease would be over after that.
     let believes = holds_within(TTL, async || match role {
         Role::Holder => x.is_valid(),

@@ -4,7 +4,7 @@ use fencepost_core::{Client, ErrorKind, Severity};
 use fencepost_testkit::wait;
 use zookeeper_client::{self as zk, Acls, CreateMode};
 
-use crate::actors::{LONG, SHORT, connect, hold, joined, renewed};
+use crate::actions::{LONG_TTL, SHORT, connect, enqueue, hold, until_renewed};
 use crate::bench::ZooKeeperBench;
 
 const ID: &str = "0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0";
@@ -44,7 +44,7 @@ fn expect_conflict<T>(outcome: fencepost_core::Result<T>, named: &str) {
 }
 
 async fn a_free_lock(client: &Client, bench: &ZooKeeperBench, peer: &Peer) {
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     guard.release().await.unwrap();
     let left = bench.contenders(&peer.driver, "a").await;
     assert!(!left.iter().any(|node| node.contains("-lock-")), "{left:?}");
@@ -65,8 +65,8 @@ async fn entries_of_other_recipes_are_refused_while_they_live() {
     ];
     for (called, mode) in entries {
         let entry = peer.make(&called, mode).await;
-        expect_conflict(client.lock("a").ttl(LONG).try_acquire().await, &entry);
-        expect_conflict(client.lock("a").ttl(LONG).acquire().await, &entry);
+        expect_conflict(client.lock("a").ttl(LONG_TTL).try_acquire().await, &entry);
+        expect_conflict(client.lock("a").ttl(LONG_TTL).acquire().await, &entry);
         peer.remove(&entry).await;
         a_free_lock(&client, &bench, &peer).await;
     }
@@ -81,7 +81,7 @@ async fn semaphores_of_curator_are_refused_while_they_are_held() {
         let parent = peer.make(parent, CreateMode::Persistent).await;
         let below = parent.rsplit('/').next().unwrap();
         let entry = peer.make(&format!("{below}/_c_{ID}-{called}"), CreateMode::EphemeralSequential).await;
-        expect_conflict(client.lock("a").ttl(LONG).try_acquire().await, &parent);
+        expect_conflict(client.lock("a").ttl(LONG_TTL).try_acquire().await, &parent);
         peer.remove(&entry).await;
         a_free_lock(&client, &bench, &peer).await;
     }
@@ -104,14 +104,14 @@ async fn holders_are_left_alone_and_waiters_are_refused() {
     let bench = ZooKeeperBench::plain();
     let (client, other) = (connect(&bench.direct()).await, connect(&bench.direct()).await);
     let guard = hold(&client.lock("a").ttl(SHORT * 3)).await;
-    let waiter = joined(&other, other.lock("a").ttl(LONG), "a", 1).await;
+    let waiter = enqueue(&other, other.lock("a").ttl(LONG_TTL), "a", 1).await;
     let peer = Peer { driver: bench.driver().await, lock: bench.line("a") };
     let entry = peer.make("0f1e2d3c4b5a69788796a5b4c3d2e1f0__rlock__", CreateMode::EphemeralSequential).await;
-    renewed(&guard).await;
+    until_renewed(&guard).await;
     guard.release().await.unwrap();
     expect_conflict(wait::within_timeout("it is told", waiter).await.unwrap(), &entry);
     peer.remove(&entry).await;
-    hold(&other.lock("a").ttl(LONG)).await.release().await.unwrap();
+    hold(&other.lock("a").ttl(LONG_TTL)).await.release().await.unwrap();
 }
 
 /// Curator never waits for nodes in kazoo's form: ours refuse to come there.
@@ -121,13 +121,13 @@ async fn curator_is_refused_where_our_nodes_are_those_of_kazoo() {
     let client = connect(&format!("{}?dialect=kazoo", bench.direct())).await;
     let peer = Peer::of(&bench).await;
     let entry = peer.make(&format!("_c_{ID}-lock-"), CreateMode::EphemeralSequential).await;
-    expect_conflict(client.lock("a").ttl(LONG).try_acquire().await, &entry);
+    expect_conflict(client.lock("a").ttl(LONG_TTL).try_acquire().await, &entry);
     let found = client.locate("a").await.unwrap();
     let finding = found.iter().find(|finding| finding.check == "foreign nodes").unwrap();
     assert_eq!(finding.severity, Severity::Problem, "{finding}");
     assert!(finding.advice.as_deref().unwrap().contains("dialect=curator"), "{finding:?}");
     peer.remove(&entry).await;
-    hold(&client.lock("a").ttl(LONG)).await.release().await.unwrap();
+    hold(&client.lock("a").ttl(LONG_TTL)).await.release().await.unwrap();
 }
 
 /// kazoo may or may not have been told to wait for ours: that is remarked, once. Ours with another dialect do wait.
@@ -136,7 +136,7 @@ async fn kazoo_is_remarked_where_our_nodes_are_those_of_curator() {
     let bench = ZooKeeperBench::plain();
     let client = connect(&bench.direct()).await;
     let ours = connect(&format!("{}?dialect=kazoo", bench.direct())).await;
-    let guard = hold(&ours.lock("a").ttl(LONG)).await;
+    let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
     assert!(client.lock("a").try_acquire().await.unwrap().is_none());
     assert!(client.remarks("a").await.unwrap().is_empty());
     guard.release().await.unwrap();
@@ -145,7 +145,7 @@ async fn kazoo_is_remarked_where_our_nodes_are_those_of_curator() {
     let entry = peer.make("0f1e2d3c4b5a69788796a5b4c3d2e1f0__lock__", CreateMode::EphemeralSequential).await;
     assert!(client.lock("a").try_acquire().await.unwrap().is_none());
     peer.remove(&entry).await;
-    hold(&client.lock("a").ttl(LONG)).await.release().await.unwrap();
+    hold(&client.lock("a").ttl(LONG_TTL)).await.release().await.unwrap();
     let remarks = client.remarks("a").await.unwrap();
     let [remark] = &remarks[..] else { panic!("{remarks:?}") };
     assert!(remark.found.contains(&entry) && remark.advice.as_deref().unwrap().contains("dialect=kazoo"));

@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(5);
 fn a_hung_inspect_answers_at_its_deadline() {
     on_stage("hung-inspect", async |stage| {
         let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
-        proxy.stop();
+        proxy.pause();
         let asking = client.clone();
         let question = tokio::spawn(async move { asking.inspect("a").await });
         assert!(stage.seconds_until_over(&question).await >= 5);
@@ -30,7 +30,7 @@ fn a_hung_inspect_answers_at_its_deadline() {
 fn a_hung_list_answers_after_half_a_minute_by_default() {
     on_stage("hung-list", async |stage| {
         let (client, proxy) = stage.proxied(Options::new()).await;
-        proxy.stop();
+        proxy.pause();
         let asking = client.clone();
         let question = tokio::spawn(async move { asking.list("", Page::new(1)).await.map(drop) });
         assert!(stage.seconds_until_over(&question).await >= 30);
@@ -45,7 +45,7 @@ fn a_hung_list_answers_after_half_a_minute_by_default() {
 fn a_hung_examination_is_a_finding() {
     on_stage("hung-examination", async |stage| {
         let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
-        proxy.stop();
+        proxy.pause();
         let asking = client.clone();
         let question = tokio::spawn(async move { asking.diagnose().await });
         assert!(stage.seconds_until_over(&question).await >= 5);
@@ -68,7 +68,7 @@ fn silence_means_unknown_only_where_something_may_have_happened() {
         let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
         let guard = client.lock("a").ttl(TTL * 100).acquire().await.unwrap();
         let token = guard.token();
-        proxy.stop();
+        proxy.pause();
         let (reading, breaking) = (client.clone(), client.clone());
         let read = tokio::spawn(async move { reading.read_cell("a").await.map(drop) });
         let broken = tokio::spawn(async move { breaking.break_lock("a", token).await });
@@ -92,7 +92,7 @@ fn silence_means_unknown_only_where_something_may_have_happened() {
 fn a_call_behind_long_leases_that_hang_has_its_deadline_too() {
     on_stage("behind", async |stage| {
         let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
-        proxy.stop();
+        proxy.pause();
         let room = client.info().flights;
         for number in 0..room {
             let lock = client.lock(format!("{number}")).ttl(TTL * 100);

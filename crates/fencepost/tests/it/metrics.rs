@@ -156,7 +156,7 @@ fn a_storage_that_hangs_is_seen_before_the_lock_is_lost() {
     recorded("hanging", async |stage, seen| {
         let (client, proxy) = stage.proxied(Options::new()).await;
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
-        proxy.stop();
+        proxy.pause();
         stage.clock.advance(TTL / 3 + TTL / 6);
         wait::until("it is told", async || seen.counter("lock_renew_total", "outcome=failed") == 1).await;
         assert_eq!(seen.gauge("backend_up"), 0);
@@ -252,7 +252,7 @@ fn requests_are_told_apart_by_what_came_of_them() {
         client.read_cell("a").await.unwrap();
         assert_eq!((took("op=execute,outcome=ok"), seen.gauge("backend_up")), (vec![0], 1));
 
-        proxy.stop();
+        proxy.pause();
         let asking = client.clone();
         let hangs = tokio::spawn(async move { asking.read_cell("a").await.map(drop) });
         stage.seconds_until_over(&hangs).await;

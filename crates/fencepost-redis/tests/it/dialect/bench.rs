@@ -5,8 +5,8 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use fencepost_core::{Backend, LockName, Result};
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
-use fencepost_testkit::{Leftovers, TestBench};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
+use fencepost_testkit::{StoredCounts, TestBench};
 
 use crate::bench::{RedisBench, keys_like};
 
@@ -15,7 +15,7 @@ const DATABASES: usize = 1000;
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(|| {
     let databases = format!("databases {DATABASES}");
-    RedisServer::start(&Setup::plain().with_config(&databases))
+    RedisServer::start(&RedisServerConfig::plain().with_config(&databases))
 });
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
@@ -49,7 +49,7 @@ impl DialectBench {
 }
 
 impl TestBench for DialectBench {
-    fn leaves_gaps(&self) -> bool {
+    fn yields_to_foreign_clients(&self) -> bool {
         true
     }
 
@@ -57,8 +57,8 @@ impl TestBench for DialectBench {
         self.redis.connect()
     }
 
-    async fn peek(&self) -> Leftovers {
-        let mut left = Leftovers::default();
+    async fn peek(&self) -> StoredCounts {
+        let mut left = StoredCounts::default();
         let ours = format!("{}:", self.redis.namespace());
         for key in keys_like(&mut self.redis.driver().await, "*").await {
             match key.strip_prefix(&ours) {
@@ -98,7 +98,7 @@ impl TestBench for DialectBench {
         self.redis.heal().await;
     }
 
-    fn crowd(&self) -> usize {
+    fn crowd_size(&self) -> usize {
         200
     }
 }

@@ -1,6 +1,6 @@
 //! The rights that `fencepost rights` prints are those that such locks need.
 
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::wait;
 
 use super::tracking::tracked_keys;
@@ -11,7 +11,7 @@ async fn used_with_just_the_rights(option: &str, key: &str) {
     let printed = fencepost_redis::rights(&format!("redis://h?{option}")).unwrap();
     let line = printed.lines().find(|line| line.contains("resetkeys")).unwrap();
     let (_, rights) = line.split_once("resetkeys resetchannels ").unwrap();
-    let server = RedisServer::start(&Setup::plain().with_user(
+    let server = RedisServer::start(&RedisServerConfig::plain().with_user(
         "ann",
         "secret",
         &format!("resetkeys resetchannels {rights}"),

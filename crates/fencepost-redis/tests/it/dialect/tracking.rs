@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::{Backend, OnBusy, Op, Reply, Wakeup};
 use fencepost_core::{Attempt, Client, Guard, LockName, Mode, Owner, Result, Rule, Want};
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::wait;
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
@@ -43,7 +43,7 @@ async fn execute(backend: &Arc<dyn Backend>, op: Op) -> Reply {
 /// Without the core, so that nothing looks by itself: what is heard, the server said.
 #[tokio::test]
 async fn the_first_in_line_hears_of_every_change() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let backend = fencepost_redis::open(&format!("{}?dialect=redis-py", server.url())).await.unwrap();
     let mut wakeups = backend.wakeups();
     server.cli(&["SET", "a", "theirs"]);
@@ -85,7 +85,7 @@ async fn enters(waiter: JoinHandle<Result<Guard>>) {
 /// The connection that tracks is lost: the lock is found free without it, and the next waiter has another.
 #[tokio::test]
 async fn a_lost_connection_is_made_again() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let client = fencepost_redis::connect(&format!("{}?dialect=redis-py", server.url())).await.unwrap();
     for _ in 0..2 {
         server.cli(&["SET", "a", "theirs"]);
@@ -105,7 +105,7 @@ async fn a_lost_connection_is_made_again() {
 #[tokio::test]
 async fn without_the_right_it_goes_on_by_looking() {
     let rights = "resetkeys resetchannels ~* &* +@all -client|tracking";
-    let server = RedisServer::start(&Setup::plain().with_user("ann", "secret", rights));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_user("ann", "secret", rights));
     let url = format!("{}?dialect=redis-py", server.url_as("ann"));
     let client = fencepost_redis::connect(&url).await.unwrap();
     for _ in 0..2 {

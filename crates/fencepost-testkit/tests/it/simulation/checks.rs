@@ -66,7 +66,7 @@ impl Simulation {
         let process = &self.processes[from];
         let is_given_up = !process.is_dead && !process.knows(request.owner);
         let has_effect = matches!(reply, Ok(Reply::Granted(_) | Reply::Waiting { .. }));
-        if self.weather.late_by <= TTL && request.asked == Asked::Acquire && is_given_up && has_effect {
+        if self.conditions.late_by <= TTL && request.asked == Asked::Acquire && is_given_up && has_effect {
             return Err(format!("an acquire that was given up was answered with {reply:?}"));
         }
         Ok(())

@@ -1,17 +1,19 @@
 //! The other ways in which ZooKeeper is set up for tests.
 
-use fencepost_testkit::servers::zookeeper::{Ensemble, Setup, TlsClients, Visitor, ZooKeeperServer};
+use fencepost_testkit::servers::zookeeper::{
+    CliLogin, Ensemble, TlsClients, ZooKeeperServer, ZooKeeperServerConfig,
+};
 use fencepost_testkit::wait;
 
 use crate::servers::state;
 
 #[test]
 fn a_user_of_sasl_is_known_by_its_password() {
-    let server = ZooKeeperServer::start(&Setup::plain().with_sasl_user("app", "word"));
-    let app = Visitor::Sasl("app");
+    let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_sasl_user("app", "word"));
+    let app = CliLogin::Sasl("app");
     server.try_cli(&app, &["create", "/mine", "1", "sasl:app:cdrwa"]).unwrap();
     assert_eq!(server.try_cli(&app, &["get", "/mine"]), Ok("1".into()));
-    let refused = server.try_cli(&Visitor::Anybody, &["get", "/mine"]).unwrap_err();
+    let refused = server.try_cli(&CliLogin::Anonymous, &["get", "/mine"]).unwrap_err();
     assert!(refused.contains("Insufficient permission"), "{refused}");
     assert_eq!(server.sasl_url_as("app"), format!("zk://app:word@127.0.0.1:{}?auth=sasl", server.port()));
 }
@@ -19,11 +21,11 @@ fn a_user_of_sasl_is_known_by_its_password() {
 #[test]
 fn tls_is_spoken_with_whom_the_set_up_lets_in() {
     for clients in [TlsClients::All, TlsClients::WithCertificate] {
-        let server = ZooKeeperServer::start(&Setup::plain().with_tls(clients));
-        let look = |visitor: Visitor<'_>| server.try_cli(&visitor, &["ls", "/"]);
-        assert_eq!(look(Visitor::TlsWithCertificate), Ok("[zookeeper]".into()));
-        assert_eq!(look(Visitor::TlsWithout).is_ok(), clients == TlsClients::All);
-        assert_eq!(look(Visitor::Anybody), Ok("[zookeeper]".into()), "it also speaks without TLS");
+        let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_tls(clients));
+        let look = |visitor: CliLogin<'_>| server.try_cli(&visitor, &["ls", "/"]);
+        assert_eq!(look(CliLogin::TlsWithCertificate), Ok("[zookeeper]".into()));
+        assert_eq!(look(CliLogin::TlsWithoutCertificate).is_ok(), clients == TlsClients::All);
+        assert_eq!(look(CliLogin::Anonymous), Ok("[zookeeper]".into()), "it also speaks without TLS");
         assert_eq!(server.tls_url(), format!("zk://localhost:{}?tls=true", server.tls_port()));
     }
 }
@@ -38,7 +40,7 @@ fn an_ensemble_serves_without_a_killed_leader_which_comes_back_and_follows() {
     let new = ensemble.leader_among(&others);
     assert_eq!(ensemble.server(new).cli(&["get", "/here"]), "1");
     ensemble.server(old).restart();
-    ensemble.wait_until_whole();
+    ensemble.wait_until_healthy();
     assert_eq!(ensemble.leader(), new);
 }
 
@@ -52,7 +54,7 @@ fn an_ensemble_serves_while_its_leader_stands_still() {
     let new = ensemble.leader_among(&others);
     ensemble.server(new).cli(&["create", "/here", "1"]);
     ensemble.server(old).resume();
-    ensemble.wait_until_whole();
+    ensemble.wait_until_healthy();
     assert_ne!(ensemble.leader(), old);
 }
 
@@ -66,7 +68,7 @@ fn a_follower_that_is_cut_off_stops_to_serve_until_it_is_healed() {
     assert_eq!(ensemble.leader(), leader);
     assert!(ensemble.server(follower).mode().is_none());
     ensemble.heal(follower);
-    ensemble.wait_until_whole();
+    ensemble.wait_until_healthy();
     assert_eq!(ensemble.server(follower).cli(&["get", "/here"]), "1");
 }
 
@@ -79,6 +81,6 @@ fn one_of_three_does_not_serve_and_all_of_them_come_back_with_everything() {
     ensemble.server(2).kill();
     wait::block_until("one alone does not serve", || ensemble.server(0).mode().is_none());
     ensemble.restart();
-    ensemble.wait_until_whole();
+    ensemble.wait_until_healthy();
     assert_eq!(ensemble.server(0).cli(&["get", "/here"]), "1");
 }

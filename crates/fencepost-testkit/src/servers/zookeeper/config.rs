@@ -10,9 +10,9 @@ use super::{Certificates, TlsClients};
 
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// How a server is set up: [`Setup::plain`], and what is added to it.
+/// How a server is set up: [`ZooKeeperServerConfig::plain`], and what is added to it.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct ZooKeeperServerConfig {
     lines: Vec<String>,
     properties: Vec<String>,
     sasl: Vec<(String, String)>,
@@ -27,7 +27,7 @@ pub(super) struct Place {
     pub(super) ensemble: Option<(usize, String)>,
 }
 
-impl Setup {
+impl ZooKeeperServerConfig {
     /// A server with a tick of 100 ms, so that sessions of 200 ms are possible and end when they should.
     pub fn plain() -> Self {
         let lines = [
@@ -42,7 +42,7 @@ impl Setup {
     }
 
     /// A server with the tick, the memory and the compiler that one has outside of tests: for measuring.
-    pub fn in_earnest() -> Self {
+    pub fn production_like() -> Self {
         let mut setup = Self::plain().with_config("tickTime=2000");
         // Of two words that contradict each other the later one counts.
         let java = ["-Xmx512m", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4"];

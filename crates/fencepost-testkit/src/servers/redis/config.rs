@@ -5,9 +5,9 @@ use std::path::Path;
 
 use super::{Certificates, TlsClients};
 
-/// How a server is set up: [`Setup::plain`], and what is added to it.
+/// How a server is set up: [`RedisServerConfig::plain`], and what is added to it.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct RedisServerConfig {
     program: &'static str,
     ready_words: &'static str,
     lines: Vec<String>,
@@ -17,7 +17,7 @@ pub struct Setup {
     movable_clock: bool,
 }
 
-impl Setup {
+impl RedisServerConfig {
     /// A server that keeps nothing on disk, without password, and that may be debugged.
     pub fn plain() -> Self {
         let lines =

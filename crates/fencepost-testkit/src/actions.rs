@@ -9,7 +9,7 @@ use tokio::task::JoinHandle;
 use crate::wait;
 
 /// A lease that does not end while a test is patient: whoever must wait for its end fails.
-pub const LONG: Duration = Duration::from_secs(120);
+pub const LONG_TTL: Duration = Duration::from_secs(120);
 
 /// Somebody who waits for a lock in a task of its own.
 pub type Waiter = JoinHandle<Result<Guard>>;
@@ -23,7 +23,7 @@ pub async fn hold(lock: &Lock) -> Guard {
 }
 
 /// Somebody who waits, or will soon.
-pub fn waiting(lock: Lock) -> Waiter {
+pub fn spawn_waiter(lock: Lock) -> Waiter {
     tokio::spawn(async move { lock.acquire().await })
 }
 
@@ -31,9 +31,9 @@ pub fn waiting(lock: Lock) -> Waiter {
 ///
 /// # Panics
 /// If there are never so many.
-pub async fn joined(observer: &Client, lock: Lock, name: &str, count: usize) -> Waiter {
-    let waiter = waiting(lock);
-    in_line(observer, name, count).await;
+pub async fn enqueue(observer: &Client, lock: Lock, name: &str, count: usize) -> Waiter {
+    let waiter = spawn_waiter(lock);
+    until_queued(observer, name, count).await;
     waiter
 }
 
@@ -50,7 +50,7 @@ pub async fn granted(waiter: Waiter) -> Guard {
 ///
 /// # Panics
 /// If there are never so many.
-pub async fn in_line(observer: &Client, name: &str, count: usize) {
+pub async fn until_queued(observer: &Client, name: &str, count: usize) {
     wait::until(&format!("{count} stand in line for {name}"), async || {
         observer.inspect(name).await.is_ok_and(|state| state.waiter_count == count)
     })
@@ -72,15 +72,15 @@ pub async fn until_idle(observer: &Client, name: &str) {
 ///
 /// # Panics
 /// If it is not.
-pub async fn renewed(guard: &Guard) {
-    renewed_since(guard, guard.valid_until()).await;
+pub async fn until_renewed(guard: &Guard) {
+    until_renewed_since(guard, guard.valid_until()).await;
 }
 
 /// Waits until the lock is valid for longer than this.
 ///
 /// # Panics
 /// If it is not.
-pub async fn renewed_since(guard: &Guard, known: Moment) {
+pub async fn until_renewed_since(guard: &Guard, known: Moment) {
     let renewal = wait::within_timeout("it is renewed", guard.renewed(known)).await;
     renewal.expect("it is still held");
 }

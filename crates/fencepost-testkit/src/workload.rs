@@ -7,22 +7,22 @@ use std::time::Duration;
 use fencepost_core::{Client, Mode};
 use tokio::task::JoinHandle;
 
-use crate::dice::Dice;
 use crate::history::History;
+use crate::rng::Rng;
 use crate::wait;
 
 /// Workers on two locks, which take one of them, either of them or both. Most give up their wait at some time, and some do
 /// not give back what they have.
 #[derive(Debug)]
-pub struct Crew {
+pub struct Workload {
     history: Arc<History>,
     is_over: Arc<AtomicBool>,
     workers: Vec<JoinHandle<()>>,
 }
 
-impl Crew {
+impl Workload {
     /// Two workers for each client, with leases of this ttl.
-    pub fn of(clients: &[Client], ttl: Duration) -> Self {
+    pub fn start(clients: &[Client], ttl: Duration) -> Self {
         let (history, is_over) = (Arc::new(History::default()), Arc::new(AtomicBool::new(false)));
         let workers = (0..).zip(clients.iter().chain(clients)).map(|(number, client)| {
             tokio::spawn(take_turns(client.clone(), ttl, number, history.clone(), is_over.clone()))
@@ -34,7 +34,7 @@ impl Crew {
     ///
     /// # Panics
     /// If they do not go on.
-    pub async fn takes_turns(&self, more: usize) {
+    pub async fn wait_for_grants(&self, more: usize) {
         let goal = self.history.len() + more;
         wait::until("turns are taken", async || self.history.len() > goal).await;
     }
@@ -43,8 +43,8 @@ impl Crew {
     ///
     /// # Panics
     /// If they do not go on, if two held a lock that must not, or if a token did not rise.
-    pub async fn rests(self) {
-        self.takes_turns(100).await;
+    pub async fn stop_and_check(self) {
+        self.wait_for_grants(100).await;
         self.is_over.store(true, Ordering::Relaxed);
         for worker in self.workers {
             wait::within_timeout("it ends", worker).await.expect("nothing went wrong");
@@ -61,26 +61,26 @@ async fn take_turns(
     history: Arc<History>,
     is_over: Arc<AtomicBool>,
 ) {
-    let mut dice = Dice::new(number);
+    let mut rng = Rng::new(number);
     while !is_over.load(Ordering::Relaxed) {
-        let mode = if dice.percent(20) { Mode::Shared } else { Mode::Exclusive };
+        let mode = if rng.percent(20) { Mode::Shared } else { Mode::Exclusive };
         let both = ["turn/0", "turn/1"];
-        let lock = match dice.below(10) {
+        let lock = match rng.below(10) {
             0 => client.lock_any(both),
             1 => client.lock_all(both),
-            _ => client.lock(both[dice.index(2)]),
+            _ => client.lock(both[rng.index(2)]),
         };
         let lock = lock.mode(mode).ttl(ttl);
-        let lock = if dice.percent(70) { lock.wait(Duration::from_millis(dice.below(1500))) } else { lock };
+        let lock = if rng.percent(70) { lock.wait(Duration::from_millis(rng.below(1500))) } else { lock };
         let Ok(guard) = lock.acquire().await else {
             continue;
         };
         let record = history.granted(&number.to_string(), &guard, mode);
-        for _ in 0..dice.below(20) {
+        for _ in 0..rng.below(20) {
             tokio::task::yield_now().await;
             history.still_held(record, &guard);
         }
-        if dice.percent(60) {
+        if rng.percent(60) {
             // A lock that is lost cannot be given back.
             let _ = guard.release().await;
         }

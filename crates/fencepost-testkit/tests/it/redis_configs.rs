@@ -2,7 +2,9 @@
 
 use std::process::Command;
 
-use fencepost_testkit::servers::redis::{Cluster, RedisServer, Replicas, Sentinels, Setup, TlsClients};
+use fencepost_testkit::servers::redis::{
+    Cluster, RedisServer, RedisServerConfig, Replicas, Sentinels, TlsClients,
+};
 use fencepost_testkit::wait;
 
 /// Runs `redis-cli` with these arguments; what it says, and whether it succeeded.
@@ -14,7 +16,7 @@ fn cli(args: &[&str]) -> (bool, String) {
 
 #[test]
 fn a_user_has_exactly_the_rights_it_is_given() {
-    let setup = Setup::plain().with_password("secret").with_user("app", "word", "~app:* +get");
+    let setup = RedisServerConfig::plain().with_password("secret").with_user("app", "word", "~app:* +get");
     let server = RedisServer::start(&setup);
     assert_eq!(server.cli(&["SET", "app:x", "1"]), "OK");
     let port = server.port().to_string();
@@ -28,7 +30,7 @@ fn a_user_has_exactly_the_rights_it_is_given() {
 #[test]
 fn tls_is_spoken_with_whom_the_set_up_lets_in() {
     for clients in [TlsClients::All, TlsClients::WithCertificate] {
-        let server = RedisServer::start(&Setup::plain().with_tls(clients));
+        let server = RedisServer::start(&RedisServerConfig::plain().with_tls(clients));
         let made = server.certificates();
         let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
         let (url, ca, other_ca) = (server.tls_url(), path(&made.ca), path(&made.other_ca));
@@ -44,8 +46,8 @@ fn tls_is_spoken_with_whom_the_set_up_lets_in() {
 
 #[test]
 fn the_wall_clock_of_a_server_can_be_moved() {
-    let server = RedisServer::start(&Setup::plain().with_movable_clock());
-    let straight = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain().with_movable_clock());
+    let straight = RedisServer::start(&RedisServerConfig::plain());
     let difference = || {
         let seconds =
             |server: &RedisServer| server.cli(&["TIME"]).lines().next().unwrap().parse::<i64>().unwrap();

@@ -2,24 +2,24 @@
 
 use std::time::Duration;
 
-use crate::bench::WireBench;
-use crate::crew::Crew;
-use crate::dice::Dice;
+use crate::rng::Rng;
+use crate::test_bench::WireBench;
 use crate::wait;
 use crate::wire::{Direction, Wire};
+use crate::workload::Workload;
 
 const WIRES: usize = 4;
 const STEPS: usize = 60;
 
 /// Breaks a wire in one of all ways.
-fn break_one<B: WireBench>(bench: &B, wire: &Wire, dice: &mut Dice) {
-    match dice.below(7) {
+fn break_one<B: WireBench>(bench: &B, wire: &Wire, rng: &mut Rng) {
+    match rng.below(7) {
         0 => wire.cut(),
-        1 => wire.half_open(),
+        1 => wire.blackhole(),
         2 => wire.one_way(Direction::ToServer),
         3 => wire.one_way(Direction::ToClient),
-        4 => wire.lose_answer_to([bench.coming(), bench.going()][dice.index(2)]),
-        5 => wire.delay(Duration::from_millis(dice.below(300))),
+        4 => wire.lose_reply_to([bench.acquire_bytes(), bench.release_bytes()][rng.index(2)]),
+        5 => wire.delay(Duration::from_millis(rng.below(300))),
         _ => wire.reset(),
     }
 }
@@ -31,18 +31,18 @@ pub async fn no_network_makes_two_holders<B: WireBench>(bench: &B) {
     for wire in &wires {
         clients.push(bench.client_at(wire.port()).await);
     }
-    let crew = Crew::of(&clients, bench.ttl());
-    let mut dice = Dice::new(4);
+    let workload = Workload::start(&clients, bench.ttl());
+    let mut rng = Rng::new(4);
     for _ in 0..STEPS {
-        let wire = &wires[dice.index(WIRES)];
-        break_one(bench, wire, &mut dice);
-        wait::passes(Duration::from_millis(dice.below(200))).await;
-        if dice.percent(60) {
+        let wire = &wires[rng.index(WIRES)];
+        break_one(bench, wire, &mut rng);
+        wait::elapse(Duration::from_millis(rng.below(200))).await;
+        if rng.percent(60) {
             wire.heal();
         }
     }
     wires.iter().for_each(Wire::heal);
-    crew.rests().await;
+    workload.stop_and_check().await;
     for client in clients {
         client.close().await;
     }

@@ -14,11 +14,11 @@ use rustix::process::{Pid, Signal, kill_process};
 
 use crate::wait::block_until;
 
-const SCRIPT: &str = include_str!("keeper.sh");
+const SCRIPT: &str = include_str!("supervisor.sh");
 
 /// Keeps one server, which may be started and killed again and again. Dropping it kills the server and removes its folder.
 #[derive(Debug)]
-pub(crate) struct Keeper {
+pub(crate) struct Supervisor {
     folder: PathBuf,
     shell: Mutex<Shell>,
 }
@@ -31,12 +31,12 @@ struct Shell {
     server: Option<Pid>,
 }
 
-impl Keeper {
+impl Supervisor {
     /// Keeps the server that this command starts; takes the folder over.
     pub(crate) fn new(folder: PathBuf, command: impl IntoIterator<Item = OsString>) -> Self {
         let mut shell = Command::new("sh");
-        shell.args(["-c", SCRIPT, "keeper"]).arg(&folder).args(command);
-        // A group of its own: what is meant for the tests, such as Ctrl-C, does not hit the keeper.
+        shell.args(["-c", SCRIPT, "supervisor"]).arg(&folder).args(command);
+        // A group of its own: what is meant for the tests, such as Ctrl-C, does not hit the supervisor.
         shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = shell.spawn().expect("sh can be started");
         let words = process.stdin.take();
@@ -55,7 +55,7 @@ impl Keeper {
         assert!(shell.server.is_none(), "it is running already");
         let number = shell.ask("start").parse().ok();
         shell.server =
-            Some(number.and_then(Pid::from_raw).expect("the keeper says the number of the process"));
+            Some(number.and_then(Pid::from_raw).expect("the supervisor says the number of the process"));
     }
 
     /// Whether the server runs, be it stopped.
@@ -102,18 +102,18 @@ fn is_stopped(thread: &Path) -> bool {
 impl Shell {
     fn ask(&mut self, word: &str) -> String {
         let mut answer = String::new();
-        let words = self.words.as_mut().expect("it is open until the keeper is dropped");
+        let words = self.words.as_mut().expect("it is open until the supervisor is dropped");
         let asked = writeln!(words, "{word}").and_then(|()| self.answers.read_line(&mut answer));
-        asked.expect("the keeper answers");
+        asked.expect("the supervisor answers");
         answer.trim().to_owned()
     }
 }
 
-impl Drop for Keeper {
+impl Drop for Supervisor {
     fn drop(&mut self) {
         let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
         drop(shell.words.take());
-        // It only fails if somebody else has waited for the keeper; there is nothing to do about that.
+        // It only fails if somebody else has waited for the supervisor; there is nothing to do about that.
         let _ = shell.process.wait();
     }
 }

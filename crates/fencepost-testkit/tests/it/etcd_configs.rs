@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, TcpStream};
 use std::process::Command;
 use std::time::Duration;
 
-use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup, TlsClients};
+use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, EtcdServerConfig, TlsClients};
 use fencepost_testkit::wait;
 
 use crate::servers::state;
@@ -15,14 +15,14 @@ const LOOK: [&str; 3] = ["get", "nothing", "--command-timeout=1s"];
 
 #[test]
 fn a_user_has_exactly_the_rights_it_is_given() {
-    let server = EtcdServer::start(&Setup::plain().with_user("app", "word"));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_user("app", "word"));
     assert!(server.try_ctl_as("app", &["get", "app/x"]).unwrap_err().contains("permission denied"));
     for line in [
         "etcdctl role add locks",
         "etcdctl role grant-permission locks --prefix=true readwrite 'app/'",
         "etcdctl user grant-role app locks",
     ] {
-        server.run_line(line);
+        server.run_shell(line);
     }
     assert_eq!(server.try_ctl_as("app", &["put", "app/x", "1"]), Ok("OK".into()));
     assert!(server.try_ctl_as("app", &["put", "other", "1"]).unwrap_err().contains("permission denied"));
@@ -35,12 +35,12 @@ fn a_user_has_exactly_the_rights_it_is_given() {
 #[test]
 #[should_panic(expected = "was answered with")]
 fn a_line_that_fails_is_a_failure() {
-    EtcdServer::start(&Setup::plain()).run_line("etcdctl role get nobody");
+    EtcdServer::start(&EtcdServerConfig::plain()).run_shell("etcdctl role get nobody");
 }
 
 #[test]
 fn nobody_is_let_in_without_a_password_where_there_are_users() {
-    let server = EtcdServer::start(&Setup::plain().with_user("app", "word"));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_user("app", "word"));
     let mut anonymous = Command::new("etcdctl");
     anonymous.env("ETCDCTL_API", "3").args(["--endpoints", &format!("127.0.0.1:{}", server.port())]);
     let refused = anonymous.args(["get", "app"]).output().unwrap();
@@ -60,7 +60,7 @@ fn post(server: &EtcdServer, path: &str, head: &str, json: &str) -> String {
 
 #[test]
 fn a_token_ends_when_it_was_not_used_for_its_ttl() {
-    let setup = Setup::plain().with_user("app", "word").with_token_ttl(1);
+    let setup = EtcdServerConfig::plain().with_user("app", "word").with_token_ttl(1);
     let server = EtcdServer::start(&setup.with_option("--enable-grpc-gateway=true"));
     let log_in = || {
         let given = post(&server, "/v3/auth/authenticate", "", r#"{"name":"root","password":"root-secret"}"#);
@@ -85,7 +85,7 @@ fn a_token_ends_when_it_was_not_used_for_its_ttl() {
 #[test]
 fn tls_is_spoken_with_whom_the_set_up_lets_in() {
     for clients in [TlsClients::All, TlsClients::WithCertificate] {
-        let server = EtcdServer::start(&Setup::plain().with_tls(clients));
+        let server = EtcdServer::start(&EtcdServerConfig::plain().with_tls(clients));
         let made = server.certificates();
         let path = |path: &std::path::Path| path.to_str().unwrap().to_owned();
         let (ca, other_ca) = (path(&made.ca), path(&made.other_ca));
@@ -116,7 +116,7 @@ fn a_cluster_serves_without_a_killed_leader_which_comes_back_and_follows() {
     cluster.member(new).ctl(&["put", "here", "2"]);
     cluster.member(old).restart();
     assert_eq!(cluster.member(old).ctl(&["get", "here"]), "here\n2");
-    cluster.wait_until_whole();
+    cluster.wait_until_healthy();
     assert_ne!(cluster.follower(), cluster.leader());
 }
 
@@ -130,7 +130,7 @@ fn a_cluster_serves_while_its_leader_stands_still() {
     let new = cluster.leader_among(&others);
     cluster.member(new).ctl(&["put", "here", "1"]);
     cluster.member(old).resume();
-    cluster.wait_until_whole();
+    cluster.wait_until_healthy();
     assert_eq!(cluster.member(old).ctl(&["get", "here"]), "here\n1");
 }
 
@@ -143,6 +143,6 @@ fn one_of_three_does_not_serve_and_all_of_them_come_back_with_everything() {
     cluster.member(2).kill();
     assert!(cluster.member(0).try_ctl(&LOOK).is_err());
     cluster.restart();
-    cluster.wait_until_whole();
+    cluster.wait_until_healthy();
     assert_eq!(cluster.member(0).ctl(&["get", "here"]), "here\n1");
 }

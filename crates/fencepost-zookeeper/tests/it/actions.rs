@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencepost_core::Client;
-pub(crate) use fencepost_testkit::actors::*;
+pub(crate) use fencepost_testkit::actions::*;
 
 /// A lease that is short, but long enough to be kept on a busy machine.
 pub(crate) const SHORT: Duration = Duration::from_millis(1200);

@@ -4,16 +4,16 @@ use std::time::Duration;
 
 /// A source of chance (splitmix64).
 #[derive(Clone, Debug)]
-pub struct Dice(u64);
+pub struct Rng(u64);
 
-impl Dice {
-    /// The dice with this seed.
+impl Rng {
+    /// The rng with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
     /// Any number.
-    pub fn any(&mut self) -> u64 {
+    pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -23,7 +23,7 @@ impl Dice {
 
     /// A number below `end`, which is not zero.
     pub fn below(&mut self, end: u64) -> u64 {
-        self.any() % end
+        self.next_u64() % end
     }
 
     /// A place in a list of so many, which is not empty.

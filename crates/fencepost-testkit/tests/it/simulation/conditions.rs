@@ -6,7 +6,7 @@ use super::TTL;
 
 /// How much goes wrong: how many in a hundred sends, or in a hundred leases' times of a process.
 #[derive(Clone, Copy, Debug)]
-pub(super) struct Weather {
+pub(super) struct Conditions {
     /// How long a request, an answer or a push takes at most when nothing goes wrong.
     pub(super) way: Duration,
     pub(super) lost: u64,
@@ -23,7 +23,7 @@ pub(super) struct Weather {
     pub(super) breaks: u64,
 }
 
-impl Weather {
+impl Conditions {
     pub(super) const CALM: Self = Self {
         way: Duration::from_millis(200),
         lost: 0,

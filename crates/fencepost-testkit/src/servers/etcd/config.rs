@@ -8,9 +8,9 @@ use super::{Certificates, TlsClients};
 /// The password of the user `root`, where there are users.
 pub(super) const ROOT_PASSWORD: &str = "root-secret";
 
-/// How a server is set up: [`Setup::plain`], and what is added to it.
+/// How a server is set up: [`EtcdServerConfig::plain`], and what is added to it.
 #[derive(Clone, Debug)]
-pub struct Setup {
+pub struct EtcdServerConfig {
     options: Vec<String>,
     users: Vec<(String, String)>,
     tls: Option<TlsClients>,
@@ -34,7 +34,7 @@ impl Place {
     }
 }
 
-impl Setup {
+impl EtcdServerConfig {
     /// A server without users, where a lease of one second is one of one second: by default it would be one of two.
     pub fn plain() -> Self {
         // A lease lasts at least one and a half times as long as an election may take, in whole seconds.

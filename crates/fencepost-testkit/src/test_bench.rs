@@ -1,4 +1,4 @@
-//! How a storage is put on the test bench: [`TestBench`], for one behind a network [`WireBench`], and the [`Leftovers`]
+//! How a storage is put on the test bench: [`TestBench`], for one behind a network [`WireBench`], and the [`StoredCounts`]
 //! that no test may leave behind.
 
 use std::future::Future;
@@ -22,7 +22,7 @@ pub trait TestBench: Send + Sync + 'static {
     fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static;
 
     /// What the bare driver finds in the namespace, ended or not.
-    fn peek(&self) -> impl Future<Output = Leftovers> + Send;
+    fn peek(&self) -> impl Future<Output = StoredCounts> + Send;
 
     /// Removes all holders of this lock through the bare driver, behind Fencepost's back.
     fn steal(&self, name: &LockName) -> impl Future<Output = ()> + Send;
@@ -41,13 +41,13 @@ pub trait TestBench: Send + Sync + 'static {
     /// Whether every waiter has an entry of its own in the storage, and that is all that others go by. Then one that has died
     /// stands in the way until its lease has ended; and one that waits for several names is, for those behind it, as if it
     /// held.
-    fn goes_by_entries(&self) -> bool {
+    fn has_entry_per_waiter(&self) -> bool {
         false
     }
 
     /// Whether an attempt makes its entries before it looks at those of others, so that entries that it does not keep stand in
     /// the way of others for a moment.
-    fn enters_first(&self) -> bool {
+    fn creates_entries_before_reading(&self) -> bool {
         false
     }
 
@@ -57,13 +57,13 @@ pub trait TestBench: Send + Sync + 'static {
     }
 
     /// How many wait in the test of a crowd.
-    fn crowd(&self) -> usize {
+    fn crowd_size(&self) -> usize {
         10_000
     }
 
     /// Whether a lock that was given back may be left to other libraries for a moment. Everywhere else the first check after a
     /// release is answered with the grant.
-    fn leaves_gaps(&self) -> bool {
+    fn yields_to_foreign_clients(&self) -> bool {
         false
     }
 
@@ -85,7 +85,7 @@ pub trait TestBench: Send + Sync + 'static {
 
     /// Connects a client that makes nothing ([`Options::only_existing`](fencepost_core::Options::only_existing)); none if the
     /// storage is there by itself.
-    fn looker(&self) -> impl Future<Output = Option<Result<Client>>> + Send {
+    fn read_only_client(&self) -> impl Future<Output = Option<Result<Client>>> + Send {
         async { None }
     }
 
@@ -114,13 +114,13 @@ pub trait WireBench: TestBench {
     fn open(url: String) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static;
 
     /// What stands in every request that makes a holder or a place in line, and in none before it.
-    fn coming(&self) -> &'static [u8];
+    fn acquire_bytes(&self) -> &'static [u8];
 
     /// What stands in every request that gives a lock back.
-    fn going(&self) -> &'static [u8];
+    fn release_bytes(&self) -> &'static [u8];
 
     /// A lease of which nearly half is longer than a client takes to give up a connection on which nothing is heard.
-    fn ttl_over_silence(&self) -> Duration {
+    fn ttl_above_read_timeout(&self) -> Duration {
         self.ttl() * 4
     }
 
@@ -131,14 +131,14 @@ pub trait WireBench: TestBench {
     }
 
     /// A new client of the same namespace whose connection is always fine.
-    fn bystander(&self) -> impl Future<Output = Client> + Send {
+    fn direct_client(&self) -> impl Future<Output = Client> + Send {
         self.client_at(self.wire().server())
     }
 }
 
 /// What is stored in a namespace. Everything is zero when nothing is in use and what has ended was swept away.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Leftovers {
+pub struct StoredCounts {
     /// Holders: one for each name of a grant.
     pub holders: usize,
     /// OwnEntries in line: one for each waiter, or one for each of its names, as the storage keeps them.
@@ -149,9 +149,9 @@ pub struct Leftovers {
     pub others: usize,
 }
 
-impl Leftovers {
+impl StoredCounts {
     /// Whether nothing is left.
-    pub fn is_none(&self) -> bool {
+    pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }
 }

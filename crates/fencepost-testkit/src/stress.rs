@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use fencepost_core::clock::Clock;
 
-use crate::dice::Dice;
-use crate::puppet::Puppet;
+use crate::rng::Rng;
+use crate::scripted_process::ScriptedProcess;
 use crate::wait;
 
 /// How many processes count. Each of them holds one more lock, the whole time.
@@ -25,7 +25,7 @@ pub trait Trio {
     fn suffer(&self, server: usize, outage: Outage);
 
     /// Waits until all three serve.
-    fn wait_until_whole(&self);
+    fn wait_until_healthy(&self);
 }
 
 /// How a server is away, and for how long.
@@ -42,46 +42,46 @@ pub enum Outage {
 ///
 /// # Panics
 /// If something was counted twice or not at all, if a process has lost a lock, or if nobody goes on.
-pub fn passes_over(servers: &impl Trio, url: &str) -> Vec<Puppet> {
+pub fn run(servers: &impl Trio, url: &str) -> Vec<ScriptedProcess> {
     let folder = tempfile::tempdir().expect("there is room for a folder");
     let folder = folder.path();
     std::fs::write(folder.join("count"), "0 0").expect("it can be written");
-    let mut puppets: Vec<Puppet> = (0..PROCESSES).map(|_| Puppet::new(url)).collect();
-    for (number, puppet) in puppets.iter_mut().enumerate() {
-        puppet.say(&format!("acquire kept/{number} {TTL}"));
-        puppet.hear("granted");
-        puppet.say(&format!("count a {TTL} {}", folder.display()));
+    let mut processes: Vec<ScriptedProcess> = (0..PROCESSES).map(|_| ScriptedProcess::new(url)).collect();
+    for (number, process) in processes.iter_mut().enumerate() {
+        process.send(&format!("acquire kept/{number} {TTL}"));
+        process.receive("granted");
+        process.send(&format!("count a {TTL} {}", folder.display()));
     }
-    let (clock, mut dice) = (Clock::system(), Dice::new(11));
+    let (clock, mut rng) = (Clock::system(), Rng::new(11));
     let over = clock.now() + STORM;
     let mut outages = 0;
     while clock.now() < over {
         goes_on(folder);
-        hurt_one(servers, &mut dice);
+        hurt_one(servers, &mut rng);
         outages += 1;
     }
     goes_on(folder);
     std::fs::write(folder.join("stop"), "").expect("it can be written");
     let mut sum = 0;
-    for puppet in &mut puppets {
-        sum += puppet.hear("counted").parse::<u64>().expect("a whole number");
-        puppet.say("kept");
-        puppet.hear("kept");
+    for process in &mut processes {
+        sum += process.receive("counted").parse::<u64>().expect("a whole number");
+        process.send("kept");
+        process.receive("kept");
     }
     assert_eq!(counted(folder), sum, "after {outages} outages");
-    puppets
+    processes
 }
 
 /// Hurts one of the servers, and waits until it has come back.
-fn hurt_one(servers: &impl Trio, dice: &mut Dice) {
-    let victim = if dice.percent(50) { servers.leader() } else { dice.index(3) };
-    let outage = if dice.percent(50) {
-        Outage::Killed(dice.time(Duration::from_millis(1500)))
+fn hurt_one(servers: &impl Trio, rng: &mut Rng) {
+    let victim = if rng.percent(50) { servers.leader() } else { rng.index(3) };
+    let outage = if rng.percent(50) {
+        Outage::Killed(rng.time(Duration::from_millis(1500)))
     } else {
-        Outage::Stopped(dice.time(Duration::from_secs(3)))
+        Outage::Stopped(rng.time(Duration::from_secs(3)))
     };
     servers.suffer(victim, outage);
-    servers.wait_until_whole();
+    servers.wait_until_healthy();
 }
 
 /// How far they have counted.

@@ -4,66 +4,66 @@ use std::path::Path;
 use std::process::Command;
 
 use fencepost_core::{Client, Error, Keep};
-use fencepost_testkit::puppet::{Puppet, dances_with, tell};
+use fencepost_testkit::scripted_process::{ScriptedProcess, execute_commands_with, reply};
 
 use crate::bench::SqliteBench;
 
 /// One on this bench.
-pub(crate) fn puppet(bench: &SqliteBench) -> Puppet {
-    Puppet::new(bench.path())
+pub(crate) fn scripted_process(bench: &SqliteBench) -> ScriptedProcess {
+    ScriptedProcess::new(bench.path())
 }
 
 /// With a file system of one megabyte over the bench's folder, which only it sees.
-pub(crate) fn on_a_small_disk(bench: &SqliteBench) -> Puppet {
+pub(crate) fn on_a_small_disk(bench: &SqliteBench) -> ScriptedProcess {
     behind_a_mount("mount -t tmpfs -o size=1m none \"$1\"", bench.folder(), &bench.path())
 }
 
 /// With the bench's database mounted under another name, alone, as containers do with a file of their host.
-pub(crate) fn with_the_file_mounted_at(bench: &SqliteBench, other: &Path) -> Puppet {
+pub(crate) fn with_the_file_mounted_at(bench: &SqliteBench, other: &Path) -> ScriptedProcess {
     let mount = format!("mount --bind '{}' \"$1\"", bench.path().display());
     behind_a_mount(&mount, other, other)
 }
 
-fn behind_a_mount(mount: &str, point: &Path, path: &Path) -> Puppet {
+fn behind_a_mount(mount: &str, point: &Path, path: &Path) -> ScriptedProcess {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
     }
     let script = format!("{mount} && shift && exec \"$@\"");
     command.args(["--mount", "sh", "-c", &script, "sh"]).arg(point);
-    command.arg(Puppet::binary().get_program());
-    Puppet::start_with(command, path)
+    command.arg(ScriptedProcess::test_binary().get_program());
+    ScriptedProcess::start_with(command, path)
 }
 
 /// Stops it, but not while it has the turn to write: nobody else could until it goes on. What it has written can be seen
 /// a moment before it gives the turn back.
-pub(crate) fn stop_between_writes(puppet: &Puppet, bench: &SqliteBench) {
+pub(crate) fn stop_between_writes(process: &ScriptedProcess, bench: &SqliteBench) {
     let turn = bench.turnstile("turn");
     loop {
-        puppet.stop();
+        process.pause();
         if turn.try_lock().is_ok() {
             return turn.unlock().unwrap();
         }
-        puppet.go_on();
+        process.resume();
     }
 }
 
-/// Not a test by itself: what the other process does. Without strings it hangs still.
+/// Runs in the child process; does nothing in the test run itself.
 #[test]
-fn dances() {
-    dances_with(fencepost_sqlite::connect, dance);
+fn executes_commands() {
+    execute_commands_with(fencepost_sqlite::connect, execute);
 }
 
-async fn dance(client: &Client, words: &[&str]) {
+async fn execute(client: &Client, words: &[&str]) {
     match words {
         ["holder", name] => {
             let state = client.inspect(name).await.unwrap();
-            tell(&format!("holder {}", state.holders[0].token.unwrap()));
+            reply(&format!("holder {}", state.holders[0].token.unwrap()));
         }
-        ["switches"] => tell(&format!("switches {}", writer_switches())),
+        ["switches"] => reply(&format!("switches {}", writer_switches())),
         ["fill"] => {
             let error = fill(client).await;
-            tell(&format!("full {:?} {error}", error.kind()));
+            reply(&format!("full {:?} {error}", error.kind()));
         }
         ["count_on", name, rounds, file] => {
             for _ in 0..rounds.parse().unwrap() {
@@ -72,9 +72,9 @@ async fn dance(client: &Client, words: &[&str]) {
                 std::fs::write(file, (number + 1).to_string()).unwrap();
                 guard.release().await.unwrap();
             }
-            tell("counted");
+            reply("counted");
         }
-        _ => panic!("what is {words:?}?"),
+        _ => panic!("unknown command {words:?}"),
     }
 }
 
