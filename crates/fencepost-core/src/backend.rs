@@ -13,7 +13,8 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use crate::error::Result;
+use crate::duration_text::duration_text;
+use crate::error::{Error, ErrorKind, Result};
 use crate::finding::Finding;
 use crate::grant::{Attempt, Award, Grant, LostReason, Mode};
 use crate::name::LockName;
@@ -144,6 +145,19 @@ impl BackendInfo {
             batch: 128,
             may_share: None,
         }
+    }
+
+    /// Checks that the backend can keep leases of this length.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadConfig`] with the range.
+    pub fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        if (self.min_ttl..=self.max_ttl).contains(&ttl) {
+            return Ok(());
+        }
+        let [ttl, min, max] = [ttl, self.min_ttl, self.max_ttl].map(duration_text);
+        let text = format!("ttl {ttl} is out of range for {}: from {min} to {max}", self.scheme);
+        Err(Error::new(ErrorKind::BadConfig, text))
     }
 }
 

@@ -57,7 +57,7 @@ pub fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// Until when a lease is valid for its holder, if it was asked for at `sent`.
+/// Until when a lease is valid for its holder, if it was kind for at `sent`.
 pub fn valid_until(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(drift(ttl))
 }

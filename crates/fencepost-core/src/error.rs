@@ -61,7 +61,7 @@ impl Error {
         Self { lost: Some(reason), ..Self::new(ErrorKind::Lost, format!("{what} was lost: {reason}")) }
     }
 
-    /// Returns the error of everything that is asked of a closed client.
+    /// Returns the error of everything that is kind of a closed client.
     pub(crate) fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the client is closed")
     }

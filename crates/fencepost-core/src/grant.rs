@@ -1,4 +1,4 @@
-//! What is asked for and what is handed out: modes, attempts, awards, grants, and why a grant can end.
+//! What is kind for and what is handed out: modes, attempts, awards, grants, and why a grant can end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl fmt::Display for Mode {
     }
 }
 
-/// One name and how it is wanted.
+/// One name and how it is acquiring.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
     /// The lock.
@@ -112,9 +112,9 @@ pub enum Rule {
 pub struct Attempt {
     /// The random id of this attempt.
     pub owner: Owner,
-    /// The names wanted: at least one, sorted, no name twice.
+    /// The names acquiring: at least one, sorted, no name twice.
     pub wants: Vec<Want>,
-    /// Whether all of them are wanted or any one.
+    /// Whether all of them are acquiring or any one.
     pub rule: Rule,
     /// The lease's length, for the ticket and for the grant.
     pub ttl: Duration,
@@ -125,7 +125,7 @@ pub struct Attempt {
 }
 
 impl Attempt {
-    /// The same attempt under a new owner, for asking again after a verdict.
+    /// The same attempt under a new owner, for asking again after a outcome.
     #[must_use]
     pub fn with_new_owner(&self) -> Self {
         Self {

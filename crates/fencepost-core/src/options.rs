@@ -8,6 +8,7 @@ use crate::backend::Backend;
 use crate::client::Client;
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
+use crate::name::LockName;
 
 /// What a [`Client`] can be told when it is made. Everything has a default.
 ///
@@ -24,6 +25,9 @@ pub struct Options {
     pub(crate) clock: Clock,
     pub(crate) deadline: Duration,
     pub(crate) low_latency: bool,
+    pub(crate) ttl: Option<Duration>,
+    pub(crate) label: Option<Arc<str>>,
+    pub(crate) namespace: Option<String>,
     only_existing: bool,
     #[cfg(feature = "metrics")]
     pub(crate) metrics_names: Vec<String>,
@@ -45,6 +49,9 @@ impl Options {
             clock: Clock::system(),
             deadline: Self::DEFAULT_DEADLINE,
             low_latency: false,
+            ttl: None,
+            label: None,
+            namespace: None,
             only_existing: false,
             #[cfg(feature = "metrics")]
             metrics_names: Vec::new(),
@@ -61,7 +68,31 @@ impl Options {
         self
     }
 
-    /// Spends CPU time for shorter waits: the client's thread looks out for news for up to 200 µs before it sleeps. Off by
+    /// Sets the ttl of every lock of this client that does not set its own. Unless set it is [`crate::Lock::DEFAULT_TTL`], or the
+    /// nearest that the backend can keep.
+    pub fn ttl(mut self, ttl: Duration) -> Self {
+        self.ttl = Some(ttl);
+        self
+    }
+
+    /// Sets the label under which holders and waiters of this client are shown. `host:pid:user` by default;
+    /// [`crate::Lock::label`] overrides it.
+    pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
+        self.label = Some(label.into());
+        self
+    }
+
+    /// Puts `NAMESPACE/` before every lock name of this client: with the namespace `billing`, `client.lock("invoice/42")` is the
+    /// lock `billing/invoice/42`, and listing or watching sees only names below `billing/`.
+    ///
+    /// Everything that a client returns shows the full name, as every other client and the command line see it. To keep teams
+    /// apart who share a server, use the URL's `namespace=` option: locks in different keyspaces cannot have a name in common.
+    pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
+        self.namespace = Some(namespace.into());
+        self
+    }
+
+    /// Spends CPU time for shorter waits: the client's thread looks out for event for up to 200 µs before it sleeps. Off by
     /// default.
     ///
     /// It does so only while at most 16 operations travel at a time, which is where the waking of a thread is most of the
@@ -135,6 +166,9 @@ impl Options {
     fn checked(self) -> Result<Self> {
         if self.deadline.is_zero() {
             return Err(Error::new(ErrorKind::BadConfig, "a deadline of zero leaves no time for an answer"));
+        }
+        if let Some(namespace) = &self.namespace {
+            LockName::new(namespace).map_err(|error| error.context("the namespace is not valid"))?;
         }
         Ok(self)
     }

@@ -53,7 +53,7 @@ impl Holder {
 /// One place in line, in the lines of all the names it wants.
 #[derive(Clone, Debug)]
 pub struct Ticket {
-    /// What is wanted.
+    /// What is acquiring.
     pub attempt: Arc<Attempt>,
     /// Its place: smaller is earlier, in all lines alike.
     pub seq: u64,

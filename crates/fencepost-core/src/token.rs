@@ -4,7 +4,7 @@ use std::fmt;
 
 /// The random id of one attempt to take a lock.
 ///
-/// A resend of the same request repeats it and is harmless; a new attempt after a verdict takes a new one. Whoever
+/// A resend of the same request repeats it and is harmless; a new attempt after a outcome takes a new one. Whoever
 /// knows it may release the lock, so `Debug` shows only its first digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(u128);
@@ -68,6 +68,12 @@ impl FencingToken {
     /// The value to send along.
     pub const fn get(self) -> u64 {
         self.0
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
     }
 }
 

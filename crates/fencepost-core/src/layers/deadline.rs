@@ -1,4 +1,4 @@
-//! The deadline: no question to a storage is open for ever.
+//! The deadline: no query to a storage is open for ever.
 //!
 //! Operations of a flight are given up one by one, each after its own ttl, by `flights.rs`; they pass through.
 
@@ -10,39 +10,39 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
-use crate::alarms::Alarms;
 use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
 use crate::clock::Clock;
 use crate::error::{Error, ErrorKind, Result};
 use crate::finding::Finding;
 use crate::name::LockName;
+use crate::timers::Timers;
 
-/// A backend whose questions are answered in time, if only with an error.
+/// A backend whose queries are answered in time, if only with an error.
 pub(super) struct Deadline {
     inner: Arc<dyn Backend>,
     clock: Clock,
-    alarms: Arc<Alarms>,
+    timers: Arc<Timers>,
     within: Duration,
     location: String,
 }
 
 impl Deadline {
-    pub(super) fn new(inner: Arc<dyn Backend>, clock: Clock, alarms: Arc<Alarms>, within: Duration) -> Self {
+    pub(super) fn new(inner: Arc<dyn Backend>, clock: Clock, timers: Arc<Timers>, within: Duration) -> Self {
         let location = inner.info().location;
-        Self { inner, clock, alarms, within, location }
+        Self { inner, clock, timers, within, location }
     }
 
     async fn bound<T>(
         &self,
         what: impl FnOnce() -> String,
-        question: impl Future<Output = Result<T>>,
+        query: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let late = self.clock.now() + self.within;
         tokio::select! {
             // The answer first: one that has arrived is not thrown away.
             biased;
-            answer = question => answer,
-            () = self.alarms.at(late) => {
+            answer = query => answer,
+            () = self.timers.sleep_until(late) => {
                 let Self { location, within, .. } = self;
                 let text = format!("could not {}: {location} did not answer within {within:?}", what());
                 Err(Error::new(ErrorKind::Unreachable, text))

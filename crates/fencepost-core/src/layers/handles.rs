@@ -8,7 +8,7 @@ use ::metrics::{
     gauge, histogram,
 };
 
-use super::words::{KINDS, Outcome};
+use super::labels::{KINDS, Outcome};
 
 const ACQUIRE_TOTAL: &str = "fencepost_lock_acquire_total";
 const ACQUIRE_DURATION: &str = "fencepost_lock_acquire_duration_seconds";
@@ -119,7 +119,7 @@ impl LockHandles {
 
 fn describe() {
     describe_counter!(ACQUIRE_TOTAL, "Attempts to take a lock, by how they ended.");
-    describe_histogram!(ACQUIRE_DURATION, Unit::Seconds, "How long callers waited for their verdict.");
+    describe_histogram!(ACQUIRE_DURATION, Unit::Seconds, "How long callers waited for their outcome.");
     describe_histogram!(HOLD_DURATION, Unit::Seconds, "How long locks were held, by how it ended.");
     describe_gauge!(HELD, "Locks that are held now.");
     describe_gauge!(WAITERS, "Callers that wait for a lock now.");
@@ -127,7 +127,7 @@ fn describe() {
     describe_histogram!(
         RENEW_MARGIN,
         Unit::Seconds,
-        "What was left of the lease when its renewal landed: near zero, locks are about to be lost."
+        "What was left of the lease when its renewal completed: near zero, locks are about to be lost."
     );
     describe_counter!(LOST_TOTAL, "Locks that were lost while they were held, by reason.");
     describe_counter!(FORCED_TOTAL, "Locks that this program took from their holders by breaking them.");

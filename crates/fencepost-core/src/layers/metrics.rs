@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use super::Renewal;
 use super::handles::{ENDS, Handles, LockHandles, REASONS, RENEWALS};
+use super::labels::{self, Outcome};
 pub(super) use super::measured::measured;
 use super::patterns::Patterns;
-use super::words::{self, Outcome};
 use crate::grant::{Attempt, Grant, LostReason};
 use crate::name::LockName;
 use crate::options::Options;
@@ -58,7 +58,7 @@ impl Meters {
     pub(super) fn acquiring(&self, attempt: &Attempt) -> Acquiring {
         let want = attempt.wants.first();
         let group = want.map_or(0, |want| self.group(&want.name));
-        let kind = want.map_or(0, |want| words::kind(want.mode));
+        let kind = want.map_or(0, |want| labels::kind(want.mode));
         let acquiring = Acquiring { handles: self.handles().clone(), group, kind };
         acquiring.lock().waiters.increment(1);
         acquiring
@@ -130,7 +130,7 @@ impl Holding {
         lock.held.decrement(1);
         lock.holds[place(&ENDS, end)].record(held);
         if reason != LostReason::Released {
-            lock.lost[place(&REASONS, words::reason(reason))].increment(1);
+            lock.lost[place(&REASONS, labels::reason(reason))].increment(1);
         }
     }
 }

@@ -5,41 +5,41 @@
 //! [`Backend`]. With the features `tracing` and `metrics` off the objects tell nobody and take no time.
 
 mod deadline;
+#[cfg(not(all(feature = "tracing", feature = "metrics")))]
+mod disabled;
 #[cfg(feature = "metrics")]
 mod handles;
+#[cfg_attr(
+    not(all(feature = "tracing", feature = "metrics")),
+    allow(dead_code, reason = "each has its readers")
+)]
+mod labels;
 #[cfg(feature = "metrics")]
 mod measured;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "metrics")]
 mod patterns;
-#[cfg(not(all(feature = "tracing", feature = "metrics")))]
-mod silent;
 #[cfg(feature = "tracing")]
 mod trace;
-#[cfg_attr(
-    not(all(feature = "tracing", feature = "metrics")),
-    allow(dead_code, reason = "each has its readers")
-)]
-mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(not(feature = "metrics"))]
-use silent as metrics;
+use disabled as metrics;
 #[cfg(not(feature = "tracing"))]
-use silent as trace;
+use disabled as trace;
+use labels::Outcome;
 pub(crate) use trace::Origin;
-use words::Outcome;
 
-use crate::alarms::Alarms;
 use crate::backend::{Backend, BackendInfo};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::grant::{Attempt, Grant, LostReason};
 use crate::guard::Guard;
 use crate::options::Options;
+use crate::timers::Timers;
 use crate::token::FencingToken;
 
 /// Whether anybody wants to know how long things take.
@@ -64,8 +64,8 @@ impl Layers {
     }
 
     /// Wraps what is sent to the storage.
-    pub(crate) fn wrap(&self, backend: Arc<dyn Backend>, alarms: Arc<Alarms>) -> Arc<dyn Backend> {
-        let bounded = deadline::Deadline::new(backend, self.clock.clone(), alarms, self.deadline);
+    pub(crate) fn wrap(&self, backend: Arc<dyn Backend>, timers: Arc<Timers>) -> Arc<dyn Backend> {
+        let bounded = deadline::Deadline::new(backend, self.clock.clone(), timers, self.deadline);
         metrics::measured(Arc::new(bounded), &self.clock, &self.meters)
     }
 
@@ -100,10 +100,10 @@ pub(crate) struct Acquiring {
 }
 
 impl Acquiring {
-    /// The caller has its verdict.
-    pub(crate) fn ended(mut self, verdict: &Result<Option<Guard>>) {
-        self.outcome = Outcome::of(verdict);
-        self.token = verdict.as_ref().ok().and_then(Option::as_ref).map(Guard::token);
+    /// The caller has its outcome.
+    pub(crate) fn ended(mut self, outcome: &Result<Option<Guard>>) {
+        self.outcome = Outcome::of(outcome);
+        self.token = outcome.as_ref().ok().and_then(Option::as_ref).map(Guard::token);
     }
 }
 
@@ -126,7 +126,7 @@ pub(crate) enum Renewal<'a> {
     Done { margin: Duration },
     /// The storage says that the lock is not held.
     NotHeld,
-    /// There was no verdict.
+    /// There was no outcome.
     Failed(&'a Error),
     /// There is no answer yet, and it is sent again.
     Unanswered,

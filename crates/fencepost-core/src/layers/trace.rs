@@ -13,7 +13,7 @@ use tracing::subscriber::NoSubscriber;
 use tracing::{Id, Level, Span, enabled, info_span, trace, warn};
 
 use super::Renewal;
-use super::words::{self, KINDS, Outcome};
+use super::labels::{self, KINDS, Outcome};
 use crate::finding::Finding;
 use crate::grant::{Attempt, Grant, LostReason, Want};
 use crate::token::FencingToken;
@@ -85,7 +85,7 @@ pub(super) struct Acquiring {
 
 impl Acquiring {
     pub(super) fn new(backend: &'static str, attempt: &Attempt) -> Self {
-        let mode = attempt.wants.first().map_or(0, |want| words::kind(want.mode));
+        let mode = attempt.wants.first().map_or(0, |want| labels::kind(want.mode));
         let span = info_span!(
             target: "fencepost",
             "lock acquire",
@@ -161,10 +161,10 @@ impl Holding {
     pub(super) fn ended(&self, reason: LostReason, held: Duration) {
         let span = self.span.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(span) = &span {
-            span.record("fencepost.lock.end", words::reason(reason));
+            span.record("fencepost.lock.end", labels::reason(reason));
             span.record("fencepost.lock.hold_ms", millis(held));
         }
-        // What somebody has asked for is no reason to warn.
+        // What somebody has kind for is no reason to warn.
         if !matches!(reason, LostReason::Released | LostReason::Closed) {
             self.warn_of_loss(span.as_ref().and_then(Span::id), reason);
         }
@@ -182,7 +182,7 @@ impl Holding {
                     fencepost.lock.name = %Names(self.grant.held()),
                     fencepost.lock.backend = self.backend,
                     fencepost.lock.token = self.grant.award.token.get(),
-                    fencepost.lock.reason = words::reason(reason),
+                    fencepost.lock.reason = labels::reason(reason),
                 },
                 "lock lost: {reason}"
             );

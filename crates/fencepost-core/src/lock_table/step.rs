@@ -1,4 +1,4 @@
-//! One operation on its way through the table: what is asked, what the owner has already, what is granted and given back.
+//! One operation on its way through the table: what is kind, what the owner has already, what is granted and given back.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -20,7 +20,7 @@ pub(super) struct Step<'a, 'c> {
     pub(super) table: &'a mut LockTable,
     pub(super) context: &'a mut Context<'c>,
     pub(super) now: StorageTime,
-    /// Which clients were found to be reachable: a process that died with many waiters is asked about once.
+    /// Which clients were found to be reachable: a process that died with many waiters is kind about once.
     pub(super) probed: RefCell<HashMap<ClientId, bool>>,
 }
 

@@ -15,7 +15,7 @@ fn renews_at_a_third_and_again_and_again() {
         let now = stage.machine.next();
         assert_eq!(now, at(4 * round));
         assert_eq!(stage.tick(now), "renew");
-        stage.answer(Asked::Renew, now, renewed(), now);
+        stage.answer(RequestKind::Renew, now, renewed(), now);
     }
 }
 
@@ -31,12 +31,12 @@ fn a_renewal_without_an_answer_is_repeated_after_a_sixth() {
 fn a_failed_renewal_is_repeated_after_a_twelfth() {
     let mut stage = Stage::holding(None);
     stage.tick(at(4));
-    let told = stage.answer(Asked::Renew, at(4), failure(ErrorKind::Unreachable), at(4));
-    assert_eq!(told, "renewal failed");
+    let responder = stage.answer(RequestKind::Renew, at(4), failure(ErrorKind::Unreachable), at(4));
+    assert_eq!(responder, "renewal failed");
     assert_eq!(stage.machine.next(), at(5));
 }
 
-/// Scenarios 20 and 31: a hung renewal does not delay the verdict.
+/// Scenarios 20 and 31: a hung renewal does not delay the outcome.
 #[test]
 fn is_lost_at_the_deadline_whatever_is_in_flight() {
     let mut stage = Stage::holding(None);
@@ -48,7 +48,7 @@ fn is_lost_at_the_deadline_whatever_is_in_flight() {
     }
     assert_eq!(stage.machine.next(), deadline);
     assert_eq!(stage.tick(deadline), "lost Expired");
-    assert_eq!(stage.answer(Asked::Renew, at(4), renewed(), deadline), "");
+    assert_eq!(stage.answer(RequestKind::Renew, at(4), renewed(), deadline), "");
     assert!(stage.is_over());
 }
 
@@ -63,8 +63,8 @@ fn a_late_answer_counts_from_its_own_sending() {
     let mut stage = Stage::holding(None);
     stage.tick(at(4));
     stage.tick(at(6));
-    assert_eq!(stage.answer(Asked::Renew, at(6), renewed(), at(7)), "renewed until 17.878");
-    assert_eq!(stage.answer(Asked::Renew, at(4), renewed(), at(7)), "renewed until 17.878");
+    assert_eq!(stage.answer(RequestKind::Renew, at(6), renewed(), at(7)), "renewed until 17.878");
+    assert_eq!(stage.answer(RequestKind::Renew, at(4), renewed(), at(7)), "renewed until 17.878");
 }
 
 /// Scenario 32: work that ended is not renewed for ever.
@@ -72,7 +72,7 @@ fn a_late_answer_counts_from_its_own_sending() {
 fn max_hold_ends_a_lease_that_could_be_renewed() {
     let mut stage = Stage::holding(Some(Duration::from_secs(7)));
     assert_eq!(stage.tick(at(4)), "renew");
-    stage.answer(Asked::Renew, at(4), renewed(), at(4));
+    stage.answer(RequestKind::Renew, at(4), renewed(), at(4));
     assert_eq!(stage.tick(at(7)), "lost MaxHold, release");
     assert_eq!(stage.release(Some(LostReason::MaxHold), at(8)), "release failed Closed");
 }
@@ -81,8 +81,8 @@ fn max_hold_ends_a_lease_that_could_be_renewed() {
 fn a_storage_that_does_not_know_the_grant_ends_it() {
     let mut stage = Stage::holding(None);
     stage.tick(at(4));
-    let told = stage.answer(Asked::Renew, at(4), Reply::NotHeld, at(4));
-    assert_eq!(told, "renewal finds nothing, lost NotHeld");
+    let responder = stage.answer(RequestKind::Renew, at(4), Reply::NotHeld, at(4));
+    assert_eq!(responder, "renewal finds nothing, lost NotHeld");
     assert_eq!(stage.release(Some(LostReason::NotHeld), at(5)), "release failed Lost");
     assert!(stage.is_over());
 }
@@ -109,7 +109,7 @@ fn a_client_that_closes_gives_back_what_it_holds() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.on(Input::Close, at(1)), "lost Closed, release");
     assert!(!stage.is_over());
-    assert_eq!(stage.answer(Asked::Release, at(1), Reply::Released, at(1)), "");
+    assert_eq!(stage.answer(RequestKind::Release, at(1), Reply::Released, at(1)), "");
     assert!(stage.is_over());
 }
 
@@ -127,7 +127,7 @@ fn what_is_due_soon_leaves_together() {
     for millis in 0..1000 {
         let now = at(0) + Duration::from_millis(millis);
         let attempt = attempt();
-        let request = Request { owner: attempt.owner, asked: Asked::Acquire };
+        let request = Request { owner: attempt.owner, kind: RequestKind::Acquire };
         let (on_busy, until, max_hold) = (OnBusy::Return, Moment::NEVER, None);
         stage.on(Input::Acquire { attempt, on_busy, until, max_hold, caller: "caller" }, now);
         stage.on(Input::Answered { request, sent: now, reply: Ok(granted(millis + 1)) }, now);
@@ -164,14 +164,14 @@ fn an_outage_below_the_bound_leaves_the_rest_of_the_lease() {
         while stage.machine.next() < end + TTL {
             let sent = stage.machine.next();
             assert!(stage.tick(sent).ends_with("renew"));
-            let is_away = sent >= begin && sent < end;
-            if is_away && !hangs {
-                stage.answer(Asked::Renew, sent, failure(ErrorKind::Unreachable), sent);
+            let is_unreachable = sent >= begin && sent < end;
+            if is_unreachable && !hangs {
+                stage.answer(RequestKind::Renew, sent, failure(ErrorKind::Unreachable), sent);
                 continue;
             }
-            let answered = if is_away { end } else { sent };
-            assert!(valid.since(answered) >= left, "an outage from {begin:?} on, hanging: {hangs}");
-            stage.answer(Asked::Renew, sent, renewed(), answered);
+            let on_reply = if is_unreachable { end } else { sent };
+            assert!(valid.since(on_reply) >= left, "an outage from {begin:?} on, hanging: {hangs}");
+            stage.answer(RequestKind::Renew, sent, renewed(), on_reply);
             valid = valid_until(sent, TTL);
         }
     }

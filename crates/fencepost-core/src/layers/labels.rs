@@ -17,8 +17,8 @@ pub(super) enum Outcome {
 impl Outcome {
     pub(super) const WORDS: [&str; 5] = ["acquired", "held", "timeout", "cancelled", "error"];
 
-    pub(super) fn of(verdict: &Result<Option<Guard>>) -> Self {
-        match verdict.as_ref().map_err(Error::kind) {
+    pub(super) fn of(outcome: &Result<Option<Guard>>) -> Self {
+        match outcome.as_ref().map_err(Error::kind) {
             Ok(Some(_)) => Self::Acquired,
             Ok(None) => Self::Held,
             Err(ErrorKind::WaitTimeout) => Self::Timeout,

@@ -1,4 +1,4 @@
-//! Attempts, from the first request to the verdict, and their undoing.
+//! Attempts, from the first request to the outcome, and their undoing.
 
 use super::*;
 use crate::machine::entry::Phase;
@@ -14,7 +14,7 @@ fn counted_from(stage: &Stage) -> Moment {
 #[test]
 fn a_grant_counts_from_its_sending() {
     let mut stage = Stage::asking(OnBusy::Return, Moment::NEVER);
-    assert_eq!(stage.answer(Asked::Acquire, at(1), granted(1), at(3)), "granted");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(1), granted(1), at(3)), "granted");
     assert_eq!(counted_from(&stage), at(1));
 }
 
@@ -22,18 +22,18 @@ fn a_grant_counts_from_its_sending() {
 #[test]
 fn a_grant_that_is_read_too_late_is_given_back() {
     let mut stage = Stage::asking(OnBusy::Return, Moment::NEVER);
-    assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(12)), "release, failed Lost");
-    assert_eq!(stage.answer(Asked::Release, at(12), Reply::NotHeld, at(12)), "");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(0), granted(1), at(12)), "release, failed Lost");
+    assert_eq!(stage.answer(RequestKind::Release, at(12), Reply::NotHeld, at(12)), "");
     assert!(stage.is_over());
 }
 
 /// Scenario 12: the validity counts from the send that succeeded.
 #[test]
 fn a_grant_after_a_resend_counts_from_the_resend() {
-    let mut stage = Stage::in_doubt(OnBusy::Return, at(2));
+    let mut stage = Stage::outcome_unknown(OnBusy::Return, at(2));
     assert_eq!(stage.machine.next(), at(3));
     assert_eq!(stage.tick(at(3)), "acquire");
-    assert_eq!(stage.answer(Asked::Acquire, at(3), granted(1), at(4)), "granted");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(3), granted(1), at(4)), "granted");
     assert_eq!(counted_from(&stage), at(3));
 }
 
@@ -43,29 +43,29 @@ fn an_acquire_without_an_answer_is_repeated_soon_however_long_its_lease_is() {
     let attempt = Attempt { ttl: Duration::from_secs(3600), ..stage.attempt.with_new_owner() };
     stage.attempt = Arc::new(attempt);
     stage.ask(OnBusy::Wait, Moment::NEVER, None);
-    stage.answer(Asked::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), at(5));
+    stage.answer(RequestKind::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), at(5));
     assert!(stage.machine.next() <= at(8));
 }
 
 #[test]
 fn an_unknown_outcome_is_undone_after_the_last_send() {
-    let mut stage = Stage::in_doubt(OnBusy::Wait, at(0));
+    let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(0));
     assert_eq!(stage.tick(at(1)), "acquire");
-    assert_eq!(stage.answer(Asked::Acquire, at(1), failure(ErrorKind::OutcomeUnknown), at(1)), "");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(1), failure(ErrorKind::OutcomeUnknown), at(1)), "");
     assert_eq!(stage.tick(at(2)), "acquire");
-    let last = stage.answer(Asked::Acquire, at(2), failure(ErrorKind::OutcomeUnknown), at(2));
+    let last = stage.answer(RequestKind::Acquire, at(2), failure(ErrorKind::OutcomeUnknown), at(2));
     assert_eq!(last, "leave, failed OutcomeUnknown");
     // It may have left the line; a late send is defeated only after the storage does not know its owner.
-    assert_eq!(stage.answer(Asked::Leave, at(2), Reply::Left, at(2)), "leave");
-    assert_eq!(stage.answer(Asked::Leave, at(2), Reply::Left, at(2)), "");
+    assert_eq!(stage.answer(RequestKind::Leave, at(2), Reply::Left, at(2)), "leave");
+    assert_eq!(stage.answer(RequestKind::Leave, at(2), Reply::Left, at(2)), "");
     assert!(stage.is_over());
 }
 
 #[test]
 fn what_had_no_effect_needs_no_undoing() {
     let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
-    let told = stage.answer(Asked::Acquire, at(0), failure(ErrorKind::Unreachable), at(0));
-    assert_eq!(told, "failed Unreachable");
+    let responder = stage.answer(RequestKind::Acquire, at(0), failure(ErrorKind::Unreachable), at(0));
+    assert_eq!(responder, "failed Unreachable");
     assert!(stage.is_over());
 }
 
@@ -78,14 +78,14 @@ fn refused() -> Result<Reply> {
 fn a_refusal_for_the_time_being_is_waited_out() {
     let mut stage = Stage::asking(OnBusy::Wait, at(60));
     for second in 0..10 {
-        assert_eq!(stage.answer(Asked::Acquire, at(second), refused(), at(second)), "");
+        assert_eq!(stage.answer(RequestKind::Acquire, at(second), refused(), at(second)), "");
         assert_eq!(stage.machine.next(), at(second + 1));
         assert_eq!(stage.tick(at(second + 1)), "acquire");
     }
     // They do not count as sends whose outcome is unknown.
-    assert_eq!(stage.answer(Asked::Acquire, at(10), failure(ErrorKind::OutcomeUnknown), at(10)), "");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(10), failure(ErrorKind::OutcomeUnknown), at(10)), "");
     assert_eq!(stage.tick(at(11)), "acquire");
-    assert_eq!(stage.answer(Asked::Acquire, at(11), still_waiting(), at(11)), "");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(11), still_waiting(), at(11)), "");
     assert_eq!(stage.tick(at(60)), "leave, waited out");
 }
 
@@ -94,53 +94,53 @@ fn a_refusal_for_the_time_being_is_waited_out() {
 fn a_waiter_that_asks_again_outlasts_an_absence() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.tick(at(4)), "check");
-    assert_eq!(stage.answer(Asked::Check, at(4), Reply::NoTicket, at(4)), "acquire");
+    assert_eq!(stage.answer(RequestKind::Check, at(4), Reply::NoTicket, at(4)), "acquire");
     for second in 4..10 {
         let away = failure(ErrorKind::Unreachable);
-        assert_eq!(stage.answer(Asked::Acquire, at(second), away, at(second)), "");
+        assert_eq!(stage.answer(RequestKind::Acquire, at(second), away, at(second)), "");
         assert_eq!(stage.tick(at(second + 1)), "acquire");
     }
-    assert_eq!(stage.answer(Asked::Acquire, at(10), granted(3), at(10)), "granted");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(10), granted(3), at(10)), "granted");
 }
 
 /// Scenario 66: a try is refused at once, and a wait that ends during the refusal reports what the storage said.
 #[test]
 fn a_refusal_that_lasts_is_told() {
     let mut stage = Stage::asking(OnBusy::Return, Moment::NEVER);
-    assert_eq!(stage.answer(Asked::Acquire, at(0), refused(), at(0)), "failed Unreachable");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(0), refused(), at(0)), "failed Unreachable");
     for is_in_flight in [false, true] {
         let mut stage = Stage::asking(OnBusy::Wait, at(3));
-        stage.answer(Asked::Acquire, at(0), refused(), at(0));
+        stage.answer(RequestKind::Acquire, at(0), refused(), at(0));
         if is_in_flight {
             assert_eq!(stage.tick(at(1)), "acquire");
         }
         assert_eq!(stage.tick(at(3)), "failed Unreachable");
-        stage.answer(Asked::Acquire, at(3), refused(), at(3));
+        stage.answer(RequestKind::Acquire, at(3), refused(), at(3));
         assert!(stage.is_over());
     }
     let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
-    stage.answer(Asked::Acquire, at(0), refused(), at(0));
+    stage.answer(RequestKind::Acquire, at(0), refused(), at(0));
     assert_eq!(stage.abandon(at(1)), "");
     assert!(stage.is_over());
 }
 
-/// Scenario 50: the first send may still arrive when the second was answered.
+/// Scenario 50: the first send may still arrive when the second was on_reply.
 #[test]
 fn busy_after_an_unknown_send_is_undone() {
-    let mut stage = Stage::in_doubt(OnBusy::Return, at(0));
+    let mut stage = Stage::outcome_unknown(OnBusy::Return, at(0));
     stage.tick(at(1));
-    assert_eq!(stage.answer(Asked::Acquire, at(1), Reply::Busy, at(1)), "leave, busy");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(1), Reply::Busy, at(1)), "leave, busy");
 }
 
 /// The storage has defeated the first send meanwhile; the caller wants to wait all the same.
 #[test]
 fn a_waiter_that_meets_its_own_tombstone_asks_under_a_new_owner() {
-    let mut stage = Stage::in_doubt(OnBusy::Wait, at(0));
+    let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(0));
     let first = stage.owner;
     stage.tick(at(1));
-    assert_eq!(stage.answer(Asked::Acquire, at(1), Reply::Busy, at(1)), "leave, acquire");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(1), Reply::Busy, at(1)), "leave, acquire");
     assert_ne!(stage.owner, first);
-    assert_eq!(stage.answer(Asked::Acquire, at(1), granted(1), at(1)), "granted");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(1), granted(1), at(1)), "granted");
 }
 
 #[test]
@@ -148,7 +148,7 @@ fn a_handed_over_grant_counts_from_the_newest_heartbeat() {
     let mut stage = Stage::in_line();
     for sent in [4, 8] {
         assert_eq!(stage.tick(at(sent)), "check");
-        assert_eq!(stage.answer(Asked::Check, at(sent), still_waiting(), at(sent)), "");
+        assert_eq!(stage.answer(RequestKind::Check, at(sent), still_waiting(), at(sent)), "");
     }
     // Less than two thirds of the lease are left: it is renewed at once.
     assert_eq!(stage.push_grant(1, at(13)), "granted, renew");
@@ -161,7 +161,7 @@ fn a_push_may_come_before_the_answer_that_says_wait() {
     let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
     assert_eq!(stage.push_grant(1, at(2)), "granted");
     assert_eq!(counted_from(&stage), at(0));
-    assert_eq!(stage.answer(Asked::Acquire, at(0), still_waiting(), at(3)), "");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(0), still_waiting(), at(3)), "");
 }
 
 #[test]
@@ -169,7 +169,7 @@ fn a_push_that_says_gone_may_come_before_the_answer_that_grants() {
     for (on_busy, end) in [(OnBusy::Wait, "release, acquire"), (OnBusy::Return, "release, failed Lost")] {
         let mut stage = Stage::asking(on_busy, Moment::NEVER);
         assert_eq!(stage.push_gone(LostReason::Broken, at(1)), "");
-        assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(2)), end);
+        assert_eq!(stage.answer(RequestKind::Acquire, at(0), granted(1), at(2)), end);
     }
 }
 
@@ -178,7 +178,7 @@ fn what_is_granted_to_a_later_request_is_not_what_was_gone() {
     let mut stage = Stage::in_line();
     stage.push_gone(LostReason::Broken, at(1));
     assert_eq!(stage.push_turn(at(2)), "check");
-    assert_eq!(stage.answer(Asked::Check, at(2), granted(1), at(3)), "granted");
+    assert_eq!(stage.answer(RequestKind::Check, at(2), granted(1), at(3)), "granted");
     assert_eq!(counted_from(&stage), at(2));
 }
 
@@ -186,34 +186,34 @@ fn what_is_granted_to_a_later_request_is_not_what_was_gone() {
 fn a_turn_may_come_before_the_answer_that_says_wait() {
     let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
     assert_eq!(stage.push_turn(at(0)), "");
-    assert_eq!(stage.answer(Asked::Acquire, at(0), still_waiting(), at(1)), "check");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(0), still_waiting(), at(1)), "check");
     // It may also come before the answer to a check, and is then checked once more.
     assert_eq!(stage.push_turn(at(1)), "");
-    assert_eq!(stage.answer(Asked::Check, at(1), still_waiting(), at(2)), "check");
-    assert_eq!(stage.answer(Asked::Check, at(2), still_waiting(), at(3)), "");
+    assert_eq!(stage.answer(RequestKind::Check, at(1), still_waiting(), at(2)), "check");
+    assert_eq!(stage.answer(RequestKind::Check, at(2), still_waiting(), at(3)), "");
 }
 
 /// The push is not believed, but it is not forgotten: the answer that says wait was given before it.
 #[test]
 fn a_doubtful_push_before_the_answer_that_says_wait_is_looked_into() {
-    let mut stage = Stage::in_doubt(OnBusy::Wait, at(5));
+    let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(6)), "acquire");
     assert_eq!(stage.push_grant(1, at(6)), "");
-    assert_eq!(stage.answer(Asked::Acquire, at(6), still_waiting(), at(7)), "check");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(6), still_waiting(), at(7)), "check");
 }
 
 /// A push about an attempt in doubt makes it ask at once.
 #[test]
 fn a_push_between_two_acquires_is_looked_into_at_once() {
-    let mut stage = Stage::in_doubt(OnBusy::Wait, at(5));
+    let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(5));
     assert_eq!(stage.push_grant(1, at(5)), "acquire");
-    assert_eq!(stage.answer(Asked::Acquire, at(5), granted(1), at(5)), "granted");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(5), granted(1), at(5)), "granted");
 }
 
 /// A connection that comes and goes must not use up the sends of an acquire.
 #[test]
 fn an_acquire_that_failed_keeps_its_pause_when_the_storage_is_back() {
-    let mut stage = Stage::in_doubt(OnBusy::Wait, at(0));
+    let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(0));
     assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(0)), "");
     assert_eq!(stage.machine.next(), at(1));
 }
@@ -231,10 +231,10 @@ fn a_grant_that_is_handed_over_too_late_is_given_back_and_asked_for_again() {
 /// which does not count as its beginning.
 #[test]
 fn a_push_proves_nothing_while_an_earlier_send_is_in_doubt() {
-    let mut stage = Stage::in_doubt(OnBusy::Wait, at(5));
+    let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(6)), "acquire");
     assert_eq!(stage.push_grant(1, at(6)), "");
-    assert_eq!(stage.answer(Asked::Acquire, at(6), granted(1), at(7)), "granted");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(6), granted(1), at(7)), "granted");
     assert_eq!(counted_from(&stage), at(6));
 }
 
@@ -242,21 +242,21 @@ fn a_push_proves_nothing_while_an_earlier_send_is_in_doubt() {
 /// first grant arrives.
 #[test]
 fn a_push_of_a_grant_that_has_ended_is_not_believed() {
-    let mut stage = Stage::in_doubt(OnBusy::Wait, at(12));
+    let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(12));
     assert_eq!(stage.tick(at(13)), "acquire");
-    assert_eq!(stage.answer(Asked::Acquire, at(13), still_waiting(), at(13)), "");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(13), still_waiting(), at(13)), "");
     assert_eq!(stage.push_grant(1, at(14)), "check");
-    assert_eq!(stage.answer(Asked::Check, at(14), granted(2), at(14)), "granted");
+    assert_eq!(stage.answer(RequestKind::Check, at(14), granted(2), at(14)), "granted");
     assert_eq!(counted_from(&stage), at(14));
 }
 
 #[test]
 fn a_waiter_whose_time_is_over_leaves_the_line() {
     let mut stage = Stage::asking(OnBusy::Wait, at(3));
-    stage.answer(Asked::Acquire, at(0), still_waiting(), at(0));
+    stage.answer(RequestKind::Acquire, at(0), still_waiting(), at(0));
     assert_eq!(stage.machine.next(), at(3));
     assert_eq!(stage.tick(at(3)), "leave, waited out");
-    assert_eq!(stage.answer(Asked::Leave, at(3), Reply::Left, at(3)), "");
+    assert_eq!(stage.answer(RequestKind::Leave, at(3), Reply::Left, at(3)), "");
     assert!(stage.is_over());
 }
 
@@ -265,8 +265,8 @@ fn a_waiter_whose_time_is_over_before_an_answer_is_told_at_once_and_undone_after
     let mut stage = Stage::asking(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(5)), "waited out");
     assert_eq!(stage.machine.next(), Moment::NEVER);
-    assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(6)), "release");
-    assert_eq!(stage.answer(Asked::Release, at(6), Reply::Released, at(6)), "");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(0), granted(1), at(6)), "release");
+    assert_eq!(stage.answer(RequestKind::Release, at(6), Reply::Released, at(6)), "");
     assert!(stage.is_over());
 }
 
@@ -281,20 +281,20 @@ fn a_caller_that_goes_while_it_asks_is_undone_by_the_answer() {
     ] {
         let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
         assert_eq!(stage.abandon(at(1)), "");
-        assert_eq!(stage.answer(Asked::Acquire, at(0), reply, at(2)), undone);
+        assert_eq!(stage.answer(RequestKind::Acquire, at(0), reply, at(2)), undone);
     }
 }
 
-/// A caller knows its attempt by the owner that it began with.
+/// A caller contains its attempt by the owner that it began with.
 #[test]
 fn a_caller_that_goes_is_found_under_its_new_owner() {
     let mut stage = Stage::in_line();
     stage.tick(at(4));
-    stage.answer(Asked::Check, at(4), Reply::NoTicket, at(4));
+    stage.answer(RequestKind::Check, at(4), Reply::NoTicket, at(4));
     assert_ne!(stage.owner, stage.attempt.owner);
-    stage.answer(Asked::Acquire, at(4), still_waiting(), at(4));
+    stage.answer(RequestKind::Acquire, at(4), still_waiting(), at(4));
     assert_eq!(stage.abandon(at(5)), "leave");
-    stage.answer(Asked::Leave, at(5), Reply::Left, at(5));
+    stage.answer(RequestKind::Leave, at(5), Reply::Left, at(5));
     assert!(stage.is_over() && stage.machine.renamed.is_empty());
 }
 
@@ -303,8 +303,8 @@ fn a_grant_that_comes_while_the_line_is_left_is_given_back() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.abandon(at(1)), "leave");
     assert_eq!(stage.push_grant(1, at(1)), "");
-    assert_eq!(stage.answer(Asked::Leave, at(1), Reply::AlreadyGranted(award(1)), at(1)), "release");
-    assert_eq!(stage.answer(Asked::Release, at(1), Reply::Released, at(1)), "");
+    assert_eq!(stage.answer(RequestKind::Leave, at(1), Reply::AlreadyGranted(award(1)), at(1)), "release");
+    assert_eq!(stage.answer(RequestKind::Release, at(1), Reply::Released, at(1)), "");
     assert!(stage.is_over());
 }
 
@@ -313,12 +313,12 @@ fn a_leave_waits_for_the_answer_to_a_check() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.abandon(at(4)), "");
-    assert_eq!(stage.answer(Asked::Check, at(4), still_waiting(), at(5)), "leave");
+    assert_eq!(stage.answer(RequestKind::Check, at(4), still_waiting(), at(5)), "leave");
     let mut stage = Stage::in_line();
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.on(Input::Close, at(4)), "leave, failed Closed", "a client that closes does not wait");
-    assert_eq!(stage.answer(Asked::Check, at(4), granted(1), at(5)), "");
-    assert_eq!(stage.answer(Asked::Leave, at(4), Reply::AlreadyGranted(award(1)), at(5)), "release");
+    assert_eq!(stage.answer(RequestKind::Check, at(4), granted(1), at(5)), "");
+    assert_eq!(stage.answer(RequestKind::Leave, at(4), Reply::AlreadyGranted(award(1)), at(5)), "release");
 }
 
 #[test]
@@ -327,7 +327,7 @@ fn a_leave_is_repeated_until_whatever_became_of_the_ticket_has_ended() {
     stage.abandon(at(0));
     let (mut leaves, mut now) = (1, at(0));
     while !stage.is_over() {
-        stage.answer(Asked::Leave, now, failure(ErrorKind::Unreachable), now);
+        stage.answer(RequestKind::Leave, now, failure(ErrorKind::Unreachable), now);
         if !stage.is_over() {
             now = stage.machine.next();
             assert_eq!(stage.tick(now), "leave");
@@ -342,7 +342,7 @@ fn a_ticket_that_is_gone_is_asked_for_again() {
     let mut stage = Stage::in_line();
     let first = stage.owner;
     stage.tick(at(4));
-    assert_eq!(stage.answer(Asked::Check, at(4), Reply::NoTicket, at(4)), "acquire");
+    assert_eq!(stage.answer(RequestKind::Check, at(4), Reply::NoTicket, at(4)), "acquire");
     assert_ne!(stage.owner, first);
     // If the storage grants the old ticket all the same, that is given back.
     assert_eq!(stage.push_grant(1, at(4)), "release");
@@ -352,12 +352,12 @@ fn a_ticket_that_is_gone_is_asked_for_again() {
 fn a_check_that_fails_for_a_while_keeps_the_place() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.tick(at(4)), "check");
-    assert_eq!(stage.answer(Asked::Check, at(4), failure(ErrorKind::Unreachable), at(4)), "");
+    assert_eq!(stage.answer(RequestKind::Check, at(4), failure(ErrorKind::Unreachable), at(4)), "");
     assert_eq!(stage.tick(at(5)), "check");
-    assert_eq!(stage.answer(Asked::Check, at(5), failure(ErrorKind::OutcomeUnknown), at(5)), "");
+    assert_eq!(stage.answer(RequestKind::Check, at(5), failure(ErrorKind::OutcomeUnknown), at(5)), "");
     assert_eq!(stage.tick(at(6)), "check");
     let denied = failure(ErrorKind::Denied);
-    assert_eq!(stage.answer(Asked::Check, at(6), denied, at(6)), "leave, failed Denied");
+    assert_eq!(stage.answer(RequestKind::Check, at(6), denied, at(6)), "leave, failed Denied");
 }
 
 #[test]
@@ -366,7 +366,7 @@ fn a_ticket_is_checked_for_ever_and_never_lost() {
     for _ in 0..50 {
         let now = stage.machine.next();
         assert_eq!(stage.tick(now), "check");
-        stage.answer(Asked::Check, now, failure(ErrorKind::Unreachable), now);
+        stage.answer(RequestKind::Check, now, failure(ErrorKind::Unreachable), now);
     }
 }
 
@@ -383,8 +383,8 @@ fn an_unknown_ticket_that_was_granted_is_given_back() {
     let mut stage = Stage::new();
     assert_eq!(stage.push_grant(5, at(0)), "release");
     let mut stage = adopted();
-    assert_eq!(stage.answer(Asked::Check, at(0), granted(5), at(1)), "release");
-    stage.answer(Asked::Release, at(1), Reply::Released, at(1));
+    assert_eq!(stage.answer(RequestKind::Check, at(0), granted(5), at(1)), "release");
+    stage.answer(RequestKind::Release, at(1), Reply::Released, at(1));
     assert!(stage.is_over());
 }
 
@@ -392,8 +392,8 @@ fn an_unknown_ticket_that_was_granted_is_given_back() {
 fn an_unknown_ticket_leaves_the_line() {
     for reply in [Ok(still_waiting()), failure(ErrorKind::Unreachable)] {
         let mut stage = adopted();
-        assert_eq!(stage.answer(Asked::Check, at(0), reply, at(1)), "leave");
-        assert_eq!(stage.answer(Asked::Leave, at(1), Reply::Left, at(1)), "");
+        assert_eq!(stage.answer(RequestKind::Check, at(0), reply, at(1)), "leave");
+        assert_eq!(stage.answer(RequestKind::Leave, at(1), Reply::Left, at(1)), "");
         assert!(stage.is_over());
     }
 }
@@ -401,7 +401,7 @@ fn an_unknown_ticket_leaves_the_line() {
 #[test]
 fn an_unknown_ticket_that_the_storage_does_not_have_is_forgotten() {
     let mut stage = adopted();
-    assert_eq!(stage.answer(Asked::Check, at(0), Reply::NoTicket, at(1)), "");
+    assert_eq!(stage.answer(RequestKind::Check, at(0), Reply::NoTicket, at(1)), "");
     assert!(stage.is_over());
 }
 

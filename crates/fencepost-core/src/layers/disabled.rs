@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::Renewal;
-use super::words::Outcome;
+use super::labels::Outcome;
 use crate::backend::Backend;
 use crate::clock::Clock;
 use crate::finding::Finding;
