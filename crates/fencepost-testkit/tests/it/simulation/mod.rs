@@ -14,7 +14,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::{OnBusy, Op, Reply, Wakeup};
 use fencepost_core::clock::Moment;
-use fencepost_core::machine::{Asked, Input, Request};
+use fencepost_core::machine::{Input, Request, RequestKind};
 use fencepost_core::{Attempt, Error, ErrorKind, LockName, Mode, Owner, Result, Rule, Want};
 use fencepost_testkit::rng::Rng;
 
@@ -276,7 +276,7 @@ impl Simulation {
         let process = &mut self.processes[from];
         let sent = process.clock.shows(self.now);
         process.open.insert(number, request);
-        if request.asked == Asked::Acquire {
+        if request.kind == RequestKind::Acquire {
             process.feed(Input::Sent(request), sent);
         }
         let is_cut = process.cut_until.is_some_and(|until| until > self.now);
