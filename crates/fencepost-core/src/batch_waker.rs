@@ -19,7 +19,7 @@ use crate::response::{Responder, WaitingTask};
 /// polled inside a runtime that is not its own.
 const WAKE_TASK_TIMEOUT: Duration = Duration::from_millis(5);
 
-/// Who is to be woken, and wake_tasks that may not have been run yet.
+/// The tasks to wake, and the wake tasks that may not have run yet.
 #[derive(Default)]
 pub(crate) struct BatchWaker {
     /// The vtable of the wakers of tokio's tasks. Other wakers, such as that of a blocked thread, which may be the runtime's only
@@ -90,7 +90,7 @@ impl BatchWaker {
         self.wake_tasks.front().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
-    /// Does the wake_tasks that nobody has run.
+    /// Wakes the batches of wake tasks that have not run in time.
     pub(crate) fn wake_overdue(&mut self, now: Moment) {
         while self.next() <= now {
             if let Some(batch) = self.wake_tasks.pop_front().and_then(|(_, batch)| batch.upgrade()) {

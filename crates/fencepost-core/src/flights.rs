@@ -15,6 +15,7 @@ use futures_util::stream::{FuturesUnordered, StreamExt};
 
 use crate::backend::{Backend, Op, Reply};
 use crate::clock::Moment;
+use crate::duration_text::duration_text;
 use crate::error::{Error, ErrorKind, Result};
 use crate::op::request_timeout;
 use crate::options::Options;
@@ -168,8 +169,8 @@ impl<T> Flights<T> {
         let mut replies = replies.into_iter();
         let outcome = |Member { tag, unanswered }| {
             let no_reply = || {
-                let within = give_up.since(sent);
-                Err(Error::new(unanswered, format!("no reply from {} within {within:?}", self.location)))
+                let within = duration_text(give_up.since(sent));
+                Err(Error::new(unanswered, format!("no reply from {} within {within}", self.location)))
             };
             (tag, replies.next().unwrap_or_else(no_reply))
         };

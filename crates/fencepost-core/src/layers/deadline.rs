@@ -1,6 +1,6 @@
-//! The deadline: no query to a storage is open for ever.
+//! Bounds every query to a backend by the client's deadline.
 //!
-//! Operations of a flight are given up one by one, each after its own ttl, by `flights.rs`; they pass through.
+//! Flights have timeouts of their own, in `flights.rs`, and pass through.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -12,12 +12,13 @@ use futures_util::stream::BoxStream;
 
 use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
 use crate::clock::Clock;
+use crate::duration_text::duration_text;
 use crate::error::{Error, ErrorKind, Result};
 use crate::finding::Finding;
 use crate::name::LockName;
 use crate::timers::Timers;
 
-/// A backend whose queries are answered in time, if only with an error.
+/// A backend whose queries return in time, if only with an error.
 pub(super) struct Deadline {
     inner: Arc<dyn Backend>,
     clock: Clock,
@@ -39,18 +40,18 @@ impl Deadline {
     ) -> Result<T> {
         let late = self.clock.now() + self.within;
         tokio::select! {
-            // The answer first: one that has arrived is not thrown away.
+            // The reply first: one that has arrived is not discarded.
             biased;
-            answer = query => answer,
+            reply = query => reply,
             () = self.timers.sleep_until(late) => {
                 let Self { location, within, .. } = self;
-                let text = format!("could not {}: {location} did not answer within {within:?}", what());
+                let text = format!("could not {}: no reply from {location} within {}", what(), duration_text(*within));
                 Err(Error::new(ErrorKind::Unreachable, text))
             }
         }
     }
 
-    /// Findings that come too late are one finding.
+    /// Replaces findings that are too late by one finding.
     async fn bound_findings(&self, what: &str, findings: impl Future<Output = Vec<Finding>>) -> Vec<Finding> {
         let bound = self.bound(|| what.to_owned(), async { Ok(findings.await) }).await;
         bound.unwrap_or_else(|late| vec![Finding::failed("answer", &late)])
@@ -64,7 +65,7 @@ impl Backend for Deadline {
         self.inner.info()
     }
 
-    // Not an `async fn`, so that the flight travels in one box and not in two.
+    // Not an `async fn`, which would box the future a second time.
     fn execute<'a, 'b>(&'a self, ops: Vec<Op>) -> BoxFuture<'b, Vec<Result<Reply>>>
     where
         'a: 'b,
@@ -86,11 +87,11 @@ impl Backend for Deadline {
     }
 
     async fn diagnose(&self) -> Vec<Finding> {
-        self.bound_findings("examine the storage", self.inner.diagnose()).await
+        self.bound_findings("diagnose the backend", self.inner.diagnose()).await
     }
 
     async fn warnings(&self) -> Vec<Finding> {
-        self.bound_findings("examine the storage", self.inner.warnings()).await
+        self.bound_findings("diagnose the backend", self.inner.warnings()).await
     }
 
     async fn locate(&self, name: &LockName) -> Vec<Finding> {

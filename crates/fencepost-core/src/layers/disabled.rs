@@ -1,4 +1,4 @@
-//! What stands for `trace` or `metrics` where the feature is off: nothing.
+//! Replaces `trace` or `metrics` where the feature is off: does nothing.
 #![allow(dead_code, reason = "each feature needs its half")]
 #![allow(clippy::unused_self, reason = "the shape is that of the real ones")]
 

@@ -1,10 +1,10 @@
-//! The words that spans and metrics share: one list for both.
+//! Label values that spans and metrics share.
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{LostReason, Mode};
 use crate::guard::Guard;
 
-/// How an attempt to take a lock ended, as its caller saw it.
+/// The outcome of an acquire, as its caller saw it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Outcome {
     Acquired,
@@ -31,10 +31,10 @@ impl Outcome {
     }
 }
 
-/// The kinds of locks, without the size of a semaphore.
+/// The modes, without the size of a semaphore.
 pub(super) const KINDS: [&str; 3] = ["exclusive", "shared", "semaphore"];
 
-/// Which of the [`KINDS`] it is.
+/// Returns the index in [`KINDS`].
 pub(super) fn kind(mode: Mode) -> usize {
     match mode {
         Mode::Exclusive => 0,
@@ -43,7 +43,7 @@ pub(super) fn kind(mode: Mode) -> usize {
     }
 }
 
-/// Why a lock is no longer held, as one word.
+/// Returns the label value for why a lock is no longer held.
 pub(super) fn reason(reason: LostReason) -> &'static str {
     match reason {
         LostReason::Expired => "expired",

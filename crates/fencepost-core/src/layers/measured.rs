@@ -1,4 +1,4 @@
-//! A wrapper round a backend that takes the time of every request.
+//! A wrapper of a backend that measures the duration of every request.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::finding::Finding;
 use crate::name::LockName;
 
-/// The backend, measured.
+/// The measured backend.
 pub(super) fn measured(backend: Arc<dyn Backend>, clock: &Clock, meters: &Arc<Meters>) -> Arc<dyn Backend> {
     Arc::new(Measured { inner: backend, clock: clock.clone(), meters: meters.clone() })
 }
@@ -23,7 +23,7 @@ struct Measured {
     meters: Arc<Meters>,
 }
 
-/// What was kind, as an index of `REQUESTS`.
+/// The request, as an index of `REQUESTS`.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum RequestKind {
     Execute,
@@ -31,7 +31,7 @@ enum RequestKind {
     List,
 }
 
-/// How a request was answered, the worst last, as an index of `ANSWERS`.
+/// The outcome of a request, the worst last, as an index of `ANSWERS`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     Ok,
@@ -46,7 +46,7 @@ impl Answer {
             Err(ErrorKind::OutcomeUnknown) => Self::Unknown,
             Err(ErrorKind::Unreachable) => Self::Unreachable,
             Err(ErrorKind::Denied | ErrorKind::Backend | ErrorKind::Closed) => Self::Error,
-            // The others are about what was kind, not about the storage.
+            // The other kinds concern the request, not the backend.
             Ok(_) | Err(_) => Self::Ok,
         }
     }
@@ -57,7 +57,7 @@ impl Measured {
         Request { by: self, kind, sent: self.clock.now(), over: false }
     }
 
-    /// The breaks among these operations: their places, and the groups of their names.
+    /// Returns the breaks among these operations: their indices, and the groups of their names.
     fn breaks(&self, ops: &[Op]) -> Vec<(usize, usize)> {
         let breaks = ops.iter().enumerate().filter_map(|(place, op)| match op {
             Op::Break { name, .. } => Some((place, self.meters.group(name))),
@@ -67,7 +67,7 @@ impl Measured {
     }
 }
 
-/// A request under way. A flight that is dropped was given up; a query that is dropped was not needed any more.
+/// A request in flight. A dropped flight was given up; a dropped query was not needed any more.
 struct Request<'a> {
     by: &'a Measured,
     kind: RequestKind,
@@ -135,7 +135,7 @@ impl Backend for Measured {
         answer
     }
 
-    // Many requests in one, which the storage's own pace says nothing about: they are not timed.
+    // Many requests in one, of no fixed number: their duration says nothing about the backend.
     async fn diagnose(&self) -> Vec<Finding> {
         self.inner.diagnose().await
     }

@@ -1,6 +1,6 @@
 //! Counters, gauges and histograms for the `metrics` facade. Names and labels are in `handles.rs`.
 //!
-//! Handles are registered once per recorder: an event costs a look at which recorder there is, and no allocation.
+//! Handles are registered once per recorder: an event costs one comparison of the recorder, and no allocation.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
@@ -15,15 +15,15 @@ use crate::name::LockName;
 use crate::options::Options;
 use crate::token::FencingToken;
 
-/// Where one client's metrics go.
+/// The metrics of one client.
 pub(super) struct Meters {
     backend: &'static str,
     patterns: Patterns,
     first: OnceLock<Box<Known>>,
 }
 
-/// A recorder that was met, and the handles registered with it: as a rule first the one that does nothing, because the
-/// program has not installed its own yet, and then that.
+/// A recorder, and the handles registered with it: usually first the no-op recorder, because the program has not installed its
+/// own yet, and then that one.
 struct Known {
     recorder: usize,
     handles: Arc<Handles>,
@@ -35,7 +35,7 @@ impl Meters {
         Self { backend, patterns: Patterns::new(&options.metrics_names), first: OnceLock::new() }
     }
 
-    /// The handles for this thread's recorder.
+    /// Returns the handles for this thread's recorder.
     pub(super) fn handles(&self) -> &Arc<Handles> {
         let recorder = ::metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).addr());
         let mut place = &self.first;
@@ -72,7 +72,7 @@ impl Meters {
     }
 }
 
-/// A caller that waits. It keeps its handles, so that a gauge goes down where it went up.
+/// A waiting caller. It keeps its handles, so that a gauge is decremented at the recorder where it was incremented.
 pub(super) struct Acquiring {
     handles: Arc<Handles>,
     group: usize,
@@ -113,7 +113,7 @@ impl Holding {
         lock.renewals[place(&RENEWALS, outcome)].increment(1);
         match renewal {
             Renewal::Done { margin } => lock.margin.record(margin),
-            // A request that hangs has no end that would tell it.
+            // A request that hangs has no end at which it would be counted.
             Renewal::Unanswered => self.handles.up.set(0),
             Renewal::NotHeld | Renewal::Failed(_) => {}
         }
@@ -135,7 +135,7 @@ impl Holding {
     }
 }
 
-/// Where a word stands in its list, which has it.
+/// Returns the index of a label value in its list, which contains it.
 fn place(words: &[&str], word: &str) -> usize {
     words.iter().position(|other| *other == word).unwrap_or_default()
 }

@@ -48,7 +48,7 @@ fn attempt() -> Arc<Attempt> {
     })
 }
 
-/// What the storage answers.
+/// A reply of the backend.
 struct Answer(Result<Reply>);
 
 impl From<Reply> for Answer {
@@ -63,11 +63,11 @@ impl From<Result<Reply>> for Answer {
     }
 }
 
-/// A machine and the attempt that a test is about. What the machine does is responder in words.
+/// A machine and the attempt under test. Its outputs are written as text.
 struct Stage {
     machine: Machine<&'static str, &'static str>,
     attempt: Arc<Attempt>,
-    /// The owner of the newest acquire.
+    /// The owner of the latest acquire.
     owner: Owner,
 }
 
@@ -77,21 +77,21 @@ impl Stage {
         Self { machine: Machine::default(), owner: attempt.owner, attempt }
     }
 
-    /// An attempt that began at second 0.
+    /// An attempt that was sent at second 0.
     fn asking(on_busy: OnBusy, until: Moment) -> Self {
         let mut stage = Self::new();
         assert_eq!(stage.ask(on_busy, until, None), "acquire");
         stage
     }
 
-    /// One that stands in line since second 0.
+    /// One in the queue since second 0.
     fn in_line() -> Self {
         let mut stage = Self::asking(OnBusy::Wait, Moment::NEVER);
         assert_eq!(stage.answer(RequestKind::Acquire, at(0), still_waiting(), at(0)), "");
         stage
     }
 
-    /// One that holds since second 0, with token 1.
+    /// One that holds the lock since second 0, with token 1.
     fn holding(max_hold: Option<Duration>) -> Self {
         let mut stage = Self::new();
         stage.ask(OnBusy::Return, Moment::NEVER, max_hold);
@@ -99,7 +99,7 @@ impl Stage {
         stage
     }
 
-    /// One that does not know whether its first acquire, sent at second 0, has taken effect.
+    /// One whose first acquire, sent at second 0, has an unknown outcome.
     fn outcome_unknown(on_busy: OnBusy, since: Moment) -> Self {
         let mut stage = Self::asking(on_busy, Moment::NEVER);
         assert_eq!(stage.answer(RequestKind::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), since), "");

@@ -20,7 +20,7 @@ fn a_hung_inspect_answers_at_its_deadline() {
         assert!(stage.seconds_until_over(&question).await >= 5);
         let error = question.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
-        assert_eq!(error.to_string(), "could not inspect lock \"a\": memory: did not answer within 5s");
+        assert_eq!(error.to_string(), "could not inspect lock \"a\": no reply from memory: within 5s");
         proxy.resume();
         assert!(client.inspect("a").await.unwrap().is_idle(), "it works again");
     });
@@ -36,7 +36,7 @@ fn a_hung_list_answers_after_half_a_minute_by_default() {
         assert!(stage.seconds_until_over(&question).await >= 30);
         let error = question.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
-        assert_eq!(error.to_string(), "could not list locks: memory: did not answer within 30s");
+        assert_eq!(error.to_string(), "could not list locks: no reply from memory: within 30s");
     });
 }
 
@@ -50,7 +50,7 @@ fn a_hung_examination_is_a_finding() {
         let question = tokio::spawn(async move { asking.diagnose().await });
         assert!(stage.seconds_until_over(&question).await >= 5);
         let late =
-            Finding::problem("answer", "could not examine the storage: memory: did not answer within 5s");
+            Finding::problem("answer", "could not diagnose the backend: no reply from memory: within 5s");
         assert_eq!(question.await.unwrap().unwrap(), [late]);
         proxy.resume();
         proxy.cut();
@@ -81,7 +81,7 @@ fn silence_means_unknown_only_where_something_may_have_happened() {
             stage.seconds_until_over(&task).await;
             let error = task.await.unwrap().unwrap_err();
             assert_eq!(error.kind(), kind);
-            assert_eq!(error.to_string(), "memory: did not answer within 5s");
+            assert_eq!(error.to_string(), "no reply from memory: within 5s");
         }
         proxy.resume();
     });

@@ -3,7 +3,7 @@
 use super::*;
 use crate::machine::entry::Phase;
 
-/// When the lease of the grant is known to have begun.
+/// Returns when the lease of the grant began, as far as is known.
 fn counted_from(stage: &Stage) -> Moment {
     match &stage.machine.entries.get(stage.owner).unwrap().phase {
         Phase::Held(held) => held.counted_from,
@@ -12,7 +12,7 @@ fn counted_from(stage: &Stage) -> Moment {
 }
 
 #[test]
-fn a_grant_counts_from_its_sending() {
+fn a_grant_counts_from_its_send() {
     let mut stage = Stage::asking(OnBusy::Return, Moment::NEVER);
     assert_eq!(stage.answer(RequestKind::Acquire, at(1), granted(1), at(3)), "granted");
     assert_eq!(counted_from(&stage), at(1));
@@ -20,7 +20,7 @@ fn a_grant_counts_from_its_sending() {
 
 /// Scenario 11: stopped between sending and reading for longer than the lease.
 #[test]
-fn a_grant_that_is_read_too_late_is_given_back() {
+fn a_grant_that_is_read_too_late_is_released() {
     let mut stage = Stage::asking(OnBusy::Return, Moment::NEVER);
     assert_eq!(stage.answer(RequestKind::Acquire, at(0), granted(1), at(12)), "release, failed Lost");
     assert_eq!(stage.answer(RequestKind::Release, at(12), Reply::NotHeld, at(12)), "");
@@ -38,7 +38,7 @@ fn a_grant_after_a_resend_counts_from_the_resend() {
 }
 
 #[test]
-fn an_acquire_without_an_answer_is_repeated_soon_however_long_its_lease_is() {
+fn an_acquire_without_a_reply_is_repeated_soon_however_long_its_lease_is() {
     let mut stage = Stage::new();
     let attempt = Attempt { ttl: Duration::from_secs(3600), ..stage.attempt.with_new_owner() };
     stage.attempt = Arc::new(attempt);
@@ -55,14 +55,14 @@ fn an_unknown_outcome_is_undone_after_the_last_send() {
     assert_eq!(stage.tick(at(2)), "acquire");
     let last = stage.answer(RequestKind::Acquire, at(2), failure(ErrorKind::OutcomeUnknown), at(2));
     assert_eq!(last, "leave, failed OutcomeUnknown");
-    // It may have left the line; a late send is defeated only after the storage does not know its owner.
+    // It may have left the queue; a late send meets a tombstone only after a leave of an unknown owner.
     assert_eq!(stage.answer(RequestKind::Leave, at(2), Reply::Left, at(2)), "leave");
     assert_eq!(stage.answer(RequestKind::Leave, at(2), Reply::Left, at(2)), "");
     assert!(stage.is_over());
 }
 
 #[test]
-fn what_had_no_effect_needs_no_undoing() {
+fn what_was_not_applied_is_not_undone() {
     let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
     let responder = stage.answer(RequestKind::Acquire, at(0), failure(ErrorKind::Unreachable), at(0));
     assert_eq!(responder, "failed Unreachable");
@@ -73,9 +73,9 @@ fn refused() -> Result<Reply> {
     Err(Error::new(ErrorKind::Unreachable, "not now").transient())
 }
 
-/// Scenario 66: the storage refuses for the time being. The attempt is repeated, and there is nothing to undo.
+/// Scenario 66: a transient error. The attempt is retried, and there is nothing to undo.
 #[test]
-fn a_refusal_for_the_time_being_is_waited_out() {
+fn a_transient_error_is_retried() {
     let mut stage = Stage::asking(OnBusy::Wait, at(60));
     for second in 0..10 {
         assert_eq!(stage.answer(RequestKind::Acquire, at(second), refused(), at(second)), "");
@@ -89,9 +89,9 @@ fn a_refusal_for_the_time_being_is_waited_out() {
     assert_eq!(stage.tick(at(60)), "leave, waited out");
 }
 
-/// A waiter whose ticket has ended, and that asks again, is not thrown out if the storage is away just then.
+/// A waiter whose ticket has expired, and that retries, does not fail if the backend is unreachable just then.
 #[test]
-fn a_waiter_that_asks_again_outlasts_an_absence() {
+fn a_waiter_that_retries_outlasts_an_outage() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.answer(RequestKind::Check, at(4), Reply::NoTicket, at(4)), "acquire");
@@ -103,9 +103,9 @@ fn a_waiter_that_asks_again_outlasts_an_absence() {
     assert_eq!(stage.answer(RequestKind::Acquire, at(10), granted(3), at(10)), "granted");
 }
 
-/// Scenario 66: a try is refused at once, and a wait that ends during the refusal reports what the storage said.
+/// Scenario 66: a try fails at once, and a wait that ends meanwhile reports the transient error.
 #[test]
-fn a_refusal_that_lasts_is_told() {
+fn a_transient_error_that_lasts_is_reported() {
     let mut stage = Stage::asking(OnBusy::Return, Moment::NEVER);
     assert_eq!(stage.answer(RequestKind::Acquire, at(0), refused(), at(0)), "failed Unreachable");
     for is_in_flight in [false, true] {
@@ -124,7 +124,7 @@ fn a_refusal_that_lasts_is_told() {
     assert!(stage.is_over());
 }
 
-/// Scenario 50: the first send may still arrive when the second was on_reply.
+/// Scenario 50: the first send may still arrive after the reply to the second.
 #[test]
 fn busy_after_an_unknown_send_is_undone() {
     let mut stage = Stage::outcome_unknown(OnBusy::Return, at(0));
@@ -132,9 +132,9 @@ fn busy_after_an_unknown_send_is_undone() {
     assert_eq!(stage.answer(RequestKind::Acquire, at(1), Reply::Busy, at(1)), "leave, busy");
 }
 
-/// The storage has defeated the first send meanwhile; the caller wants to wait all the same.
+/// The first send has met a tombstone meanwhile; the caller still waits.
 #[test]
-fn a_waiter_that_meets_its_own_tombstone_asks_under_a_new_owner() {
+fn a_waiter_that_meets_its_own_tombstone_retries_under_a_new_owner() {
     let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(0));
     let first = stage.owner;
     stage.tick(at(1));
@@ -144,7 +144,7 @@ fn a_waiter_that_meets_its_own_tombstone_asks_under_a_new_owner() {
 }
 
 #[test]
-fn a_handed_over_grant_counts_from_the_newest_heartbeat() {
+fn a_pushed_grant_counts_from_the_newest_heartbeat() {
     let mut stage = Stage::in_line();
     for sent in [4, 8] {
         assert_eq!(stage.tick(at(sent)), "check");
@@ -157,7 +157,7 @@ fn a_handed_over_grant_counts_from_the_newest_heartbeat() {
 }
 
 #[test]
-fn a_push_may_come_before_the_answer_that_says_wait() {
+fn a_push_may_come_before_the_reply_that_says_wait() {
     let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
     assert_eq!(stage.push_grant(1, at(2)), "granted");
     assert_eq!(counted_from(&stage), at(0));
@@ -165,7 +165,7 @@ fn a_push_may_come_before_the_answer_that_says_wait() {
 }
 
 #[test]
-fn a_push_that_says_gone_may_come_before_the_answer_that_grants() {
+fn a_push_of_a_loss_may_come_before_the_reply_that_grants() {
     for (on_busy, end) in [(OnBusy::Wait, "release, acquire"), (OnBusy::Return, "release, failed Lost")] {
         let mut stage = Stage::asking(on_busy, Moment::NEVER);
         assert_eq!(stage.push_gone(LostReason::Broken, at(1)), "");
@@ -174,7 +174,7 @@ fn a_push_that_says_gone_may_come_before_the_answer_that_grants() {
 }
 
 #[test]
-fn what_is_granted_to_a_later_request_is_not_what_was_gone() {
+fn a_grant_of_a_later_request_is_not_the_lost_one() {
     let mut stage = Stage::in_line();
     stage.push_gone(LostReason::Broken, at(1));
     assert_eq!(stage.push_turn(at(2)), "check");
@@ -183,54 +183,54 @@ fn what_is_granted_to_a_later_request_is_not_what_was_gone() {
 }
 
 #[test]
-fn a_turn_may_come_before_the_answer_that_says_wait() {
+fn a_push_to_check_may_come_before_the_reply_that_says_wait() {
     let mut stage = Stage::asking(OnBusy::Wait, Moment::NEVER);
     assert_eq!(stage.push_turn(at(0)), "");
     assert_eq!(stage.answer(RequestKind::Acquire, at(0), still_waiting(), at(1)), "check");
-    // It may also come before the answer to a check, and is then checked once more.
+    // It may also come before the reply to a check, and then another check is sent.
     assert_eq!(stage.push_turn(at(1)), "");
     assert_eq!(stage.answer(RequestKind::Check, at(1), still_waiting(), at(2)), "check");
     assert_eq!(stage.answer(RequestKind::Check, at(2), still_waiting(), at(3)), "");
 }
 
-/// The push is not believed, but it is not forgotten: the answer that says wait was given before it.
+/// The push is not trusted, but not ignored: the reply that says wait is older.
 #[test]
-fn a_doubtful_push_before_the_answer_that_says_wait_is_looked_into() {
+fn a_push_with_an_unknown_send_before_the_reply_that_says_wait_is_checked() {
     let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(6)), "acquire");
     assert_eq!(stage.push_grant(1, at(6)), "");
     assert_eq!(stage.answer(RequestKind::Acquire, at(6), still_waiting(), at(7)), "check");
 }
 
-/// A push about an attempt in doubt makes it ask at once.
+/// A push about an attempt with an unknown outcome makes a check due at once.
 #[test]
-fn a_push_between_two_acquires_is_looked_into_at_once() {
+fn a_push_between_two_acquires_is_checked_at_once() {
     let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(5));
     assert_eq!(stage.push_grant(1, at(5)), "acquire");
     assert_eq!(stage.answer(RequestKind::Acquire, at(5), granted(1), at(5)), "granted");
 }
 
-/// A connection that comes and goes must not use up the sends of an acquire.
+/// An unstable connection must not use up the sends of an acquire.
 #[test]
-fn an_acquire_that_failed_keeps_its_pause_when_the_storage_is_back() {
+fn an_acquire_that_failed_keeps_its_backoff_when_the_backend_is_back() {
     let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(0));
     assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(0)), "");
     assert_eq!(stage.machine.next(), at(1));
 }
 
-/// Scenario 45: a waiter that was stopped reads a grant whose lease has ended.
+/// Scenario 45: a waiter that was stopped reads a grant whose lease has expired.
 #[test]
-fn a_grant_that_is_handed_over_too_late_is_given_back_and_asked_for_again() {
+fn a_grant_that_is_pushed_too_late_is_released_and_requested_again() {
     let mut stage = Stage::in_line();
     let first = stage.owner;
     assert_eq!(stage.push_grant(1, at(12)), "release, acquire");
     assert_ne!(stage.owner, first);
 }
 
-/// The first send joined the line and was granted, but its answer got lost: the lease has run since before the second send,
-/// which does not count as its beginning.
+/// The first send joined the queue and was granted, but its reply was lost: the lease began before the second send, from which
+/// it must not be counted.
 #[test]
-fn a_push_proves_nothing_while_an_earlier_send_is_in_doubt() {
+fn a_push_proves_nothing_while_the_outcome_of_an_earlier_send_is_unknown() {
     let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(6)), "acquire");
     assert_eq!(stage.push_grant(1, at(6)), "");
@@ -238,8 +238,8 @@ fn a_push_proves_nothing_while_an_earlier_send_is_in_doubt() {
     assert_eq!(counted_from(&stage), at(6));
 }
 
-/// The grant of the first send came to its end unseen, the second send joined the line again, and only then the push of the
-/// first grant arrives.
+/// The grant of the first send expired unseen, the second send joined the queue again, and only then the push of the first grant
+/// arrives.
 #[test]
 fn a_push_of_a_grant_that_has_ended_is_not_believed() {
     let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(12));
@@ -251,7 +251,7 @@ fn a_push_of_a_grant_that_has_ended_is_not_believed() {
 }
 
 #[test]
-fn a_waiter_whose_time_is_over_leaves_the_line() {
+fn a_waiter_whose_wait_ends_leaves_the_queue() {
     let mut stage = Stage::asking(OnBusy::Wait, at(3));
     stage.answer(RequestKind::Acquire, at(0), still_waiting(), at(0));
     assert_eq!(stage.machine.next(), at(3));
@@ -261,7 +261,7 @@ fn a_waiter_whose_time_is_over_leaves_the_line() {
 }
 
 #[test]
-fn a_waiter_whose_time_is_over_before_an_answer_is_told_at_once_and_undone_after_it() {
+fn a_waiter_whose_wait_ends_before_a_reply_is_told_at_once_and_undone_after_it() {
     let mut stage = Stage::asking(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(5)), "waited out");
     assert_eq!(stage.machine.next(), Moment::NEVER);
@@ -271,7 +271,7 @@ fn a_waiter_whose_time_is_over_before_an_answer_is_told_at_once_and_undone_after
 }
 
 #[test]
-fn a_caller_that_goes_while_it_asks_is_undone_by_the_answer() {
+fn an_attempt_whose_caller_is_dropped_is_undone_by_the_reply() {
     for (reply, undone) in [
         (Ok(granted(1)), "release"),
         (Ok(still_waiting()), "leave"),
@@ -285,9 +285,9 @@ fn a_caller_that_goes_while_it_asks_is_undone_by_the_answer() {
     }
 }
 
-/// A caller contains its attempt by the owner that it began with.
+/// A caller refers to its attempt by the first owner.
 #[test]
-fn a_caller_that_goes_is_found_under_its_new_owner() {
+fn a_dropped_caller_is_found_under_its_new_owner() {
     let mut stage = Stage::in_line();
     stage.tick(at(4));
     stage.answer(RequestKind::Check, at(4), Reply::NoTicket, at(4));
@@ -299,7 +299,7 @@ fn a_caller_that_goes_is_found_under_its_new_owner() {
 }
 
 #[test]
-fn a_grant_that_comes_while_the_line_is_left_is_given_back() {
+fn a_grant_that_comes_while_the_attempt_leaves_the_queue_is_released() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.abandon(at(1)), "leave");
     assert_eq!(stage.push_grant(1, at(1)), "");
@@ -309,7 +309,7 @@ fn a_grant_that_comes_while_the_line_is_left_is_given_back() {
 }
 
 #[test]
-fn a_leave_waits_for_the_answer_to_a_check() {
+fn a_leave_waits_for_the_reply_to_a_check() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.abandon(at(4)), "");
@@ -322,7 +322,7 @@ fn a_leave_waits_for_the_answer_to_a_check() {
 }
 
 #[test]
-fn a_leave_is_repeated_until_whatever_became_of_the_ticket_has_ended() {
+fn a_leave_is_repeated_until_its_leases_have_expired() {
     let mut stage = Stage::in_line();
     stage.abandon(at(0));
     let (mut leaves, mut now) = (1, at(0));
@@ -338,18 +338,18 @@ fn a_leave_is_repeated_until_whatever_became_of_the_ticket_has_ended() {
 }
 
 #[test]
-fn a_ticket_that_is_gone_is_asked_for_again() {
+fn a_ticket_that_has_expired_is_requested_again() {
     let mut stage = Stage::in_line();
     let first = stage.owner;
     stage.tick(at(4));
     assert_eq!(stage.answer(RequestKind::Check, at(4), Reply::NoTicket, at(4)), "acquire");
     assert_ne!(stage.owner, first);
-    // If the storage grants the old ticket all the same, that is given back.
+    // If the backend grants the old ticket after all, the grant is released.
     assert_eq!(stage.push_grant(1, at(4)), "release");
 }
 
 #[test]
-fn a_check_that_fails_for_a_while_keeps_the_place() {
+fn a_check_that_fails_for_a_while_keeps_the_position() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.answer(RequestKind::Check, at(4), failure(ErrorKind::Unreachable), at(4)), "");
@@ -370,7 +370,7 @@ fn a_ticket_is_checked_for_ever_and_never_lost() {
     }
 }
 
-/// A ticket of which nothing is known but that the storage keeps it for this client.
+/// A ticket that the backend has for this client, which does not know it.
 fn adopted() -> Stage {
     let mut stage = Stage::new();
     let attempt = stage.attempt.clone();
@@ -379,7 +379,7 @@ fn adopted() -> Stage {
 }
 
 #[test]
-fn an_unknown_ticket_that_was_granted_is_given_back() {
+fn an_unknown_ticket_that_was_granted_is_released() {
     let mut stage = Stage::new();
     assert_eq!(stage.push_grant(5, at(0)), "release");
     let mut stage = adopted();
@@ -389,7 +389,7 @@ fn an_unknown_ticket_that_was_granted_is_given_back() {
 }
 
 #[test]
-fn an_unknown_ticket_leaves_the_line() {
+fn an_unknown_ticket_leaves_the_queue() {
     for reply in [Ok(still_waiting()), failure(ErrorKind::Unreachable)] {
         let mut stage = adopted();
         assert_eq!(stage.answer(RequestKind::Check, at(0), reply, at(1)), "leave");
@@ -399,14 +399,14 @@ fn an_unknown_ticket_leaves_the_line() {
 }
 
 #[test]
-fn an_unknown_ticket_that_the_storage_does_not_have_is_forgotten() {
+fn an_unknown_ticket_that_the_backend_does_not_have_is_forgotten() {
     let mut stage = adopted();
     assert_eq!(stage.answer(RequestKind::Check, at(0), Reply::NoTicket, at(1)), "");
     assert!(stage.is_over());
 }
 
 #[test]
-fn a_client_that_closes_takes_nothing_new() {
+fn a_client_that_closes_rejects_new_attempts() {
     let mut stage = Stage::new();
     stage.on(Input::Close, at(0));
     assert_eq!(stage.ask(OnBusy::Wait, Moment::NEVER, None), "failed Closed");

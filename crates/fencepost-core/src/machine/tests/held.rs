@@ -20,7 +20,7 @@ fn renews_at_a_third_and_again_and_again() {
 }
 
 #[test]
-fn a_renewal_without_an_answer_is_repeated_after_a_sixth() {
+fn a_renewal_without_a_reply_is_repeated_after_a_sixth() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.tick(at(4)), "renew");
     assert_eq!(stage.tick(at(5)), "");
@@ -53,13 +53,13 @@ fn is_lost_at_the_deadline_whatever_is_in_flight() {
 }
 
 #[test]
-fn the_deadline_is_looked_at_before_anything_is_renewed() {
+fn the_deadline_is_checked_before_anything_is_renewed() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.tick(at(60)), "lost Expired");
 }
 
 #[test]
-fn a_late_answer_counts_from_its_own_sending() {
+fn a_late_reply_counts_from_its_own_send() {
     let mut stage = Stage::holding(None);
     stage.tick(at(4));
     stage.tick(at(6));
@@ -67,7 +67,7 @@ fn a_late_answer_counts_from_its_own_sending() {
     assert_eq!(stage.answer(RequestKind::Renew, at(4), renewed(), at(7)), "renewed until 17.878");
 }
 
-/// Scenario 32: work that ended is not renewed for ever.
+/// Scenario 32: a lease is not renewed for ever.
 #[test]
 fn max_hold_ends_a_lease_that_could_be_renewed() {
     let mut stage = Stage::holding(Some(Duration::from_secs(7)));
@@ -78,7 +78,7 @@ fn max_hold_ends_a_lease_that_could_be_renewed() {
 }
 
 #[test]
-fn a_storage_that_does_not_know_the_grant_ends_it() {
+fn a_backend_without_the_grant_ends_it() {
     let mut stage = Stage::holding(None);
     stage.tick(at(4));
     let responder = stage.answer(RequestKind::Renew, at(4), Reply::NotHeld, at(4));
@@ -88,16 +88,16 @@ fn a_storage_that_does_not_know_the_grant_ends_it() {
 }
 
 #[test]
-fn a_push_that_says_gone_ends_it() {
+fn a_push_of_a_loss_ends_it() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.push_gone(LostReason::Broken, at(1)), "lost Broken");
     assert_eq!(stage.push_gone(LostReason::Broken, at(1)), "");
     assert_eq!(stage.tick(at(60)), "");
 }
 
-/// A guard that has seen its deadline pass is not renewed, whatever the machine knew.
+/// A guard that has seen its deadline pass is not renewed.
 #[test]
-fn what_the_guard_has_seen_as_ended_is_not_renewed() {
+fn a_grant_that_the_guard_has_seen_expire_is_not_renewed() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.on(Input::Forfeit(stage.owner), at(3)), "");
     assert_eq!(stage.machine.next(), Moment::NEVER);
@@ -105,7 +105,7 @@ fn what_the_guard_has_seen_as_ended_is_not_renewed() {
 }
 
 #[test]
-fn a_client_that_closes_gives_back_what_it_holds() {
+fn a_client_that_closes_releases_what_it_holds() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.on(Input::Close, at(1)), "lost Closed, release");
     assert!(!stage.is_over());
@@ -113,16 +113,16 @@ fn a_client_that_closes_gives_back_what_it_holds() {
     assert!(stage.is_over());
 }
 
-/// The guard has seen its deadline pass, but the storage has just renewed the lease.
+/// The guard has seen its deadline pass, but the backend has just renewed the lease.
 #[test]
-fn a_client_that_closes_gives_back_what_its_guard_has_seen_as_ended() {
+fn a_client_that_closes_releases_what_its_guard_has_seen_expire() {
     let mut stage = Stage::holding(None);
     stage.on(Input::Forfeit(stage.owner), at(3));
     assert_eq!(stage.on(Input::Close, at(4)), "release");
 }
 
 #[test]
-fn what_is_due_soon_leaves_together() {
+fn requests_that_are_due_soon_are_sent_together() {
     let mut stage = Stage::new();
     for millis in 0..1000 {
         let now = at(0) + Duration::from_millis(millis);
@@ -136,21 +136,21 @@ fn what_is_due_soon_leaves_together() {
 }
 
 #[test]
-fn a_storage_that_is_back_makes_everything_due() {
+fn a_reconnect_makes_everything_due() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(1)), "renew");
 }
 
-/// Its guard may not have been dropped yet; renewed, it would block the lock.
+/// Its guard may not have been dropped yet; a renewal would block the lock.
 #[test]
-fn what_is_lost_is_not_renewed_when_the_storage_is_back() {
+fn what_is_lost_is_not_renewed_after_a_reconnect() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.tick(at(12)), "lost Expired");
     assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(13)), "");
     assert_eq!(stage.machine.next(), Moment::NEVER);
 }
 
-/// Scenario 75: whenever an outage begins, and whether requests hang or fail in it, no more of the lease is used up than the
+/// Scenario 75: whenever an outage begins, and whether requests hang or fail in it, it consumes no more of the lease than the
 /// bound allows.
 #[test]
 fn an_outage_below_the_bound_leaves_the_rest_of_the_lease() {

@@ -21,7 +21,7 @@ fn not_held_after_a_lost_reply_is_unknown() {
 }
 
 #[test]
-fn is_sent_until_the_lease_has_ended_by_itself() {
+fn is_sent_until_the_lease_has_expired() {
     let mut stage = Stage::holding(None);
     stage.release(None, at(0));
     let (mut sends, mut now) = (1, at(0));
@@ -34,9 +34,9 @@ fn is_sent_until_the_lease_has_ended_by_itself() {
     assert!(stage.is_over());
 }
 
-/// The storage is back before the next attempt would be due.
+/// The backend is reachable again before the next retry is due.
 #[test]
-fn a_storage_that_is_back_is_told_at_once() {
+fn a_release_is_repeated_at_once_after_a_reconnect() {
     let mut stage = Stage::holding(None);
     stage.release(None, at(0));
     stage.answer(RequestKind::Release, at(0), failure(ErrorKind::Unreachable), at(0));
@@ -44,9 +44,9 @@ fn a_storage_that_is_back_is_told_at_once() {
     assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(0)), "", "it is in flight");
 }
 
-/// A grant that was on_push while a check was in flight: its release does not overtake the check.
+/// A grant that was pushed while a check was in flight: its release does not overtake the check.
 #[test]
-fn a_release_waits_for_the_answer_to_a_check() {
+fn a_release_waits_for_the_reply_to_a_check() {
     let mut stage = Stage::in_line();
     assert_eq!(stage.push_turn(at(1)), "check");
     assert_eq!(stage.push_grant(1, at(1)), "granted");
@@ -56,9 +56,9 @@ fn a_release_waits_for_the_answer_to_a_check() {
     assert!(stage.is_over());
 }
 
-/// A send of the acquire that is still in doubt would find the lock free after the release.
+/// A send of the acquire with an unknown outcome would find the lock free after the release.
 #[test]
-fn a_late_send_is_defeated_after_the_release() {
+fn a_late_send_meets_a_tombstone_after_the_release() {
     let mut stage = Stage::outcome_unknown(OnBusy::Return, at(0));
     stage.tick(at(1));
     assert_eq!(stage.answer(RequestKind::Acquire, at(1), granted(1), at(1)), "granted");
@@ -68,9 +68,9 @@ fn a_late_send_is_defeated_after_the_release() {
     assert!(stage.is_over());
 }
 
-/// The storage had a second ticket of the same owner and grants it when the first grant is released: that is undone, too.
+/// The backend had a second ticket of the same owner and grants it when the first grant is released: that is undone too.
 #[test]
-fn another_grant_of_an_owner_that_is_being_released_is_given_back() {
+fn another_grant_of_an_owner_that_is_being_released_is_released() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.release(None, at(1)), "release");
     assert_eq!(stage.push_grant(2, at(1)), "");
