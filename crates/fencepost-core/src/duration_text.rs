@@ -8,13 +8,12 @@ const UNITS: [(u128, &str); 4] = [(3_600_000, "h"), (60_000, "m"), (1_000, "s"),
 /// Returns the duration in hours, minutes, seconds and milliseconds, without those that are zero.
 pub fn duration_text(duration: Duration) -> String {
     let mut left = duration.as_millis();
-    let mut text = String::new();
-    for (size, unit) in UNITS {
-        if left >= size {
-            text += &format!("{}{unit}", left / size);
-            left %= size;
-        }
-    }
+    let mut part = |(size, unit): (u128, &str)| {
+        let count = left / size;
+        left %= size;
+        (count > 0).then(|| format!("{count}{unit}"))
+    };
+    let text: String = UNITS.into_iter().filter_map(&mut part).collect();
     if text.is_empty() { "0s".to_owned() } else { text }
 }
 

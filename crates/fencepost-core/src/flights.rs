@@ -51,7 +51,7 @@ pub(crate) struct Completed<T> {
 /// Operations to send, and flights in flight. `T` identifies the receiver of a reply.
 pub(crate) struct Flights<T> {
     backend: Arc<dyn Backend>,
-    max_flights: usize,
+    limit: usize,
     batch: usize,
     may_share: Option<fn(&Op, &Op) -> bool>,
     /// The timeout of an operation without a lease.
@@ -70,7 +70,7 @@ impl<T> Flights<T> {
         let info = backend.info();
         Self {
             backend,
-            max_flights: info.flights,
+            limit: info.flights,
             batch: info.batch,
             may_share: info.may_share,
             deadline,
@@ -103,7 +103,7 @@ impl<T> Flights<T> {
         if !self.pending.is_empty() {
             self.last_batch = self.pending.len();
         }
-        while !self.pending.is_empty() && self.on_time() < self.max_flights {
+        while !self.pending.is_empty() && self.on_time() < self.limit {
             let batch_ops = self.take_batch();
             let mut ops = Vec::with_capacity(batch_ops.len());
             let mut members = Vec::with_capacity(batch_ops.len());

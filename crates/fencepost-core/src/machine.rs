@@ -191,7 +191,7 @@ impl<C, T> Machine<C, T> {
         for (owner, by) in near {
             match self.entries.get(owner).map(|entry| &entry.phase) {
                 Some(Phase::Acquiring(acquiring)) if acquiring.until <= now => {
-                    self.on_wait_timeout(owner, now)
+                    self.on_wait_timeout(owner, now);
                 }
                 Some(Phase::Held(held)) if held.ends() <= now => self.on_lease_end(owner, now),
                 Some(_) => self.send_due_by(owner, by, now),
@@ -212,7 +212,7 @@ impl<C, T> Machine<C, T> {
         self.entries.change(owner, |entry| entry.in_flight.take_if(|unanswered| *unanswered == kind));
         match (self.entries.get(owner).map(|entry| &entry.phase), kind) {
             (Some(Phase::Acquiring(_)), RequestKind::Acquire) => {
-                self.on_acquire_reply(owner, sent, reply, now)
+                self.on_acquire_reply(owner, sent, reply, now);
             }
             (Some(Phase::Acquiring(_)), RequestKind::Check) => self.on_check_reply(owner, sent, reply, now),
             (Some(Phase::Leaving(_)), RequestKind::Leave) => self.on_leave_reply(owner, reply, now),

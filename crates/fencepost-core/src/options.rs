@@ -165,7 +165,9 @@ impl Options {
             return Err(Error::new(ErrorKind::BadConfig, "the deadline must be longer than zero"));
         }
         if let Some(namespace) = &self.namespace {
-            LockName::new(namespace).map_err(|error| error.context("the namespace is not valid"))?;
+            LockName::new(namespace).map_err(|error| {
+                Error::new(ErrorKind::BadConfig, format!("the namespace is not valid: {error}"))
+            })?;
         }
         Ok(self)
     }

@@ -59,7 +59,7 @@ impl<C, T> Machine<C, T> {
         self.entries.change(owner, |entry| match &entry.phase {
             // Another grant than the one that is being released: the backend had a second ticket of this owner.
             Phase::Releasing(releasing) if releasing.award.token != award.token => {
-                entry.outcome_unknown = true
+                entry.outcome_unknown = true;
             }
             _ => {}
         });

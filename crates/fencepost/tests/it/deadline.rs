@@ -1,4 +1,4 @@
-//! Per-call deadlines: nothing that is asked of a storage stays open for ever.
+//! Per-call deadlines: no call of a backend blocks for ever.
 
 use std::time::Duration;
 
@@ -40,7 +40,7 @@ fn a_hung_list_answers_after_half_a_minute_by_default() {
     });
 }
 
-/// Who asks how a storage is wants an answer most of all when it hangs.
+/// A diagnosis matters most when the backend hangs.
 #[test]
 fn a_hung_examination_is_a_finding() {
     on_stage("hung-examination", async |stage| {
@@ -87,7 +87,7 @@ fn silence_means_unknown_only_where_something_may_have_happened() {
     });
 }
 
-/// Flights that hang keep nobody on the ground for longer than a sixth of the deadline, however long their leases are.
+/// Flights that hang block pending operations for a sixth of the deadline at most, however long their leases are.
 #[test]
 fn a_call_behind_long_leases_that_hang_has_its_deadline_too() {
     on_stage("behind", async |stage| {

@@ -67,14 +67,14 @@ fn every_way_an_acquire_can_end_is_counted() {
 
         let lock = client.lock("a").ttl(TTL).wait(Duration::from_secs(5));
         let waiter = tokio::spawn(async move { lock.acquire().await });
-        wait::until("it stands in line", async || stage.memory.count().tickets == 1).await;
+        wait::until("it is in the queue", async || stage.memory.count().tickets == 1).await;
         assert_eq!(seen.gauge("lock_waiters"), 1);
         stage.clock.advance(Duration::from_secs(5));
         assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::WaitTimeout);
         assert_eq!(ended("timeout"), (1, vec![5000]));
         wait::until("it has left the line", async || stage.memory.count().tickets == 0).await;
 
-        let waiter = stage.in_line(&client, "a").await;
+        let waiter = stage.queued(&client, "a").await;
         stage.clock.advance(Duration::from_secs(3));
         waiter.abort();
         assert!(waiter.await.unwrap_err().is_cancelled());
@@ -113,7 +113,7 @@ fn a_wait_is_as_long_as_the_caller_waited() {
     recorded("waited", async |stage, seen| {
         let client = stage.client();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
-        let waiter = stage.in_line(&client, "a").await;
+        let waiter = stage.queued(&client, "a").await;
         stage.clock.advance(Duration::from_secs(7));
         guard.release().await.unwrap();
         let next = waiter.await.unwrap().unwrap();
@@ -150,7 +150,7 @@ fn a_lock_that_expires_is_seen_to() {
     });
 }
 
-/// A storage that hangs gives no answer that could be counted; the renewals that are sent again are.
+/// A backend that hangs sends no reply to count; the repeated renewals are counted.
 #[test]
 fn a_storage_that_hangs_is_seen_before_the_lock_is_lost() {
     recorded("hanging", async |stage, seen| {
@@ -314,7 +314,7 @@ fn an_event_goes_to_the_recorder_of_its_thread() {
     recorded("local", async |stage, seen| {
         let client = stage.client();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
-        let waiter = stage.in_line(&client, "a").await;
+        let waiter = stage.queued(&client, "a").await;
         let local = Recorded::default();
         let lock = client.lock("b");
         metrics::with_local_recorder(&local, || {

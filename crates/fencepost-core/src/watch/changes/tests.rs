@@ -119,7 +119,7 @@ fn apply(mut locks: Briefs, changes: &[Change]) -> Briefs {
         match change {
             Change::Held { holder, .. } => brief.tokens.push(holder.token.unwrap().get()),
             Change::Ended { holder, .. } => {
-                brief.tokens.retain(|token| *token != holder.token.unwrap().get())
+                brief.tokens.retain(|token| *token != holder.token.unwrap().get());
             }
             Change::Waiters { count, .. } => brief.waiters = *count,
             Change::Cell { cell, .. } => brief.cell = cell.as_ref().map(|cell| cell.bytes[0]),
