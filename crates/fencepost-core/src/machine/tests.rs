@@ -2,6 +2,7 @@
 
 mod acquiring;
 mod held;
+mod leaving;
 mod releasing;
 
 use std::sync::Arc;

@@ -27,7 +27,7 @@ impl From<io::Error> for AppError {
 }
 
 async fn write(fails: bool) -> io::Result<u32> {
-    if fails { Err(io::Error::other("disk full")) } else { Ok(7) }
+    std::future::ready(if fails { Err(io::Error::other("disk full")) } else { Ok(7) }).await
 }
 
 #[test]
