@@ -4,7 +4,7 @@ use fencepost_core::{Error, Result};
 use fencepost_net::{Address, Login, Tls, Url, bad};
 use rustls::pki_types::ServerName;
 
-use crate::naming::is_allowed;
+use crate::node_name::is_allowed;
 
 const PORT: u16 = 2181;
 const DEFAULT_CHROOT: &str = "/fencepost";

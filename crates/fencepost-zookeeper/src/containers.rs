@@ -9,12 +9,12 @@ use futures_util::future::join_all;
 
 use crate::registry::Registry;
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::state::ClientState;
 
 /// How many are left to the servers.
-const KEPT: usize = 256;
+const MAX_KEPT: usize = 256;
 /// How many are removed at once.
-const AT_ONCE: usize = 64;
+const REMOVE_BATCH: usize = 64;
 
 /// The locks whose nodes this client made, the oldest first.
 #[derive(Debug, Default)]
@@ -25,10 +25,10 @@ impl Containers {
     /// many, except those in use.
     fn add(&mut self, name: LockName, is_used: impl Fn(&LockName) -> bool) -> Vec<LockName> {
         self.0.push_back(name);
-        if self.0.len() < KEPT + AT_ONCE {
+        if self.0.len() < MAX_KEPT + REMOVE_BATCH {
             return Vec::new();
         }
-        let oldest: Vec<LockName> = self.0.drain(..AT_ONCE).collect();
+        let oldest: Vec<LockName> = self.0.drain(..REMOVE_BATCH).collect();
         let (used, idle): (Vec<_>, Vec<_>) = oldest.into_iter().partition(is_used);
         self.0.extend(used);
         idle
@@ -37,21 +37,22 @@ impl Containers {
 
 /// Remembers that this client made the node of a lock, and removes some that it made long ago. One that is not empty stays;
 /// a client that wants a lock whose node was removed makes it again.
-pub(crate) fn made(shared: &Arc<Shared>, session: &Arc<Session>, name: &LockName) {
+pub(crate) fn on_created(state: &Arc<ClientState>, session: &Arc<Session>, name: &LockName) {
     let idle = {
-        let mut registry = shared.registry();
-        let Registry { containers, places, .. } = &mut *registry;
-        containers.add(name.clone(), |name| places.has_attempt_for(name))
+        let mut registry = state.registry();
+        let Registry { containers, entries, .. } = &mut *registry;
+        containers.add(name.clone(), |name| entries.has_attempt_for(name))
     };
     if !idle.is_empty() {
-        shared.spawn(remove(Arc::downgrade(shared), Arc::downgrade(session), idle));
+        state.spawn(remove(Arc::downgrade(state), Arc::downgrade(session), idle));
     }
 }
 
-async fn remove(shared: Weak<Shared>, session: Weak<Session>, names: Vec<LockName>) {
-    let Some((shared, session)) = shared.upgrade().zip(session.upgrade()) else { return };
-    let deletes: Vec<_> = names.iter().map(|name| session.client.delete(&shared.line(name), None)).collect();
-    drop(shared);
+async fn remove(state: Weak<ClientState>, session: Weak<Session>, names: Vec<LockName>) {
+    let Some((state, session)) = state.upgrade().zip(session.upgrade()) else { return };
+    let deletes: Vec<_> =
+        names.iter().map(|name| session.client.delete(&state.lock_path(name), None)).collect();
+    drop(state);
     // Others may use it, or have removed it; the servers come to what stays.
     join_all(deletes).await;
 }
@@ -72,7 +73,7 @@ mod tests {
         let mut removed = Vec::new();
         for number in 0..10_000 {
             removed.extend(containers.add(name(number), is_used));
-            assert!(containers.0.len() < KEPT + AT_ONCE + 100);
+            assert!(containers.0.len() < MAX_KEPT + REMOVE_BATCH + 100);
         }
         assert!(!removed.iter().any(is_used));
         assert_eq!(removed.len() + containers.0.len(), 10_000);

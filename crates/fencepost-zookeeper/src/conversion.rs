@@ -11,8 +11,8 @@ use fencepost_contenders::PersistentCell;
 use fencepost_core::{Error, ErrorKind, LockName, Result};
 use zookeeper_client::{self as zk, Acls, CreateMode, MultiWriteError, Stat};
 
-use crate::naming::encode;
-use crate::setup::Setup;
+use crate::ensemble::Ensemble;
+use crate::node_name::encode;
 
 /// What the node says below which clients of format 1 can make nothing any more.
 const CLOSED: &[u8] = b"closed: this storage has format 2, whose sessions are in sessions2";
@@ -20,35 +20,37 @@ const CLOSED: &[u8] = b"closed: this storage has format 2, whose sessions are in
 /// Writes `about`, over this version or as a new node, and keeps clients of format 1 from holding anything. Nothing is
 /// done if another client was faster.
 pub(crate) async fn lock_out_format_1(
-    setup: &Setup,
+    ensemble: &Ensemble,
     client: &zk::Client,
     about: &str,
     over: Option<i32>,
 ) -> Result<()> {
-    match try_to_lock_out(setup, client, about, over).await {
+    match try_to_lock_out(ensemble, client, about, over).await {
         Ok(())
         | Err(MultiWriteError::OperationFailed {
             source: zk::Error::BadVersion | zk::Error::NoNode | zk::Error::NodeExists,
             ..
         }) => Ok(()),
-        Err(MultiWriteError::OperationFailed { source: zk::Error::NotEmpty, .. }) => Err(in_use(setup)),
-        Err(error) => Err(setup.failed(&error.into())),
+        Err(MultiWriteError::OperationFailed { source: zk::Error::NotEmpty, .. }) => Err(in_use(ensemble)),
+        Err(error) => Err(ensemble.failed(&error.into())),
     }
 }
 
 async fn try_to_lock_out(
-    setup: &Setup,
+    ensemble: &Ensemble,
     client: &zk::Client,
     about: &str,
     over: Option<i32>,
 ) -> Result<(), MultiWriteError> {
-    let (path, sessions) = (setup.paths.about(), setup.paths.old_sessions());
+    let (path, sessions) = (ensemble.layout.about(), ensemble.layout.old_sessions());
     let stat = client.check_stat(&sessions).await;
     let is_there = stat.map_err(|source| MultiWriteError::RequestFailed { source })?.is_some();
     let mut writer = client.new_multi_writer();
     match over {
         Some(version) => writer.add_set_data(&path, about.as_bytes(), Some(version))?,
-        None => writer.add_create(&path, about.as_bytes(), &setup.made_as(CreateMode::Persistent))?,
+        None => {
+            writer.add_create(&path, about.as_bytes(), &ensemble.create_options(CreateMode::Persistent))?
+        }
     }
     if is_there {
         writer.add_delete(&sessions, None)?;
@@ -58,21 +60,21 @@ async fn try_to_lock_out(
     Ok(())
 }
 
-fn in_use(setup: &Setup) -> Error {
+fn in_use(ensemble: &Ensemble) -> Error {
     let message = format!(
         "{} has format 1 and is in use by clients of that format, this program knows format 2",
-        setup.location
+        ensemble.location
     );
-    let sessions = setup.paths.old_sessions();
+    let sessions = ensemble.layout.old_sessions();
     Error::new(ErrorKind::Backend, message).with_hint(format!(
         "stop them, and this one converts it: their sessions are the nodes below {sessions}; or use another chroot"
     ))
 }
 
 /// Moves the kept cells of format 1 to the nodes that they have now. Several clients may do so at once.
-pub(crate) async fn move_cells(setup: &Setup, client: &zk::Client, now: i64) -> Result<()> {
-    let old_cells = setup.paths.old_cells();
-    let failed = |error: zk::Error| setup.failed(&error);
+pub(crate) async fn move_cells(ensemble: &Ensemble, client: &zk::Client, now: i64) -> Result<()> {
+    let old_cells = ensemble.layout.old_cells();
+    let failed = |error: zk::Error| ensemble.failed(&error);
     let cells = match client.list_children(&old_cells).await {
         Ok(cells) => cells,
         Err(zk::Error::NoNode) => return Ok(()),
@@ -86,7 +88,7 @@ pub(crate) async fn move_cells(setup: &Setup, client: &zk::Client, now: i64) -> 
             Err(error) => return Err(failed(error)),
         };
         let Some(name) = format_1_name(&cell) else { continue };
-        match move_cell(setup, client, &old, &name, &remaining(&bytes, &stat, now)).await {
+        match move_cell(ensemble, client, &old, &name, &remaining(&bytes, &stat, now)).await {
             // If it is not there any more, another client has moved it.
             Ok(())
             | Err(MultiWriteError::OperationFailed {
@@ -102,7 +104,7 @@ pub(crate) async fn move_cells(setup: &Setup, client: &zk::Client, now: i64) -> 
 }
 
 async fn move_cell(
-    setup: &Setup,
+    ensemble: &Ensemble,
     client: &zk::Client,
     old: &str,
     name: &LockName,
@@ -110,8 +112,8 @@ async fn move_cell(
 ) -> Result<(), MultiWriteError> {
     let mut writer = client.new_multi_writer();
     writer.add_delete(old, None)?;
-    let new = format!("{}/{}", setup.paths.cells(), encode(name.as_str()));
-    writer.add_create(&new, bytes, &setup.made_as(CreateMode::Persistent))?;
+    let new = format!("{}/{}", ensemble.layout.cells(), encode(name.as_str()));
+    writer.add_create(&new, bytes, &ensemble.create_options(CreateMode::Persistent))?;
     writer.commit().await?;
     Ok(())
 }

@@ -1,8 +1,8 @@
 //! What `fencepost doctor` finds out about an ensemble: whatever can weaken a promise.
 
 mod access;
-mod ensemble;
 mod locate;
+mod servers;
 mod srvr;
 
 use std::time::Duration;
@@ -11,8 +11,8 @@ use fencepost_core::{Finding, Result, StorageId};
 use zookeeper_client as zk;
 
 use crate::config::Dialect;
-use crate::setup::Setup;
-use ensemble::Ensemble;
+use crate::ensemble::Ensemble;
+use servers::ServerReports;
 
 pub(crate) use locate::locate;
 
@@ -20,29 +20,29 @@ pub(crate) use locate::locate;
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// Examines the ensemble, and every server of it that the URL names. The session in which it looks makes no node.
-pub(crate) async fn diagnose(setup: &Setup, storage_id: StorageId) -> Vec<Finding> {
-    let config = &setup.config;
+pub(crate) async fn diagnose(ensemble: &Ensemble, storage_id: StorageId) -> Vec<Finding> {
+    let config = &ensemble.config;
     let mut findings = vec![
-        Finding::ok("chroot", format!("{}, storage id {storage_id}", setup.paths.locks())),
+        Finding::ok("chroot", format!("{}, storage id {storage_id}", ensemble.layout.locks())),
         dialect(config.dialect),
-        leases(setup),
+        leases(ensemble),
         Finding::ok(
             "clocks",
             "sessions are timed by the leader alone, and by no wall clock: none has to be right",
         ),
     ];
-    let looking = setup.connect_to_look().await;
+    let looking = ensemble.connect_control().await;
     let (members, acls) = match &looking {
         Ok(client) => {
             let (members, acls) =
-                futures_util::join!(client.get_config(), client.get_acl(setup.paths.locks()));
-            let failed = |error: zk::Error| setup.failed(&error);
+                futures_util::join!(client.get_config(), client.get_acl(ensemble.layout.locks()));
+            let failed = |error: zk::Error| ensemble.failed(&error);
             (members.map(|(bytes, _)| bytes).map_err(failed), acls.map(|(acls, _)| acls).map_err(failed))
         }
         Err(error) => (Err(error.clone()), Err(error.clone())),
     };
-    let ensemble = Ensemble { asked: srvr::ask_each(config, &setup.location).await, members };
-    findings.extend(ensemble.judge());
+    let reports = ServerReports { asked: srvr::query_all(config, &ensemble.location).await, members };
+    findings.extend(reports.findings());
     findings.push(access::encryption(config));
     findings.push(access::authentication(config));
     findings.push(Finding::from_result("rights", acls.map(|acls| access::rights(&acls))));
@@ -64,8 +64,8 @@ fn dialect(dialect: Dialect) -> Finding {
 }
 
 /// How long leases can be.
-fn leases(setup: &Setup) -> Finding {
-    let (shortest, longest) = (setup.range.shortest_ttl(), setup.range.longest_ttl());
+fn leases(ensemble: &Ensemble) -> Finding {
+    let (shortest, longest) = (ensemble.range.shortest_ttl(), ensemble.range.longest_ttl());
     let found = format!("a ttl can be {shortest:?} to {longest:?}");
     if (shortest..=longest).contains(&DEFAULT_TTL) {
         return Finding::ok("leases", found);

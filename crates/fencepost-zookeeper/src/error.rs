@@ -51,12 +51,12 @@ pub(crate) fn failed(location: &str, error: &zk::Error) -> Error {
         | Driver::UnexpectedErrorCode(_) => {
             Error::new(ErrorKind::Backend, format!("{location} answered: {error}"))
         }
-        _ => unknown(location).with_source(error.clone()),
+        _ => outcome_unknown(location).with_source(error.clone()),
     }
 }
 
 /// A request that may or may not have had its effect.
-pub(crate) fn unknown(location: &str) -> Error {
+pub(crate) fn outcome_unknown(location: &str) -> Error {
     Error::new(
         ErrorKind::OutcomeUnknown,
         format!("the connection to {location} ended before the answer came"),

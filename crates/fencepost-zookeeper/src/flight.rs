@@ -8,14 +8,14 @@ use futures_util::future::join_all;
 
 use crate::acquire::{acquire, leave};
 use crate::cell;
-use crate::heartbeat::{Beat, beat};
 use crate::listing;
 use crate::release::release;
+use crate::renew::{Renewal, renew};
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::state::ClientState;
 
-/// Answers, each with the place of its operation in the flight.
-pub(crate) type Answers = Vec<(usize, Result<Reply>)>;
+/// Replies, each with the place of its operation in the flight.
+pub(crate) type Replies = Vec<(usize, Result<Reply>)>;
 
 /// Returns whether two operations on the same lock do not disturb each other when they leave at once.
 ///
@@ -36,37 +36,37 @@ pub(crate) fn may_share(one: &Op, other: &Op) -> bool {
     }
 }
 
-/// Executes the operations; answers come in their order.
-pub(crate) async fn execute(shared: &Arc<Shared>, ops: &[Op]) -> Vec<Result<Reply>> {
-    let (mut beats, mut grants, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+/// Executes the operations; replies come in their order.
+pub(crate) async fn execute(state: &Arc<ClientState>, ops: &[Op]) -> Vec<Result<Reply>> {
+    let (mut renewals, mut grants, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for (at, op) in ops.iter().enumerate() {
         match op {
-            Op::Renew(grant) => beats.push((at, Beat::Renew(grant))),
-            Op::Check(attempt) => beats.push((at, Beat::Check(attempt))),
+            Op::Renew(grant) => renewals.push((at, Renewal::Grant(grant))),
+            Op::Check(attempt) => renewals.push((at, Renewal::Ticket(attempt))),
             Op::Release(grant) => grants.push((at, grant)),
-            op => alone.push(async move { (at, execute_alone(shared, op).await) }),
+            op => alone.push(async move { (at, execute_alone(state, op).await) }),
         }
     }
-    let (kept, released, alone) =
-        futures_util::join!(beat(shared, beats), release(shared, grants), join_all(alone));
-    let mut answers: Answers = kept.into_iter().chain(released).chain(alone).collect();
-    answers.sort_by_key(|(at, _)| *at);
-    answers.into_iter().map(|(_, reply)| reply).collect()
+    let (renewed, released, alone) =
+        futures_util::join!(renew(state, renewals), release(state, grants), join_all(alone));
+    let mut replies: Replies = renewed.into_iter().chain(released).chain(alone).collect();
+    replies.sort_by_key(|(at, _)| *at);
+    replies.into_iter().map(|(_, reply)| reply).collect()
 }
 
-async fn execute_alone(shared: &Arc<Shared>, op: &Op) -> Result<Reply> {
+async fn execute_alone(state: &Arc<ClientState>, op: &Op) -> Result<Reply> {
     match op {
-        Op::Acquire { attempt, on_busy } => acquire(shared, attempt, *on_busy).await,
-        Op::Leave(attempt) => leave(shared, attempt).await,
-        Op::ReadCell(name) => listing::read_cell(shared, name).await,
-        Op::WriteCell { grant, name, bytes, keep } => cell::write(shared, grant, name, bytes, *keep).await,
-        Op::Break { name, token } => listing::break_lock(shared, name, *token).await,
-        Op::Renew(_) | Op::Check(_) | Op::Release(_) => Err(shared.vanished()),
+        Op::Acquire { attempt, on_busy } => acquire(state, attempt, *on_busy).await,
+        Op::Leave(attempt) => leave(state, attempt).await,
+        Op::ReadCell(name) => listing::read_cell(state, name).await,
+        Op::WriteCell { grant, name, bytes, keep } => cell::write(state, grant, name, bytes, *keep).await,
+        Op::Break { name, token } => listing::break_lock(state, name, *token).await,
+        Op::Renew(_) | Op::Check(_) | Op::Release(_) => Err(state.node_removed()),
     }
 }
 
 /// Puts together what is in the same session.
-pub(crate) fn by_session<T>(all: Vec<(Arc<Session>, T)>) -> Vec<(Arc<Session>, Vec<T>)> {
+pub(crate) fn group_by_session<T>(all: Vec<(Arc<Session>, T)>) -> Vec<(Arc<Session>, Vec<T>)> {
     let mut groups: Vec<(Arc<Session>, Vec<T>)> = Vec::new();
     for (session, one) in all {
         match groups.iter_mut().find(|(there, _)| Arc::ptr_eq(there, &session)) {

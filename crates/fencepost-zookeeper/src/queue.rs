@@ -1,9 +1,9 @@
-//! Whose turn it is: the line of a lock from the children of its node. Pure decisions.
+//! Whose turn it is: the queue of a lock from the children of its node. Pure decisions.
 
 use fencepost_contenders::holder_count;
 use fencepost_core::{Attempt, Mode, Owner, Result, Rule};
 
-use crate::paths::Node;
+use crate::layout::Node;
 
 /// The children of one lock's node.
 #[derive(Clone, Debug, Default)]
@@ -11,14 +11,14 @@ pub(crate) struct Queue {
     /// The contenders, in the order in which they came.
     nodes: Vec<Node>,
     /// What is no contender.
-    others: Vec<String>,
+    non_contenders: Vec<String>,
 }
 
-/// How one contender stands in the line.
+/// How one contender stands in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
+pub(crate) enum Position {
     /// It is not there.
-    Gone,
+    Missing,
     /// It holds the lock.
     Holds,
     /// It waits, and it may be its turn when this one has left.
@@ -28,20 +28,20 @@ pub(crate) enum Standing {
 }
 
 impl Queue {
-    /// The line that these children of a lock's node make.
-    pub(crate) fn of<'a>(children: impl IntoIterator<Item = &'a String>) -> Self {
-        let (mut nodes, mut others) = (Vec::new(), Vec::new());
+    /// The queue that these children of a lock's node make.
+    pub(crate) fn from_children<'a>(children: impl IntoIterator<Item = &'a String>) -> Self {
+        let (mut nodes, mut non_contenders) = (Vec::new(), Vec::new());
         for child in children {
             match Node::parse(child) {
                 Some(node) => nodes.push(node),
-                None => others.push(child.clone()),
+                None => non_contenders.push(child.clone()),
             }
         }
-        // Numbers wrap around, so only differences say who came first; the line is far shorter than half of all numbers.
+        // Numbers wrap around, so only differences say who came first; the queue is far shorter than half of all numbers.
         if let Some(origin) = nodes.first().map(|node| node.sequence) {
             nodes.sort_by_key(|node| node.sequence.wrapping_sub(origin));
         }
-        Self { nodes, others }
+        Self { nodes, non_contenders }
     }
 
     pub(crate) fn nodes(&self) -> &[Node] {
@@ -49,18 +49,18 @@ impl Queue {
     }
 
     /// The children that are no contenders.
-    pub(crate) fn others(&self) -> &[String] {
-        &self.others
+    pub(crate) fn non_contenders(&self) -> &[String] {
+        &self.non_contenders
     }
 
     /// How many of the first hold the lock.
-    pub(crate) fn holding(&self) -> usize {
+    pub(crate) fn holder_count(&self) -> usize {
         holder_count(self.nodes.iter().map(|node| node.mode))
     }
 
     /// Those that came before this node.
-    pub(crate) fn before(&self, called: &str) -> &[Node] {
-        let at = self.nodes.iter().position(|node| node.called == called);
+    pub(crate) fn ahead_of(&self, name: &str) -> &[Node] {
+        let at = self.nodes.iter().position(|node| node.name == name);
         &self.nodes[..at.unwrap_or(0)]
     }
 
@@ -69,12 +69,12 @@ impl Queue {
         self.nodes.iter().find(|node| node.owner == Some(owner))
     }
 
-    pub(crate) fn standing(&self, called: &str) -> Standing {
-        let Some(at) = self.nodes.iter().position(|node| node.called == called) else {
-            return Standing::Gone;
+    pub(crate) fn position(&self, name: &str) -> Position {
+        let Some(at) = self.nodes.iter().position(|node| node.name == name) else {
+            return Position::Missing;
         };
-        if at < self.holding() {
-            return Standing::Holds;
+        if at < self.holder_count() {
+            return Position::Holds;
         }
         let before = &self.nodes[..at];
         let blocker = match self.nodes[at].mode {
@@ -83,55 +83,57 @@ impl Queue {
             Mode::Semaphore { .. } => None,
             _ => before.last(),
         };
-        blocker.map_or(Standing::BehindMany, |node| Standing::Behind(node.called.clone()))
+        blocker.map_or(Position::BehindMany, |node| Position::Behind(node.name.clone()))
     }
 }
 
-/// How an attempt stands in all of its lines together.
+/// How an attempt stands in all of its queues together.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
+pub(crate) enum AttemptPosition {
     /// It holds what it wants; under [`Rule::Any`] this one of its wants.
     Holds(usize),
     /// It waits: how it stands for each want that it does not have.
-    Waits(Vec<(usize, Standing)>),
+    Waits(Vec<(usize, Position)>),
     /// One of its nodes is not there.
-    Gone,
+    Missing,
 }
 
-/// How the attempt stands whose nodes these are, one for each want and its line; a node without a name was given up.
-pub(crate) fn verdict(attempt: &Attempt, nodes: &[String], lines: &[Queue]) -> Verdict {
-    let all = nodes.iter().zip(lines).enumerate().filter(|(_, (node, _))| !node.is_empty());
-    let standings: Vec<(usize, Standing)> =
-        all.map(|(at, (node, line))| (at, line.standing(last_of(node)))).collect();
-    if standings.is_empty() || standings.iter().any(|(_, standing)| *standing == Standing::Gone) {
-        return Verdict::Gone;
+/// How the attempt stands whose nodes these are, one for each want and its queue; a node without a name was given up.
+pub(crate) fn attempt_position(attempt: &Attempt, nodes: &[String], queues: &[Queue]) -> AttemptPosition {
+    let all = nodes.iter().zip(queues).enumerate().filter(|(_, (node, _))| !node.is_empty());
+    let positions: Vec<(usize, Position)> =
+        all.map(|(at, (node, queue))| (at, queue.position(node_name(node)))).collect();
+    if positions.is_empty() || positions.iter().any(|(_, position)| *position == Position::Missing) {
+        return AttemptPosition::Missing;
     }
-    let mut holds = standings.iter().filter(|(_, standing)| *standing == Standing::Holds);
+    let mut holds = positions.iter().filter(|(_, position)| *position == Position::Holds);
     match attempt.rule {
         Rule::Any => {
             if let Some((at, _)) = holds.next() {
-                return Verdict::Holds(*at);
+                return AttemptPosition::Holds(*at);
             }
         }
         Rule::All => {
-            if holds.count() == standings.len() {
-                return Verdict::Holds(0);
+            if holds.count() == positions.len() {
+                return AttemptPosition::Holds(0);
             }
         }
     }
-    Verdict::Waits(standings.into_iter().filter(|(_, standing)| *standing != Standing::Holds).collect())
+    AttemptPosition::Waits(
+        positions.into_iter().filter(|(_, position)| *position != Position::Holds).collect(),
+    )
 }
 
 /// Refuses an attempt that contradicts those who were there before.
-pub(crate) fn agree(attempt: &Attempt, nodes: &[String], lines: &[Queue]) -> Result<()> {
-    for ((want, node), line) in attempt.wants.iter().zip(nodes).zip(lines) {
-        want.agree(line.before(last_of(node)).iter().map(|node| node.mode))?;
+pub(crate) fn check_modes(attempt: &Attempt, nodes: &[String], queues: &[Queue]) -> Result<()> {
+    for ((want, node), queue) in attempt.wants.iter().zip(nodes).zip(queues) {
+        want.agree(queue.ahead_of(node_name(node)).iter().map(|node| node.mode))?;
     }
     Ok(())
 }
 
-/// What a node is called below its parent.
-pub(crate) fn last_of(path: &str) -> &str {
+/// What a node is name below its parent.
+pub(crate) fn node_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
@@ -141,7 +143,7 @@ mod tests {
 
     fn queue(children: &[&str]) -> Queue {
         let children: Vec<String> = children.iter().map(|child| (*child).to_owned()).collect();
-        Queue::of(&children)
+        Queue::from_children(&children)
     }
 
     fn order(queue: &Queue) -> Vec<i32> {
@@ -172,10 +174,10 @@ mod tests {
     #[test]
     fn whoever_is_alone_waits_for_the_one_before_it() {
         let queue = queue(&["lock-0000000001", "lock-0000000002", "lock-0000000003"]);
-        assert_eq!(queue.standing("lock-0000000001"), Standing::Holds);
-        assert_eq!(queue.standing("lock-0000000003"), Standing::Behind("lock-0000000002".into()));
-        assert_eq!(queue.standing("lock-0000000004"), Standing::Gone);
-        assert_eq!(queue.before("lock-0000000003").len(), 2);
+        assert_eq!(queue.position("lock-0000000001"), Position::Holds);
+        assert_eq!(queue.position("lock-0000000003"), Position::Behind("lock-0000000002".into()));
+        assert_eq!(queue.position("lock-0000000004"), Position::Missing);
+        assert_eq!(queue.ahead_of("lock-0000000003").len(), 2);
     }
 
     #[test]
@@ -187,15 +189,15 @@ mod tests {
             "shared-lock-0000000004",
             "shared-lock-0000000005",
         ]);
-        assert_eq!(queue.standing("shared-lock-0000000001"), Standing::Holds);
-        assert_eq!(queue.standing("lock-0000000002"), Standing::Behind("shared-lock-0000000001".into()));
-        assert_eq!(queue.standing("shared-lock-0000000005"), Standing::Behind("lock-0000000003".into()));
+        assert_eq!(queue.position("shared-lock-0000000001"), Position::Holds);
+        assert_eq!(queue.position("lock-0000000002"), Position::Behind("shared-lock-0000000001".into()));
+        assert_eq!(queue.position("shared-lock-0000000005"), Position::Behind("lock-0000000003".into()));
     }
 
     #[test]
     fn a_slot_may_become_free_by_anybody() {
         let queue = queue(&["slots2-lock-0000000001", "slots2-lock-0000000002", "slots2-lock-0000000003"]);
-        assert_eq!(queue.standing("slots2-lock-0000000002"), Standing::Holds);
-        assert_eq!(queue.standing("slots2-lock-0000000003"), Standing::BehindMany);
+        assert_eq!(queue.position("slots2-lock-0000000002"), Position::Holds);
+        assert_eq!(queue.position("slots2-lock-0000000003"), Position::BehindMany);
     }
 }

@@ -11,7 +11,7 @@
 //!   choice of one of several locks.
 //! * Watches send reads only.
 //! * The requests of an operation that was dropped may still arrive, but ahead of all that is sent later in its session. An
-//!   entry whose nodes are not known is therefore settled by a read ([`crate::nodes::find_again`]).
+//!   entry whose nodes are not known is therefore settled by a read ([`crate::nodes::recover_nodes`]).
 //! * While the client closes, a leave or release may run beside an unanswered acquire or check. An acquire whose entry is gone
 //!   when its nodes have been made deletes them.
 
@@ -80,10 +80,10 @@ impl Entry {
 #[derive(Debug)]
 pub(crate) struct Registry {
     /// The live entries, and the attempts that wait in this process for room.
-    pub(crate) places: OwnEntries<Entry>,
+    pub(crate) entries: OwnEntries<Entry>,
     orphans: HashMap<Owner, Arc<Orphan>>,
     /// The owners that have left, and until when that is remembered.
-    departed: HashMap<Owner, Moment>,
+    tombstones: HashMap<Owner, Moment>,
     /// The locks' nodes that this client made.
     pub(crate) containers: Containers,
     push: Pusher,
@@ -92,57 +92,57 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(push: Pusher) -> Self {
         Self {
-            places: OwnEntries::default(),
+            entries: OwnEntries::default(),
             orphans: HashMap::new(),
-            departed: HashMap::new(),
+            tombstones: HashMap::new(),
             containers: Containers::default(),
             push,
         }
     }
 
     /// Remembers that this owner has left, for as long as a request of it may be late.
-    pub(crate) fn depart(&mut self, attempt: &Attempt, now: Moment) {
-        self.departed.retain(|_, until| *until > now);
-        self.departed.insert(attempt.owner, now + attempt.ttl * 2);
+    pub(crate) fn add_tombstone(&mut self, attempt: &Attempt, now: Moment) {
+        self.tombstones.retain(|_, until| *until > now);
+        self.tombstones.insert(attempt.owner, now + attempt.ttl * 2);
     }
 
-    pub(crate) fn has_departed(&self, owner: Owner, now: Moment) -> bool {
-        self.departed.get(&owner).is_some_and(|until| *until > now)
+    pub(crate) fn has_tombstone(&self, owner: Owner, now: Moment) -> bool {
+        self.tombstones.get(&owner).is_some_and(|until| *until > now)
     }
 
     /// Returns the live entry of this owner. One whose lease has lapsed becomes an orphan.
-    pub(crate) fn live(&mut self, owner: Owner, now: Moment) -> Option<&mut OwnEntry<Entry>> {
-        let place = self.places.get(owner)?;
-        if place.kept_at + place.attempt.ttl < now {
-            self.orphan(owner, now);
+    pub(crate) fn live_entry(&mut self, owner: Owner, now: Moment) -> Option<&mut OwnEntry<Entry>> {
+        let own = self.entries.get(owner)?;
+        if own.kept_at + own.attempt.ttl < now {
+            self.make_orphan(owner, now);
         }
-        self.places.get_mut(owner)
+        self.entries.get_mut(owner)
     }
 
     /// Returns the live entry of this owner, whose lease is extended.
     pub(crate) fn keep(&mut self, owner: Owner, now: Moment) -> Option<&mut Entry> {
-        self.live(owner, now)?;
-        self.places.keep(owner, now).map(|place| &mut place.entry)
+        self.live_entry(owner, now)?;
+        self.entries.keep(owner, now).map(|own| &mut own.entry)
     }
 
     /// Removes a live entry, and wakes the attempts that waited for it in this process.
-    pub(crate) fn forget(&mut self, owner: Owner) -> Option<OwnEntry<Entry>> {
-        let place = self.places.remove(owner)?;
-        place.entry.session.watches().stop_waiting(owner, &place.entry.blockers);
-        self.move_up(&place.attempt);
-        Some(place)
+    pub(crate) fn remove(&mut self, owner: Owner) -> Option<OwnEntry<Entry>> {
+        let own = self.entries.remove(owner)?;
+        own.entry.session.watches().stop_waiting(owner, &own.entry.blockers);
+        self.wake_local_waiters(&own.attempt);
+        Some(own)
     }
 
     /// Wakes the attempts that waited in this process behind one that has left.
-    pub(crate) fn move_up(&self, left: &Attempt) {
-        for owner in self.places.unblocked_by(left) {
+    pub(crate) fn wake_local_waiters(&self, left: &Attempt) {
+        for owner in self.entries.unblocked_by(left) {
             self.push.push(Wakeup::Check { owner });
         }
     }
 
     /// Makes a live entry an orphan.
-    pub(crate) fn orphan(&mut self, owner: Owner, now: Moment) -> Option<Arc<Orphan>> {
-        let OwnEntry { attempt, entry, .. } = self.forget(owner)?;
+    pub(crate) fn make_orphan(&mut self, owner: Owner, now: Moment) -> Option<Arc<Orphan>> {
+        let OwnEntry { attempt, entry, .. } = self.remove(owner)?;
         let nodes = entry.nodes.map(|nodes| [nodes.paths, entry.surplus].concat());
         Some(self.add_orphan(Orphan { session: entry.session, attempt, nodes, since: now }))
     }
@@ -155,8 +155,8 @@ impl Registry {
 
     /// Makes all entries orphans whose leases have lapsed.
     pub(crate) fn orphan_lapsed(&mut self, now: Moment) {
-        for owner in self.places.expire(now) {
-            self.orphan(owner, now);
+        for owner in self.entries.expire(now) {
+            self.make_orphan(owner, now);
         }
     }
 
@@ -184,21 +184,21 @@ impl Registry {
     }
 
     /// Returns the live entries in this session.
-    pub(crate) fn places_in<'a>(
+    pub(crate) fn entries_in<'a>(
         &'a self,
         session: &'a Arc<Session>,
     ) -> impl Iterator<Item = (Owner, &'a OwnEntry<Entry>)> {
-        self.places.iter().filter(|(_, place)| Arc::ptr_eq(&place.entry.session, session))
+        self.entries.iter().filter(|(_, own)| Arc::ptr_eq(&own.entry.session, session))
     }
 
     /// Removes everything that has ended with this session, and tells the owners.
-    pub(crate) fn end(&mut self, session: &Arc<Session>, why: LostReason) {
+    pub(crate) fn remove_session(&mut self, session: &Arc<Session>, reason: LostReason) {
         self.orphans.retain(|_, orphan| !Arc::ptr_eq(&orphan.session, session));
-        let lost: Vec<Owner> = self.places_in(session).map(|(owner, _)| owner).collect();
+        let lost: Vec<Owner> = self.entries_in(session).map(|(owner, _)| owner).collect();
         for owner in lost {
-            let was_granted = self.forget(owner).is_some_and(|place| place.entry.award.is_some());
+            let was_granted = self.remove(owner).is_some_and(|own| own.entry.award.is_some());
             self.push.push(if was_granted {
-                Wakeup::Lost { owner, reason: why }
+                Wakeup::Lost { owner, reason }
             } else {
                 Wakeup::Check { owner }
             });

@@ -12,18 +12,18 @@ use crate::config::Config;
 use crate::error::unreachable;
 
 /// Connecting to one server and its answer take no longer.
-const ANSWER: Duration = Duration::from_secs(2);
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// What a server says about itself.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Answer {
+pub(super) struct ServerReport {
     pub(super) version: String,
     /// `standalone`, `leader`, `follower`, `observer`, `read-only`.
     pub(super) mode: String,
 }
 
 /// What every server that the URL names says about itself, or why it does not. All are asked at once.
-pub(super) async fn ask_each(config: &Config, location: &str) -> Vec<(Address, Result<Answer>)> {
+pub(super) async fn query_all(config: &Config, location: &str) -> Vec<(Address, Result<ServerReport>)> {
     let encryption = match config.tls.as_ref().map(Encryption::new).transpose() {
         Ok(encryption) => encryption,
         Err(error) => {
@@ -31,15 +31,17 @@ pub(super) async fn ask_each(config: &Config, location: &str) -> Vec<(Address, R
         }
     };
     let asked = config.servers.iter().map(async |server| {
-        let answer = tokio::time::timeout(ANSWER, ask(server, encryption.as_ref(), location)).await;
-        let late =
-            |_| Err(unreachable(location).with_source(format!("no answer from {server} within {ANSWER:?}")));
+        let answer = tokio::time::timeout(REPLY_TIMEOUT, query(server, encryption.as_ref(), location)).await;
+        let late = |_| {
+            Err(unreachable(location)
+                .with_source(format!("no answer from {server} within {REPLY_TIMEOUT:?}")))
+        };
         (server.clone(), answer.unwrap_or_else(late))
     });
     join_all(asked).await
 }
 
-async fn ask(server: &Address, encryption: Option<&Encryption>, location: &str) -> Result<Answer> {
+async fn query(server: &Address, encryption: Option<&Encryption>, location: &str) -> Result<ServerReport> {
     let away = || unreachable(location).context(format_args!("could not ask {server}"));
     let mut stream = Stream::open(server, encryption, away).await?;
     stream.write_all(b"srvr").await.map_err(|error| away().with_source(error))?;
@@ -52,7 +54,7 @@ async fn ask(server: &Address, encryption: Option<&Encryption>, location: &str) 
     }
 }
 
-fn read(said: &str, away: impl Fn() -> Error) -> Result<Answer> {
+fn read(said: &str, away: impl Fn() -> Error) -> Result<ServerReport> {
     let line = |start: &str| said.lines().find_map(|line| line.strip_prefix(start)).map(str::trim);
     if said.contains("whitelist") {
         return Err(Error::new(ErrorKind::Denied, "the server does not answer to srvr")
@@ -60,7 +62,9 @@ fn read(said: &str, away: impl Fn() -> Error) -> Result<Answer> {
     }
     let version = line("Zookeeper version:").and_then(|rest| rest.split(['-', ',']).next());
     match (version, line("Mode:")) {
-        (Some(version), Some(mode)) => Ok(Answer { version: version.to_owned(), mode: mode.to_owned() }),
+        (Some(version), Some(mode)) => {
+            Ok(ServerReport { version: version.to_owned(), mode: mode.to_owned() })
+        }
         _ => Err(away().with_source(format!("it says: {}", said.lines().next().unwrap_or("nothing")))),
     }
 }
@@ -69,7 +73,7 @@ fn read(said: &str, away: impl Fn() -> Error) -> Result<Answer> {
 mod tests {
     use super::*;
 
-    fn said(text: &str) -> Result<Answer> {
+    fn said(text: &str) -> Result<ServerReport> {
         read(text, || unreachable("zk://h"))
     }
 

@@ -5,30 +5,30 @@ use fencepost_core::Severity;
 use super::*;
 
 /// An ensemble of so many, of which the URL names those that are in these modes; one without a mode is down.
-fn ensemble(all: usize, named: &[&str]) -> Ensemble {
+fn ensemble(all: usize, named: &[&str]) -> ServerReports {
     let asked = named.iter().zip(1_u16..).map(|(mode, port)| {
         let answer = match *mode {
             "" => Err(Error::new(ErrorKind::Unreachable, "nobody is there")),
             "?" => Err(Error::new(ErrorKind::Denied, "it does not say").with_hint("permit it")),
-            mode => Ok(Answer { version: "3.8.0".into(), mode: mode.to_owned() }),
+            mode => Ok(ServerReport { version: "3.8.0".into(), mode: mode.to_owned() }),
         };
         (Address { host: "h".into(), port }, answer)
     });
     let members = (1..=all).map(|number| format!("server.{number}=h:1:2:participant;h:3\n"));
     let text: String = if all == 1 { "version=0".into() } else { members.collect() };
-    Ensemble { asked: asked.collect(), members: Ok(text.into_bytes()) }
+    ServerReports { asked: asked.collect(), members: Ok(text.into_bytes()) }
 }
 
 /// Whatever is not fine.
-fn wrong(ensemble: &Ensemble) -> Vec<(String, Severity)> {
-    let findings = ensemble.judge();
+fn wrong(ensemble: &ServerReports) -> Vec<(String, Severity)> {
+    let findings = ensemble.findings();
     assert!(findings.iter().all(|it| it.severity == Severity::Ok || it.advice.is_some()), "{findings:?}");
     let wrong = findings.into_iter().filter(|finding| finding.severity != Severity::Ok);
     wrong.map(|finding| (finding.check, finding.severity)).collect()
 }
 
-fn found(ensemble: &Ensemble, check: &str) -> Finding {
-    let mut findings = ensemble.judge();
+fn found(ensemble: &ServerReports, check: &str) -> Finding {
+    let mut findings = ensemble.findings();
     let at = findings.iter().position(|finding| finding.check == check).expect("it is checked");
     findings.swap_remove(at)
 }
@@ -51,7 +51,7 @@ fn a_healthy_ensemble_is_fine() {
 #[test]
 fn each_weakness_is_found() {
     use Severity::{Problem, Warning};
-    let cases: [(Ensemble, &[(&str, Severity)]); 7] = [
+    let cases: [(ServerReports, &[(&str, Severity)]); 7] = [
         (ensemble(3, &["leader", "", "follower"]), &[("servers", Warning)]),
         (ensemble(5, &["leader", "", "follower", "follower", "follower"]), &[("servers", Warning)]),
         (ensemble(3, &["leader", "", ""]), &[("servers", Problem)]),

@@ -1,18 +1,18 @@
-//! Where things are in the tree, and how the nodes of a line are called in each dialect.
+//! Where things are in the tree, and how the nodes of a line are name in each dialect.
 
 use fencepost_core::{LockName, Mode, Owner};
 
 use crate::config::Dialect;
-use crate::naming::{OURS, encode};
+use crate::node_name::{RESERVED_NODE, encode};
 
 /// The places of one chroot.
 #[derive(Clone, Debug)]
-pub(crate) struct Paths {
+pub(crate) struct Layout {
     /// Absolute, without a slash at its end; empty for the root itself.
     chroot: String,
 }
 
-impl Paths {
+impl Layout {
     pub(crate) fn new(chroot: &str) -> Self {
         Self { chroot: chroot.trim_end_matches('/').to_owned() }
     }
@@ -29,17 +29,17 @@ impl Paths {
 
     /// What says which storage this is.
     pub(crate) fn about(&self) -> String {
-        format!("{}/{OURS}/about", self.chroot)
+        format!("{}/{RESERVED_NODE}/about", self.chroot)
     }
 
     /// The node that has all kept cells below it.
     pub(crate) fn cells(&self) -> String {
-        format!("{}/{OURS}/cells2", self.chroot)
+        format!("{}/{RESERVED_NODE}/cells2", self.chroot)
     }
 
     /// The kept cells of format 1.
     pub(crate) fn old_cells(&self) -> String {
-        format!("{}/{OURS}/cells", self.chroot)
+        format!("{}/{RESERVED_NODE}/cells", self.chroot)
     }
 
     /// The kept cell of this lock.
@@ -49,12 +49,12 @@ impl Paths {
 
     /// The node that has a node of every session below it.
     pub(crate) fn sessions(&self) -> String {
-        format!("{}/{OURS}/sessions2", self.chroot)
+        format!("{}/{RESERVED_NODE}/sessions2", self.chroot)
     }
 
     /// Where clients of format 1 have the nodes of their sessions. They hold nothing without one.
     pub(crate) fn old_sessions(&self) -> String {
-        format!("{}/{OURS}/sessions", self.chroot)
+        format!("{}/{RESERVED_NODE}/sessions", self.chroot)
     }
 
     /// Where a session writes when it was renewed.
@@ -63,27 +63,27 @@ impl Paths {
     }
 
     /// The node that has a node below it for every grant that was broken and does not know yet.
-    pub(crate) fn broken(&self) -> String {
-        format!("{}/{OURS}/broken", self.chroot)
+    pub(crate) fn break_notices(&self) -> String {
+        format!("{}/{RESERVED_NODE}/broken", self.chroot)
     }
 
     /// What tells an owner that its grant was broken.
-    pub(crate) fn broken_grant(&self, owner: Owner) -> String {
-        format!("{}/{}", self.broken(), owner.to_hex())
+    pub(crate) fn break_notice(&self, owner: Owner) -> String {
+        format!("{}/{}", self.break_notices(), owner.to_hex())
     }
 
     /// Every node that must be there, parents first.
-    pub(crate) fn foundations(&self) -> Vec<String> {
+    pub(crate) fn base_nodes(&self) -> Vec<String> {
         let slashes = self.chroot.match_indices('/').map(|(at, _)| at).skip(1);
         let mut nodes: Vec<String> = slashes.map(|at| self.chroot[..at].to_owned()).collect();
         nodes.extend((!self.chroot.is_empty()).then(|| self.chroot.clone()));
-        nodes.push(format!("{}/{OURS}", self.chroot));
-        nodes.extend([self.cells(), self.sessions(), self.broken()]);
+        nodes.push(format!("{}/{RESERVED_NODE}", self.chroot));
+        nodes.extend([self.cells(), self.sessions(), self.break_notices()]);
         nodes
     }
 }
 
-/// What the node of this owner is called, up to the number that the server gives it.
+/// What the node of this owner is name, up to the number that the server gives it.
 pub(crate) fn stem(dialect: Dialect, owner: Owner, mode: Mode) -> String {
     let kind = match mode {
         Mode::Shared => "shared".to_owned(),
@@ -108,8 +108,8 @@ fn uuid(owner: Owner) -> String {
 /// One contender's node.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// What it is called, without its parent.
-    pub(crate) called: String,
+    /// What it is name, without its parent.
+    pub(crate) name: String,
     /// The number that the server gave it.
     pub(crate) sequence: i32,
     /// How it wants the lock; others want it alone.
@@ -120,10 +120,10 @@ pub(crate) struct Node {
 
 impl Node {
     /// The contender of this node, in whatever dialect; nothing if it is none.
-    pub(crate) fn parse(called: &str) -> Option<Self> {
+    pub(crate) fn parse(name: &str) -> Option<Self> {
         let markers = ["lock-", "__lock__"].into_iter();
         let (kind, number) =
-            markers.filter_map(|marker| split_last(called, marker)).max_by_key(|(kind, _)| kind.len())?;
+            markers.filter_map(|marker| split_last(name, marker)).max_by_key(|(kind, _)| kind.len())?;
         // Ten digits; a number that has wrapped around begins with a minus, which is one of the ten if there is room.
         let digits = number.strip_prefix('-').unwrap_or(number);
         let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
@@ -133,7 +133,7 @@ impl Node {
         let sequence = number.parse().ok()?;
         let (mode, rest) = split_kind(kind.trim_end_matches('-'));
         let id = rest.trim_end_matches('-').trim_start_matches("_c_").replace('-', "");
-        Some(Self { called: called.to_owned(), sequence, mode, owner: Owner::from_hex(&id) })
+        Some(Self { name: name.to_owned(), sequence, mode, owner: Owner::from_hex(&id) })
     }
 }
 
@@ -141,8 +141,8 @@ impl Node {
     /// The dialect in which it is named.
     pub(crate) fn dialect(&self) -> Dialect {
         match () {
-            () if self.called.contains("__lock__") => Dialect::Kazoo,
-            () if self.called.starts_with("_c_") => Dialect::Curator,
+            () if self.name.contains("__lock__") => Dialect::Kazoo,
+            () if self.name.starts_with("_c_") => Dialect::Curator,
             () => Dialect::Plain,
         }
     }
@@ -172,15 +172,15 @@ mod tests {
 
     #[test]
     fn places_below_a_chroot_and_without_one() {
-        let paths = Paths::new("/apps/locks");
+        let layout = Layout::new("/apps/locks");
         assert_eq!(
-            (paths.locks(), paths.lock(&name("a/b"))),
+            (layout.locks(), layout.lock(&name("a/b"))),
             ("/apps/locks", "/apps/locks/a%2Fb".to_owned())
         );
-        assert_eq!(paths.foundations()[..3], ["/apps", "/apps/locks", "/apps/locks/_fencepost"]);
-        let root = Paths::new("/");
+        assert_eq!(layout.base_nodes()[..3], ["/apps", "/apps/locks", "/apps/locks/_fencepost"]);
+        let root = Layout::new("/");
         assert_eq!((root.locks(), root.lock(&name("a"))), ("/", "/a".to_owned()));
-        assert_eq!(root.foundations()[0], "/_fencepost");
+        assert_eq!(root.base_nodes()[0], "/_fencepost");
     }
 
     #[test]
@@ -191,9 +191,9 @@ mod tests {
                 [(Dialect::Curator, Some(owner)), (Dialect::Kazoo, Some(owner)), (Dialect::Plain, None)]
             {
                 for (number, sequence) in [("0000000007", 7), ("-2147483648", i32::MIN), ("-000000005", -5)] {
-                    let called = format!("{}{number}", stem(dialect, owner, mode));
-                    let node = Node::parse(&called).unwrap();
-                    assert_eq!((node.sequence, node.mode, node.owner), (sequence, mode, said), "{called}");
+                    let name = format!("{}{number}", stem(dialect, owner, mode));
+                    let node = Node::parse(&name).unwrap();
+                    assert_eq!((node.sequence, node.mode, node.owner), (sequence, mode, said), "{name}");
                 }
             }
         }
@@ -201,20 +201,20 @@ mod tests {
 
     #[test]
     fn nodes_of_others_are_contenders_too() {
-        for called in [
+        for name in [
             "_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-0000000003",
             "_c_0f1e2d3c4b5a69788796a5b4c3d2e1f0-lock-0000000003",
             "0f1e2d3c4b5a69788796a5b4c3d2e1f0__lock__0000000003",
             "lock-0000000003",
             "x-slots-lock-0000000003",
         ] {
-            let node = Node::parse(called).unwrap();
-            assert_eq!((node.sequence, node.mode), (3, Mode::Exclusive), "{called}");
+            let node = Node::parse(name).unwrap();
+            assert_eq!((node.sequence, node.mode), (3, Mode::Exclusive), "{name}");
         }
-        for called in
+        for name in
             ["", "lock-", "lock-3", "lease-0000000003", "clock_0000000003", "lock-9999999999", "ä-000000000"]
         {
-            assert_eq!(Node::parse(called), None, "{called}");
+            assert_eq!(Node::parse(name), None, "{name}");
         }
     }
 }

@@ -5,18 +5,18 @@ use std::collections::BTreeSet;
 use fencepost_core::{Error, ErrorKind, Finding, Result};
 use fencepost_net::Address;
 
-use super::srvr::Answer;
+use super::srvr::ServerReport;
 
 /// What the servers have said.
-pub(super) struct Ensemble {
+pub(super) struct ServerReports {
     /// Those whom the URL names, asked one by one.
-    pub(super) asked: Vec<(Address, Result<Answer>)>,
+    pub(super) asked: Vec<(Address, Result<ServerReport>)>,
     /// The node that says who belongs to the ensemble.
     pub(super) members: Result<Vec<u8>>,
 }
 
-impl Ensemble {
-    pub(super) fn judge(&self) -> Vec<Finding> {
+impl ServerReports {
+    pub(super) fn findings(&self) -> Vec<Finding> {
         let mut findings = vec![self.server()];
         match self.voters() {
             Ok(all) => findings.extend([self.servers(all), self.failover(all), self.leader(all)]),
@@ -28,7 +28,7 @@ impl Ensemble {
         findings
     }
 
-    fn answers(&self) -> impl Iterator<Item = (&Address, &Answer)> {
+    fn answers(&self) -> impl Iterator<Item = (&Address, &ServerReport)> {
         self.asked.iter().filter_map(|(address, answer)| Some((address, answer.as_ref().ok()?)))
     }
 

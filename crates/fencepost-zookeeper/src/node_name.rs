@@ -13,7 +13,7 @@ use std::fmt::Write;
 use fencepost_core::LockName;
 
 /// What is ours and no lock, below the chroot.
-pub(crate) const OURS: &str = "_fencepost";
+pub(crate) const RESERVED_NODE: &str = "_fencepost";
 
 /// Returns the name of the node of this lock.
 pub(crate) fn encode(name: &str) -> String {
@@ -54,7 +54,7 @@ pub(crate) fn is_allowed(char: char) -> bool {
 
 /// Whether a node of this name would be another one.
 fn is_reserved(name: &str) -> bool {
-    matches!(name, "." | ".." | OURS)
+    matches!(name, "." | ".." | RESERVED_NODE)
 }
 
 /// Splits off the escape with which a text begins, if it does: the character that it stands for, and what follows.

@@ -8,7 +8,7 @@ use rustls::crypto::{CryptoProvider, aws_lc_rs};
 use zookeeper_client::TlsOptions;
 
 /// Where systems keep whom they trust.
-const TRUSTED: [&str; 4] = [
+const SYSTEM_CA_FILES: [&str; 4] = [
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
     "/etc/ssl/ca-bundle.pem",
@@ -23,7 +23,7 @@ pub(crate) fn options(tls: &Tls) -> Result<TlsOptions> {
     }
     let ca = match &tls.ca {
         Some(ca) => read(ca)?,
-        None => trusted_here()?,
+        None => system_ca()?,
     };
     let options = TlsOptions::new()
         .with_pem_ca(&ca)
@@ -37,10 +37,10 @@ pub(crate) fn options(tls: &Tls) -> Result<TlsOptions> {
 }
 
 /// Whom this system trusts.
-fn trusted_here() -> Result<String> {
+fn system_ca() -> Result<String> {
     let named = std::env::var_os("SSL_CERT_FILE").map(std::path::PathBuf::from);
-    let found =
-        named.or_else(|| TRUSTED.iter().map(Path::new).find(|path| path.exists()).map(Path::to_owned));
+    let found = named
+        .or_else(|| SYSTEM_CA_FILES.iter().map(Path::new).find(|path| path.exists()).map(Path::to_owned));
     let hint = "say whom to trust: ?tls=true&tls_ca=FILE";
     read(&found.ok_or_else(|| bad("this system does not say whom it trusts").with_hint(hint))?)
 }

@@ -11,13 +11,13 @@ use fencepost_core::{Attempt, LockName, LostReason, Mode, Owner, Rule};
 use futures_util::future::{join_all, select_all};
 use zookeeper_client::{self as zk, AddWatchMode, EventType};
 
-use crate::queue::{Queue, Standing, last_of};
+use crate::queue::{Position, Queue, node_name};
 use crate::registry::{Nodes, Registry};
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::state::ClientState;
 
 /// A grant that is held for less than this is not watched: that would cost more than it.
-const SHORT: Duration = Duration::from_millis(50);
+const WATCH_DELAY: Duration = Duration::from_millis(50);
 
 /// What is watched in one session.
 #[derive(Debug, Default)]
@@ -25,8 +25,8 @@ pub(crate) struct Watches {
     /// The nodes that are watched, and who waits for each to go. However many come and leave again behind one that stays,
     /// it is watched once.
     blockers: HashMap<String, HashSet<Owner>>,
-    /// The locks whose lines are watched as a whole.
-    lines: HashSet<LockName>,
+    /// The locks whose queues are watched as a whole.
+    queues: HashSet<LockName>,
     /// The grants whose own nodes are not watched yet, and from when on they are to be.
     grants: Vec<(Owner, Moment)>,
 }
@@ -48,46 +48,46 @@ impl Watches {
 }
 
 /// Watches the nodes for which an attempt waits.
-pub(crate) fn wait_for(
-    shared: &Arc<Shared>,
+pub(crate) fn watch_blockers(
+    state: &Arc<ClientState>,
     session: &Arc<Session>,
     attempt: &Attempt,
-    standings: &[(usize, Standing)],
+    positions: &[(usize, Position)],
 ) {
     let name = |at: &usize| &attempt.wants[*at].name;
-    let blockers: Vec<String> = standings
+    let blockers: Vec<String> = positions
         .iter()
-        .filter_map(|(at, standing)| match standing {
-            Standing::Behind(called) => Some(format!("{}/{called}", shared.line(name(at)))),
+        .filter_map(|(at, position)| match position {
+            Position::Behind(node) => Some(format!("{}/{node}", state.lock_path(name(at)))),
             _ => None,
         })
         .collect();
     {
-        let mut registry = shared.registry();
-        let Some(place) = registry.places.get_mut(attempt.owner) else { return };
-        session.watches().stop_waiting(attempt.owner, &place.entry.blockers);
-        place.entry.blockers.clone_from(&blockers);
+        let mut registry = state.registry();
+        let Some(own) = registry.entries.get_mut(attempt.owner) else { return };
+        session.watches().stop_waiting(attempt.owner, &own.entry.blockers);
+        own.entry.blockers.clone_from(&blockers);
     }
     for node in blockers {
-        watch_blocker(shared, session, attempt.owner, node);
+        watch_blocker(state, session, attempt.owner, node);
     }
-    for (at, _) in standings.iter().filter(|(_, standing)| *standing == Standing::BehindMany) {
-        watch_line(shared, session, name(at));
+    for (at, _) in positions.iter().filter(|(_, position)| *position == Position::BehindMany) {
+        watch_queue(state, session, name(at));
     }
 }
 
 /// Returns whether an attempt certainly waits still: the nodes that it was seen to wait for, which are watched, are there, and
-/// so are its own. It costs the same however long the line is.
-pub(crate) async fn still_waits(
-    shared: &Shared,
+/// so are its own. It costs the same however long the queue is.
+pub(crate) async fn is_still_blocked(
+    state: &ClientState,
     session: &Session,
     attempt: &Attempt,
     own: &[String],
 ) -> bool {
     let owner = attempt.owner;
     let blockers = {
-        let registry = shared.registry();
-        registry.places.get(owner).map(|place| place.entry.blockers.clone()).unwrap_or_default()
+        let registry = state.registry();
+        registry.entries.get(owner).map(|own| own.entry.blockers.clone()).unwrap_or_default()
     };
     let is_watched =
         |node: &String| session.watches().blockers.get(node).is_some_and(|waiting| waiting.contains(&owner));
@@ -108,14 +108,14 @@ pub(crate) async fn still_waits(
 
 /// Waits until a node is gone that was made by this transaction, if that is known. Returns false if it cannot be told: the session
 /// is over, or the connection was lost. What is written into the node does not matter.
-async fn is_gone(session: &Weak<Session>, node: &str, mut made: Option<i64>) -> bool {
+async fn wait_until_deleted(session: &Weak<Session>, node: &str, mut made: Option<i64>) -> bool {
     loop {
         // The session itself is not held on to while nothing happens, so that dropping it ends it.
         let Some(strong) = session.upgrade() else { return false };
         let data = strong.client.get_and_watch_data(node).await;
         drop(strong);
         let watcher = match data {
-            // Where names do not say whose a node is, another one may be called the same.
+            // Where names do not say whose a node is, another one may be name the same.
             Ok((_, stat, _)) if *made.get_or_insert(stat.czxid) != stat.czxid => return true,
             Ok((_, _, watcher)) => watcher,
             Err(zk::Error::NoNode) => return true,
@@ -130,7 +130,7 @@ async fn is_gone(session: &Weak<Session>, node: &str, mut made: Option<i64>) -> 
 }
 
 /// Watches a node for which this owner waits.
-fn watch_blocker(shared: &Arc<Shared>, session: &Arc<Session>, owner: Owner, node: String) {
+fn watch_blocker(state: &Arc<ClientState>, session: &Arc<Session>, owner: Owner, node: String) {
     {
         let mut watches = session.watches();
         let is_watched = watches.blockers.contains_key(&node);
@@ -139,34 +139,34 @@ fn watch_blocker(shared: &Arc<Shared>, session: &Arc<Session>, owner: Owner, nod
             return;
         }
     }
-    let (weak, session) = (Arc::downgrade(shared), Arc::downgrade(session));
-    shared.spawn(async move {
-        let is_gone = is_gone(&session, &node, None).await;
-        let Some((shared, session)) = weak.upgrade().zip(session.upgrade()) else { return };
+    let (weak, session) = (Arc::downgrade(state), Arc::downgrade(session));
+    state.spawn(async move {
+        let is_deleted = wait_until_deleted(&session, &node, None).await;
+        let Some((state, session)) = weak.upgrade().zip(session.upgrade()) else { return };
         let waiting = session.watches().blockers.remove(&node).unwrap_or_default();
-        for owner in waiting.into_iter().filter(|_| is_gone) {
-            shared.push(Wakeup::Check { owner });
+        for owner in waiting.into_iter().filter(|_| is_deleted) {
+            state.push(Wakeup::Check { owner });
         }
     });
 }
 
 /// Remembers that a grant is to be watched if it is held for long.
-pub(crate) fn watch_if_it_lasts(session: &Session, owner: Owner, now: Moment) {
+pub(crate) fn watch_grant_later(session: &Session, owner: Owner, now: Moment) {
     let mut watches = session.watches();
     if watches.grants.is_empty() {
-        session.chores.notify_one();
+        session.maintenance.notify_one();
     }
-    watches.grants.push((owner, now + SHORT));
+    watches.grants.push((owner, now + WATCH_DELAY));
 }
 
 /// Watches the nodes of the grants that are held for long.
-pub(crate) fn watch_those_that_last(shared: &Arc<Shared>, session: &Arc<Session>) {
-    let now = shared.clock.now();
+pub(crate) fn watch_long_grants(state: &Arc<ClientState>, session: &Arc<Session>) {
+    let now = state.clock.now();
     let mut lasting = Vec::new();
     {
-        let registry = shared.registry();
+        let registry = state.registry();
         session.watches().grants.retain(|(owner, from)| {
-            let nodes = registry.places.get(*owner).and_then(|place| place.entry.nodes.as_ref());
+            let nodes = registry.entries.get(*owner).and_then(|own| own.entry.nodes.as_ref());
             let Some(nodes) = nodes else { return false };
             let lasts = *from <= now;
             if lasts {
@@ -176,39 +176,40 @@ pub(crate) fn watch_those_that_last(shared: &Arc<Shared>, session: &Arc<Session>
         });
     }
     for (owner, nodes) in lasting {
-        shared.spawn(watch_grant(Arc::downgrade(shared), Arc::downgrade(session), owner, nodes));
+        state.spawn(watch_grant(Arc::downgrade(state), Arc::downgrade(session), owner, nodes));
     }
 }
 
-async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner, nodes: Nodes) {
+async fn watch_grant(state: Weak<ClientState>, session: Weak<Session>, owner: Owner, nodes: Nodes) {
     let made = i64::try_from(nodes.token).ok();
     let own = nodes.paths.iter().filter(|node| !node.is_empty());
-    let (is_gone, ..) = select_all(own.map(|node| Box::pin(is_gone(&session, node, made)))).await;
-    let Some((shared, session)) = shared.upgrade().zip(session.upgrade()) else { return };
+    let (is_deleted, ..) =
+        select_all(own.map(|node| Box::pin(wait_until_deleted(&session, node, made)))).await;
+    let Some((state, session)) = state.upgrade().zip(session.upgrade()) else { return };
     // The entry may be given up by now, and the same owner may have another.
     let is_held = |registry: &Registry| {
-        let place = registry.places.get(owner).filter(|place| !place.entry.released);
-        place.is_some_and(|place| place.entry.nodes.as_ref() == Some(&nodes))
+        let own = registry.entries.get(owner).filter(|own| !own.entry.released);
+        own.is_some_and(|own| own.entry.nodes.as_ref() == Some(&nodes))
     };
-    if !is_held(&shared.registry()) {
+    if !is_held(&state.registry()) {
         return;
     }
-    if !is_gone {
+    if !is_deleted {
         // It is watched again, but not at once: the connection was lost.
-        let soon = shared.clock.now() + session.ttl / 12;
+        let soon = state.clock.now() + session.ttl / 12;
         session.watches().grants.push((owner, soon));
         return;
     }
-    let broken = shared.setup.paths.broken_grant(owner);
+    let broken = state.ensemble.layout.break_notice(owner);
     let is_broken = matches!(session.client.check_stat(&broken).await, Ok(Some(_)));
-    let why = if is_broken { LostReason::Broken } else { LostReason::NotHeld };
+    let reason = if is_broken { LostReason::Broken } else { LostReason::NotHeld };
     {
-        let mut registry = shared.registry();
+        let mut registry = state.registry();
         if is_held(&registry) {
-            shared.push(Wakeup::Lost { owner, reason: why });
+            state.push(Wakeup::Lost { owner, reason });
             // If there are others of its nodes, they go too.
-            registry.orphan(owner, shared.clock.now());
-            session.chores.notify_one();
+            registry.make_orphan(owner, state.clock.now());
+            session.maintenance.notify_one();
         }
     }
     if is_broken {
@@ -217,46 +218,46 @@ async fn watch_grant(shared: Weak<Shared>, session: Weak<Session>, owner: Owner,
     }
 }
 
-/// Why a line is followed no longer.
+/// Why a queue is followed no longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum End {
+enum WatchEnd {
     /// No attempt waits in it any more. It does not count as watched, so that the next one watches it again.
-    Deserted,
+    NoWaiters,
     /// It cannot be read, or the watch is lost.
-    Unknown,
+    Lost,
 }
 
-/// Watches a whole line for all of this session that wait in it for any departure: one watch, however many they are.
-fn watch_line(shared: &Arc<Shared>, session: &Arc<Session>, name: &LockName) {
-    if session.watches().lines.insert(name.clone()) {
-        let (weak, session, name) = (Arc::downgrade(shared), Arc::downgrade(session), name.clone());
-        shared.spawn(async move {
-            if let Err(End::Unknown) = follow_line(&weak, &session, &name).await
+/// Watches a whole queue for all of this session that wait in it for any departure: one watch, however many they are.
+fn watch_queue(state: &Arc<ClientState>, session: &Arc<Session>, name: &LockName) {
+    if session.watches().queues.insert(name.clone()) {
+        let (weak, session, name) = (Arc::downgrade(state), Arc::downgrade(session), name.clone());
+        state.spawn(async move {
+            if let Err(WatchEnd::Lost) = follow_queue(&weak, &session, &name).await
                 && let Some(session) = session.upgrade()
             {
-                session.watches().lines.remove(&name);
+                session.watches().queues.remove(&name);
             }
         });
     }
 }
 
-async fn follow_line(
-    shared: &Weak<Shared>,
+async fn follow_queue(
+    state: &Weak<ClientState>,
     session: &Weak<Session>,
     name: &LockName,
-) -> Result<Infallible, End> {
-    let both = || shared.upgrade().zip(session.upgrade()).ok_or(End::Unknown);
+) -> Result<Infallible, WatchEnd> {
+    let both = || state.upgrade().zip(session.upgrade()).ok_or(WatchEnd::Lost);
     let mut watcher = {
-        let (shared, session) = both()?;
-        let line = shared.line(name);
-        let watcher = session.client.watch(&line, AddWatchMode::PersistentRecursive).await;
-        watcher.map_err(|_| End::Unknown)?
+        let (state, session) = both()?;
+        let queue = state.lock_path(name);
+        let watcher = session.client.watch(&queue, AddWatchMode::PersistentRecursive).await;
+        watcher.map_err(|_| WatchEnd::Lost)?
     };
     loop {
         // Also before the first event: what happened before the watch was set is found by this.
         {
-            let (shared, session) = both()?;
-            tell_those_admitted(&shared, &session, name).await?;
+            let (state, session) = both()?;
+            wake_admitted(&state, &session, name).await?;
         }
         loop {
             let event = watcher.changed().await;
@@ -264,35 +265,35 @@ async fn follow_line(
                 EventType::NodeDeleted => break,
                 // The driver does not set such watches again after a new connection: everything is checked then, and that
                 // sets a new one.
-                EventType::Session => return Err(End::Unknown),
+                EventType::Session => return Err(WatchEnd::Lost),
                 _ => {}
             }
         }
     }
 }
 
-/// Tells the waiters of this line whose turn it may be.
-async fn tell_those_admitted(shared: &Shared, session: &Arc<Session>, name: &LockName) -> Result<(), End> {
+/// Tells the waiters of this queue whose turn it may be.
+async fn wake_admitted(state: &ClientState, session: &Arc<Session>, name: &LockName) -> Result<(), WatchEnd> {
     let waiting: Vec<(Owner, String)> = {
-        let registry = shared.registry();
-        let waiting = registry.places_in(session).filter_map(|(owner, place)| {
+        let registry = state.registry();
+        let waiting = registry.entries_in(session).filter_map(|(owner, own)| {
             let is_slot = |mode| matches!(mode, Mode::Semaphore { .. });
-            let at = place.attempt.wants.iter().position(|want| want.name == *name && is_slot(want.mode))?;
-            let nodes = place.entry.nodes.as_ref().filter(|_| place.entry.award.is_none())?;
-            Some((owner, last_of(&nodes.paths[at]).to_owned()))
+            let at = own.attempt.wants.iter().position(|want| want.name == *name && is_slot(want.mode))?;
+            let nodes = own.entry.nodes.as_ref().filter(|_| own.entry.award.is_none())?;
+            Some((owner, node_name(&nodes.paths[at]).to_owned()))
         });
         let waiting: Vec<(Owner, String)> = waiting.collect();
         if waiting.is_empty() {
-            session.watches().lines.remove(name);
-            return Err(End::Deserted);
+            session.watches().queues.remove(name);
+            return Err(WatchEnd::NoWaiters);
         }
         waiting
     };
-    let children = session.client.list_children(&shared.line(name)).await.map_err(|_| End::Unknown)?;
-    let line = Queue::of(&children);
-    for (owner, called) in waiting {
-        if matches!(line.standing(&called), Standing::Holds | Standing::Gone) {
-            shared.push(Wakeup::Check { owner });
+    let children = session.client.list_children(&state.lock_path(name)).await.map_err(|_| WatchEnd::Lost)?;
+    let queue = Queue::from_children(&children);
+    for (owner, name) in waiting {
+        if matches!(queue.position(&name), Position::Holds | Position::Missing) {
+            state.push(Wakeup::Check { owner });
         }
     }
     Ok(())
