@@ -1,4 +1,4 @@
-//! How an attempt gets its nodes and what it is answered: acquiring, granting, leaving.
+//! Acquires and leaves locks: creates the nodes of an attempt, grants it, or lets it wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,41 +17,42 @@ use crate::session::Session;
 use crate::state::ClientState;
 use crate::watches;
 
-/// What the registry says about an attempt that wants in.
-enum EntryState {
-    /// It is answered without asking the servers.
+/// The result of looking up an attempt in the registry.
+enum Lookup {
+    /// The reply, which needs no request.
     Reply(Reply),
-    /// It has nodes.
+    /// The attempt has nodes.
     HasNodes,
-    /// It may have nodes.
-    Unknown(Arc<Session>),
-    New,
+    /// The attempt has an entry; the outcome of creating its nodes is unknown.
+    NodesUnknown(Arc<Session>),
+    NoEntry,
 }
 
-/// Takes the locks, or joins the queue.
+/// Acquires the locks, or enqueues the attempt.
 pub(crate) async fn acquire(
     state: &Arc<ClientState>,
     attempt: &Arc<Attempt>,
     on_busy: OnBusy,
 ) -> Result<Reply> {
     delete_orphan_of(state, attempt.owner).await?;
-    let has_nodes = match entry_state(state, attempt, on_busy) {
-        EntryState::Reply(reply) => return Ok(reply),
-        EntryState::HasNodes => true,
-        EntryState::Unknown(session) => recover_nodes(state, &session, attempt).await?,
-        EntryState::New => false,
+    let has_nodes = match look_up(state, attempt, on_busy) {
+        Lookup::Reply(reply) => return Ok(reply),
+        Lookup::HasNodes => true,
+        Lookup::NodesUnknown(session) => recover_nodes(state, &session, attempt).await?,
+        Lookup::NoEntry => false,
     };
-    // What was found was only read; the check proves it.
+    // Recovered nodes were only read; the check verifies them with a write.
     if has_nodes {
-        match renew::renew_ticket(state, attempt).await? {
+        match renew::check_ticket(state, attempt).await? {
             Reply::NoTicket => {}
             reply => return Ok(reply),
         }
     }
     if attempt.wants.len() > 1 && !fits_in_one_request(state, attempt) {
         let (count, location) = (attempt.wants.len(), &state.ensemble.location);
-        let message = format!("{count} names at once are more than {location} takes in one request");
-        return Err(Error::new(ErrorKind::Unsupported, message).with_hint("take fewer, or shorter ones"));
+        let message = format!("{count} locks in one acquire do not fit into one request to {location}");
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("acquire fewer locks together, or use shorter names"));
     }
     let session = state.session(attempt.ttl).await?;
     session.wait_until_fresh(&state.ensemble).await;
@@ -65,7 +66,7 @@ pub(crate) async fn acquire(
         }
     })?;
     let Some(queues) = record_nodes(state, &session, attempt, created).await? else { return Ok(Reply::Busy) };
-    match decide(state, &session, attempt, &queues).await? {
+    match grant_or_wait(state, &session, attempt, &queues).await? {
         Reply::Granted(award) => {
             Ok(Reply::Granted(Award { elapsed: sent.since(session.lease_start()), ..award }))
         }
@@ -74,32 +75,32 @@ pub(crate) async fn acquire(
     }
 }
 
-fn entry_state(state: &ClientState, attempt: &Arc<Attempt>, on_busy: OnBusy) -> EntryState {
+fn look_up(state: &ClientState, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Lookup {
     let now = state.clock.now();
     let mut registry = state.registry();
     if registry.has_tombstone(attempt.owner, now) {
-        return EntryState::Reply(Reply::Busy);
+        return Lookup::Reply(Reply::Busy);
     }
     if registry.entries.get(attempt.owner).is_some_and(|own| own.entry.session.is_over()) {
         registry.remove(attempt.owner);
     }
     match registry.keep(attempt.owner, now) {
-        Some(Entry { nodes: None, session, .. }) => return EntryState::Unknown(session.clone()),
-        Some(_) => return EntryState::HasNodes,
+        Some(Entry { nodes: None, session, .. }) => return Lookup::NodesUnknown(session.clone()),
+        Some(_) => return Lookup::HasNodes,
         None => {}
     }
     if registry.entries.may_enqueue(attempt) {
-        return EntryState::New;
+        return Lookup::NoEntry;
     }
     if on_busy == OnBusy::Return {
-        return EntryState::Reply(Reply::Busy);
+        return Lookup::Reply(Reply::Busy);
     }
     registry.entries.wait_locally(attempt, now);
-    EntryState::Reply(waiting_reply(attempt))
+    Lookup::Reply(waiting_reply(attempt))
 }
 
-/// Adds an entry that may have nodes from now on, unless the attempt is to be answered: it may have left while there was no
-/// session.
+/// Adds the entry of an attempt whose nodes are about to be created. Returns a reply if the attempt left while the
+/// session was opened.
 fn add_entry(
     state: &ClientState,
     session: &Arc<Session>,
@@ -118,8 +119,8 @@ fn add_entry(
     Ok(None)
 }
 
-/// Records the nodes that were made, and returns the queues. If the queues cannot be read, or the attempt has left meanwhile, the
-/// nodes are deleted.
+/// Records the created nodes in the entry and returns the queues. Deletes the nodes if the queues cannot be read or the
+/// entry was removed in the meantime; returns `None` if the attempt has left.
 async fn record_nodes(
     state: &ClientState,
     session: &Arc<Session>,
@@ -127,7 +128,7 @@ async fn record_nodes(
     created: CreatedNodes,
 ) -> Result<Option<Vec<Queue>>> {
     let CreatedNodes { paths, token, queues } = created;
-    let has_left = {
+    let was_removed = {
         let mut registry = state.registry();
         match registry.entries.get_mut(attempt.owner) {
             Some(own) if Arc::ptr_eq(&own.entry.session, session) => {
@@ -137,7 +138,7 @@ async fn record_nodes(
             _ => true,
         }
     };
-    if has_left {
+    if was_removed {
         let orphan = Orphan {
             session: session.clone(),
             attempt: attempt.clone(),
@@ -146,21 +147,22 @@ async fn record_nodes(
         };
         let orphan = state.registry().add_orphan(orphan);
         delete_or_defer(state, Some(orphan)).await?;
-        // It may also be gone because its session is over.
+        // Without a tombstone the entry was removed because its session is over.
         let has_tombstone = state.registry().has_tombstone(attempt.owner, state.clock.now());
         return if has_tombstone { Ok(None) } else { Err(outcome_unknown(&state.ensemble.location)) };
     }
-    let refusal = match (token, queues) {
+    let error = match (token, queues) {
         (Some(_), Ok(queues)) => return Ok(Some(queues)),
         (None, Ok(_)) => state.node_removed(),
         (_, Err(error)) => state.ensemble.failed(&error),
     };
     discard_entry(state, attempt.owner).await?;
-    Err(refusal)
+    Err(error)
 }
 
-/// Returns the answer for an attempt whose nodes are in these queues.
-pub(crate) async fn decide(
+/// Awards the locks to an attempt that is first in its queues. Under [`Rule::Any`] the first call that finds a lock
+/// free chooses it; the nodes of the other locks are deleted before the award.
+pub(crate) async fn grant_or_wait(
     state: &Arc<ClientState>,
     session: &Arc<Session>,
     attempt: &Arc<Attempt>,
@@ -173,12 +175,12 @@ pub(crate) async fn decide(
         return Err(state.node_removed());
     };
     if award.is_none()
-        && let Err(refusal) = check_conflicts(state, session, attempt, &nodes.paths, queues).await
+        && let Err(conflict) = check_conflicts(state, session, attempt, &nodes.paths, queues).await
     {
-        if refusal.kind() == ErrorKind::Conflict {
+        if conflict.kind() == ErrorKind::Conflict {
             discard_entry(state, attempt.owner).await?;
         }
-        return Err(refusal);
+        return Err(conflict);
     }
     match attempt_position(attempt, &nodes.paths, queues) {
         AttemptPosition::Holds(chosen) => grant(state, session, attempt, chosen).await.map(Reply::Granted),
@@ -196,7 +198,8 @@ pub(crate) async fn decide(
     }
 }
 
-/// Refuses an attempt at a lock that others use as something else.
+/// Rejects an attempt whose mode contradicts the contenders ahead of it, or whose lock is used by an incompatible
+/// foreign client.
 async fn check_conflicts(
     state: &ClientState,
     session: &Session,
@@ -209,14 +212,14 @@ async fn check_conflicts(
 }
 
 pub(crate) fn waiting_reply(attempt: &Attempt) -> Reply {
-    // The leases of those before it are not read for this; it is told of every departure anyway.
+    // The leases of the contenders ahead are not read: a watch reports the deletion of each node.
     Reply::Waiting { check_after: attempt.ttl }
 }
 
 /// Grants an attempt that is first in its queues. If it had a choice, the choice is made once, by the first that sees one of its
 /// locks free, and the nodes that it does not need then are deleted before.
 async fn grant(state: &ClientState, session: &Session, attempt: &Attempt, chosen: usize) -> Result<Award> {
-    let has_choice = attempt.rule == Rule::Any && attempt.wants.len() > 1;
+    let is_choice = attempt.rule == Rule::Any && attempt.wants.len() > 1;
     let surplus = {
         let mut registry = state.registry();
         let Entry { nodes, surplus, award, .. } = registry
@@ -227,7 +230,7 @@ async fn grant(state: &ClientState, session: &Session, attempt: &Attempt, chosen
         if let Some(award) = award {
             return Ok(*award);
         }
-        if has_choice {
+        if is_choice {
             let others = nodes.as_mut().and_then(|nodes| nodes.choose(chosen));
             surplus.extend(others.ok_or_else(|| state.node_removed())?);
         }
@@ -248,7 +251,7 @@ async fn grant(state: &ClientState, session: &Session, attempt: &Attempt, chosen
     Ok(granted)
 }
 
-/// Leaves the queue, unless the lock is held already.
+/// Removes the attempt from its queues, unless it holds the lock already.
 pub(crate) async fn leave(state: &Arc<ClientState>, attempt: &Arc<Attempt>) -> Result<Reply> {
     delete_orphan_of(state, attempt.owner).await?;
     let now = state.clock.now();
@@ -260,7 +263,7 @@ pub(crate) async fn leave(state: &Arc<ClientState>, attempt: &Arc<Attempt>) -> R
         }
         let own = registry.entries.get(attempt.owner);
         let Some(own) = own.filter(|own| !own.entry.session.is_over()) else {
-            // An acquire of it may still come.
+            // A late acquire of this owner must do nothing.
             registry.remove(attempt.owner);
             registry.add_tombstone(attempt, now);
             return Ok(Reply::Left);
@@ -281,7 +284,7 @@ pub(crate) async fn leave(state: &Arc<ClientState>, attempt: &Arc<Attempt>) -> R
     }
     discard_entry(state, attempt.owner).await?;
     if position == AttemptPosition::Missing {
-        // Another program has removed it before: to the servers, none that left.
+        // A foreign client deleted the nodes: on the servers nothing shows that this owner has left.
         state.registry().add_tombstone(attempt, now);
     }
     Ok(Reply::Left)

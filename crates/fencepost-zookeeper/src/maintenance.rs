@@ -87,7 +87,7 @@ fn next_run(state: &ClientState, session: &Arc<Session>) -> Moment {
 async fn delete_orphans(state: &Arc<ClientState>, session: &Arc<Session>) {
     let orphans: Vec<Arc<Orphan>> = {
         let mut registry = state.registry();
-        registry.orphan_lapsed(state.clock.now());
+        registry.orphan_expired(state.clock.now());
         registry.orphans_in(session).cloned().collect()
     };
     for orphan in orphans {

@@ -1,4 +1,4 @@
-//! The nodes of an attempt: created, found again, removed.
+//! Creates, finds and deletes the nodes of an attempt.
 
 use std::sync::Arc;
 
@@ -16,46 +16,47 @@ use crate::registry::Nodes;
 use crate::session::Session;
 use crate::state::ClientState;
 
-/// How large a request is at most; servers take 1 MiB unless they are told otherwise, and hang up on more.
+/// The largest request that is sent. Servers accept 1 MiB by default and close the connection on more
+/// (`jute.maxbuffer`).
 const MAX_REQUEST_SIZE: usize = 900 * 1024;
-/// What a request says about a node besides its path and its data, at most.
+/// An upper bound of the bytes that a request has for one node besides its path and data.
 const REQUEST_OVERHEAD: usize = 128;
 
-/// Whether one request can make all nodes of an attempt.
+/// Returns whether one request can create all nodes of an attempt.
 pub(crate) fn fits_in_one_request(state: &ClientState, attempt: &Attempt) -> bool {
     let each = EntryMeta::new(attempt).to_bytes().len() + REQUEST_OVERHEAD;
     let paths = attempt.wants.iter().map(|want| state.lock_path(&want.name).len());
     paths.map(|path| path + each).sum::<usize>() <= MAX_REQUEST_SIZE
 }
 
-/// Splits what is to be asked about nodes, so that no request is too large. What is about one attempt stays together.
+/// Splits items so that a request about the nodes of one chunk is not too large. The nodes of one item stay together.
 pub(crate) fn split_by_size<T>(all: &[T], nodes: impl Fn(&T) -> &[String]) -> Vec<&[T]> {
-    let mut portions = Vec::new();
+    let mut chunks = Vec::new();
     let (mut from, mut size) = (0, 0);
     for (at, one) in all.iter().enumerate() {
         let more: usize = nodes(one).iter().map(|node| node.len() + REQUEST_OVERHEAD).sum();
         if at > from && size + more > MAX_REQUEST_SIZE {
-            portions.push(&all[from..at]);
+            chunks.push(&all[from..at]);
             (from, size) = (at, 0);
         }
         size += more;
     }
     if from < all.len() {
-        portions.push(&all[from..]);
+        chunks.push(&all[from..]);
     }
-    portions
+    chunks
 }
 
-/// What was created for an attempt.
+/// The nodes created for an attempt.
 pub(crate) struct CreatedNodes {
     pub(crate) paths: Vec<String>,
-    /// `None` if the servers did not tell.
+    /// `None` if the reply did not contain it and it could not be read.
     pub(crate) token: Option<u64>,
-    /// The queues of its locks.
+    /// The queues of its locks, read after the create.
     pub(crate) queues: Result<Vec<Queue>, zk::Error>,
 }
 
-/// Makes the nodes and reads the queues, in one flight; if parents are missing, they and all of that in another one.
+/// Creates the nodes and reads the queues in one round trip. If parents are missing, a second one creates them too.
 pub(crate) async fn create_nodes(
     state: &Arc<ClientState>,
     session: &Arc<Session>,
@@ -68,7 +69,7 @@ pub(crate) async fn create_nodes(
             created => return created.map_err(failed),
         }
     }
-    // Another program has removed everything.
+    // A foreign client has deleted the base nodes.
     state.ensemble.create_base_nodes(&session.client).await?;
     create_nodes_once(state, session, attempt, true).await.map_err(failed)
 }
@@ -91,7 +92,7 @@ async fn create_nodes_once(
         state.ensemble.create_options(CreateMode::Container),
         state.ensemble.create_options(CreateMode::EphemeralSequential),
     );
-    // Every request is sent when its future is created; none is awaited before all are sent.
+    // A request is sent when its future is created: all are sent before the first is awaited.
     let created_parents: Vec<_> = parents
         .iter()
         .filter(|_| with_parents)
@@ -108,7 +109,7 @@ async fn create_nodes_once(
     session.on_write_reply(request);
     let token = match token {
         Some(token) => Some(token),
-        // What is created together has one number, which is not told by the making.
+        // The nodes of one transaction have the same zxid, which its reply does not contain.
         None => client.check_stat(&paths[0]).await.ok().flatten().map(|stat| stat.czxid),
     };
     let queues = children
@@ -118,10 +119,10 @@ async fn create_nodes_once(
     Ok(CreatedNodes { paths, token: token.and_then(|token| u64::try_from(token).ok()), queues })
 }
 
-/// Returns the paths of the nodes that were created, and the transaction if that is told.
+/// The paths of the created nodes, and their zxid if the reply contains it.
 type Creation<'a> = BoxFuture<'a, Result<(Vec<String>, Option<i64>), zk::Error>>;
 
-/// Sends the request that makes all nodes at once.
+/// Sends the request that creates all nodes in one transaction.
 fn send_create<'a>(
     client: &'a zk::Client,
     stems: &'a [String],
@@ -147,7 +148,7 @@ fn send_create<'a>(
     Ok(Box::pin(async move { Ok((created.await?.into_iter().map(path).collect(), None)) }))
 }
 
-/// Returns the queue of a lock as it was read.
+/// Returns the queue of a lock from the children of its node. A missing node is an empty queue.
 pub(crate) fn queue_from(ensemble: &Ensemble, children: Result<Vec<String>, zk::Error>) -> Result<Queue> {
     match children {
         Ok(children) => Ok(Queue::from_children(&children)),
@@ -156,7 +157,7 @@ pub(crate) fn queue_from(ensemble: &Ensemble, children: Result<Vec<String>, zk::
     }
 }
 
-/// Reads the queues of an attempt, as far as this session's server knows them.
+/// Reads the queues of an attempt as the server of this session knows them.
 pub(crate) async fn read_queues(
     state: &ClientState,
     session: &Session,
@@ -167,7 +168,7 @@ pub(crate) async fn read_queues(
     join_all(lists).await.into_iter().map(|children| queue_from(&state.ensemble, children)).collect()
 }
 
-/// Deletes nodes, as far as they are there.
+/// Deletes the nodes that exist.
 pub(crate) async fn delete_all(session: &Session, nodes: &[String]) -> Result<(), zk::Error> {
     let deletes: Vec<_> =
         nodes.iter().filter(|node| !node.is_empty()).map(|node| session.client.delete(node, None)).collect();
@@ -180,8 +181,8 @@ pub(crate) async fn delete_all(session: &Session, nodes: &[String]) -> Result<()
     Ok(())
 }
 
-/// Looks for the nodes of a live entry that may have been created without an answer. Returns whether it has them; if not, it has
-/// no entry any more.
+/// Finds the nodes of a live entry whose creation has an unknown outcome. Returns whether they exist; if not, the entry
+/// is removed.
 pub(crate) async fn recover_nodes(
     state: &ClientState,
     session: &Arc<Session>,
@@ -201,8 +202,9 @@ pub(crate) async fn recover_nodes(
     Ok(is_whole)
 }
 
-/// Returns the nodes that an attempt has in this session; the path of one that it has not is empty. What was sent for it before
-/// has arrived or is lost: requests of one session keep their order, and none of an old connection comes after a new one.
+/// Returns the nodes of an attempt in this session, with an empty path for each missing one. Earlier requests of the
+/// attempt have been applied or are lost: a session keeps the order of its requests, and no request of an old
+/// connection is applied after a new connection.
 pub(crate) async fn find_nodes(state: &ClientState, session: &Session, attempt: &Attempt) -> Result<Nodes> {
     session.wait_connected(&state.ensemble, &state.clock).await?;
     let sync = session.client.sync(state.ensemble.layout.locks());
@@ -219,8 +221,8 @@ pub(crate) async fn find_nodes(state: &ClientState, session: &Session, attempt: 
     Ok(found)
 }
 
-/// Looks for the node that an owner has in this session, and the transaction that created it. In a session that has ended the
-/// owner may have another, which is not its own any more although the servers do not know yet.
+/// Finds the node that an owner has in this session, and the zxid that created it. A node that the owner has in a
+/// former session does not count: the servers may not have expired that session yet.
 async fn find_own_node(
     state: &ClientState,
     session: &Session,
@@ -228,8 +230,8 @@ async fn find_own_node(
     queue: &Queue,
     attempt: &Attempt,
 ) -> Result<Option<(String, u64)>> {
-    let may_be_its = |node: &&Node| node.owner.is_none_or(|owner| owner == attempt.owner);
-    for (node, read) in read_entries(&session.client, parent, queue.nodes().iter().filter(may_be_its)).await {
+    let may_be_own = |node: &&Node| node.owner.is_none_or(|owner| owner == attempt.owner);
+    for (node, read) in read_entries(&session.client, parent, queue.nodes().iter().filter(may_be_own)).await {
         match read {
             Ok((entry_meta, stat)) => {
                 let owner = node.owner.or_else(|| entry_meta.map(|entry_meta| entry_meta.owner));
@@ -238,7 +240,7 @@ async fn find_own_node(
                     return Ok(Some((path, u64::try_from(stat.czxid).unwrap_or(0))));
                 }
             }
-            // The node of another client, whose names do not say so.
+            // A node of another client, whose name does not contain its owner.
             Err(zk::Error::NoNode | zk::Error::NoAuth) => {}
             Err(error) => return Err(state.ensemble.failed(&error)),
         }
@@ -246,10 +248,10 @@ async fn find_own_node(
     Ok(None)
 }
 
-/// What a contender's node says about itself, if it is one of ours.
+/// The data of a contender's node, `None` if a foreign client wrote it, and its stat.
 pub(crate) type EntryRead = Result<(Option<EntryMeta>, Stat), zk::Error>;
 
-/// Reads contenders' nodes below a lock, all at once.
+/// Reads contenders' nodes below a lock, all in one round trip.
 pub(crate) async fn read_entries<'a>(
     client: &zk::Client,
     parent: &str,
@@ -267,12 +269,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn no_request_is_too_large_and_nothing_is_left_out() {
+    fn chunks_are_small_enough_and_complete() {
         let attempts: Vec<Vec<String>> = (0..2000).map(|at| vec!["x".repeat(1000); at % 3 + 1]).collect();
-        let portions = split_by_size(&attempts, |nodes| nodes);
-        let size = |portion: &&[Vec<String>]| portion.iter().flatten().map(String::len).sum::<usize>();
-        assert!(portions.len() > 2 && portions.iter().all(|portion| size(portion) <= MAX_REQUEST_SIZE));
-        assert_eq!(portions.concat(), attempts);
+        let chunks = split_by_size(&attempts, |nodes| nodes);
+        let size = |chunk: &&[Vec<String>]| chunk.iter().flatten().map(String::len).sum::<usize>();
+        assert!(chunks.len() > 2 && chunks.iter().all(|chunk| size(chunk) <= MAX_REQUEST_SIZE));
+        assert_eq!(chunks.concat(), attempts);
         let alone = [vec!["x".repeat(MAX_REQUEST_SIZE * 2)], vec!["y".to_owned()]];
         assert_eq!(super::split_by_size(&alone, |nodes| nodes).len(), 2);
         assert!(super::split_by_size(&attempts[..0], |nodes| nodes).is_empty());

@@ -1,4 +1,4 @@
-//! Whose turn it is: the queue of a lock from the children of its node. Pure decisions.
+//! The queue of a lock, from the children of its node: who holds and who waits. Pure decisions.
 
 use fencepost_contenders::holder_count;
 use fencepost_core::{Attempt, Mode, Owner, Result, Rule};
@@ -8,27 +8,27 @@ use crate::layout::Node;
 /// The children of one lock's node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    /// The contenders, in the order in which they came.
+    /// The contenders, in queue order.
     nodes: Vec<Node>,
-    /// What is no contender.
+    /// The children that are not contenders.
     non_contenders: Vec<String>,
 }
 
-/// How one contender stands in the queue.
+/// The position of one contender in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Position {
-    /// It is not there.
+    /// Its node does not exist.
     Missing,
     /// It holds the lock.
     Holds,
-    /// It waits, and it may be its turn when this one has left.
+    /// It waits; the deletion of this node may make it a holder.
     Behind(String),
-    /// It waits, and it may be its turn when any of those before it has left.
+    /// It waits; the deletion of any node ahead of it may make it a holder.
     BehindMany,
 }
 
 impl Queue {
-    /// The queue that these children of a lock's node make.
+    /// Returns the queue that these children of a lock's node form.
     pub(crate) fn from_children<'a>(children: impl IntoIterator<Item = &'a String>) -> Self {
         let (mut nodes, mut non_contenders) = (Vec::new(), Vec::new());
         for child in children {
@@ -37,7 +37,8 @@ impl Queue {
                 None => non_contenders.push(child.clone()),
             }
         }
-        // Numbers wrap around, so only differences say who came first; the queue is far shorter than half of all numbers.
+        // Sequence numbers wrap around, so only their differences order them; a queue is far shorter than half of their
+        // range.
         if let Some(origin) = nodes.first().map(|node| node.sequence) {
             nodes.sort_by_key(|node| node.sequence.wrapping_sub(origin));
         }
@@ -48,23 +49,22 @@ impl Queue {
         &self.nodes
     }
 
-    /// The children that are no contenders.
     pub(crate) fn non_contenders(&self) -> &[String] {
         &self.non_contenders
     }
 
-    /// How many of the first hold the lock.
+    /// Returns how many contenders at the front hold the lock.
     pub(crate) fn holder_count(&self) -> usize {
         holder_count(self.nodes.iter().map(|node| node.mode))
     }
 
-    /// Those that came before this node.
+    /// Returns the contenders ahead of this node.
     pub(crate) fn ahead_of(&self, name: &str) -> &[Node] {
         let at = self.nodes.iter().position(|node| node.name == name);
         &self.nodes[..at.unwrap_or(0)]
     }
 
-    /// The node of this owner, if names say whose they are.
+    /// Returns the node of this owner, if its name contains the owner.
     pub(crate) fn find(&self, owner: Owner) -> Option<&Node> {
         self.nodes.iter().find(|node| node.owner == Some(owner))
     }
@@ -78,7 +78,7 @@ impl Queue {
         }
         let before = &self.nodes[..at];
         let blocker = match self.nodes[at].mode {
-            // A reader waits for the last writer before it.
+            // A reader waits for the last writer ahead of it.
             Mode::Shared => before.iter().rfind(|node| node.mode != Mode::Shared),
             Mode::Semaphore { .. } => None,
             _ => before.last(),
@@ -87,18 +87,19 @@ impl Queue {
     }
 }
 
-/// How an attempt stands in all of its queues together.
+/// The position of an attempt in all of its queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum AttemptPosition {
-    /// It holds what it wants; under [`Rule::Any`] this one of its wants.
+    /// It holds its locks; under [`Rule::Any`] the lock of this want.
     Holds(usize),
-    /// It waits: how it stands for each want that it does not have.
+    /// It waits: its position for each want that it does not hold.
     Waits(Vec<(usize, Position)>),
-    /// One of its nodes is not there.
+    /// One of its nodes does not exist.
     Missing,
 }
 
-/// How the attempt stands whose nodes these are, one for each want and its queue; a node without a name was given up.
+/// Returns the position of an attempt from its nodes and queues, one for each want. An empty path belongs to a lock
+/// that was not chosen.
 pub(crate) fn attempt_position(attempt: &Attempt, nodes: &[String], queues: &[Queue]) -> AttemptPosition {
     let all = nodes.iter().zip(queues).enumerate().filter(|(_, (node, _))| !node.is_empty());
     let positions: Vec<(usize, Position)> =
@@ -124,7 +125,7 @@ pub(crate) fn attempt_position(attempt: &Attempt, nodes: &[String], queues: &[Qu
     )
 }
 
-/// Refuses an attempt that contradicts those who were there before.
+/// Rejects an attempt whose mode contradicts the contenders ahead of it.
 pub(crate) fn check_modes(attempt: &Attempt, nodes: &[String], queues: &[Queue]) -> Result<()> {
     for ((want, node), queue) in attempt.wants.iter().zip(nodes).zip(queues) {
         want.agree(queue.ahead_of(node_name(node)).iter().map(|node| node.mode))?;
@@ -132,7 +133,7 @@ pub(crate) fn check_modes(attempt: &Attempt, nodes: &[String], queues: &[Queue])
     Ok(())
 }
 
-/// What a node is name below its parent.
+/// Returns the last part of a path.
 pub(crate) fn node_name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
@@ -172,7 +173,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_alone_waits_for_the_one_before_it() {
+    fn an_exclusive_waiter_waits_for_the_node_ahead_of_it() {
         let queue = queue(&["lock-0000000001", "lock-0000000002", "lock-0000000003"]);
         assert_eq!(queue.position("lock-0000000001"), Position::Holds);
         assert_eq!(queue.position("lock-0000000003"), Position::Behind("lock-0000000002".into()));
@@ -181,7 +182,7 @@ mod tests {
     }
 
     #[test]
-    fn readers_wait_for_the_last_writer_before_them() {
+    fn readers_wait_for_the_last_writer_ahead_of_them() {
         let queue = queue(&[
             "shared-lock-0000000001",
             "lock-0000000002",
@@ -195,7 +196,7 @@ mod tests {
     }
 
     #[test]
-    fn a_slot_may_become_free_by_anybody() {
+    fn any_holder_may_free_a_permit() {
         let queue = queue(&["slots2-lock-0000000001", "slots2-lock-0000000002", "slots2-lock-0000000003"]);
         assert_eq!(queue.position("slots2-lock-0000000002"), Position::Holds);
         assert_eq!(queue.position("slots2-lock-0000000003"), Position::BehindMany);

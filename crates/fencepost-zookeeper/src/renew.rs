@@ -1,4 +1,4 @@
-//! Keeping what is held and what waits: renewals and checks, those of one session together.
+//! Renews leases: those of grants (`Renew`) and of tickets (`Check`). Renewals in one session share a request.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use fencepost_core::{Attempt, Award, Grant, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
-use crate::acquire::{acquire, decide, waiting_reply};
+use crate::acquire::{acquire, grant_or_wait, waiting_reply};
 use crate::flight::{Replies, group_by_session};
 use crate::nodes::{read_queues, split_by_size};
 use crate::orphans::discard_entry;
@@ -17,10 +17,10 @@ use crate::session::Session;
 use crate::state::ClientState;
 use crate::watches;
 
-/// A session that was verified within this part of a lease need not be verified again for an attempt that has come to its turn.
-const RECENT_PART: u32 = 4;
+/// A check sends no write if the lease of the session started within this fraction of the ttl (its divisor).
+const RECENT_DIVISOR: u32 = 4;
 
-/// What is to be kept.
+/// A lease to renew.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Renewal<'a> {
     Grant(&'a Grant),
@@ -36,38 +36,38 @@ impl Renewal<'_> {
     }
 }
 
-/// What there is to do for one of them.
+/// What a renewal requires.
 enum Plan {
     Reply(Reply),
-    /// Its nodes must be verified.
-    Verify(Arc<Session>, OwnNodes),
-    /// The session was verified at this moment, which is recent enough to go by what is read.
+    /// A write that verifies its nodes.
+    Verify(Arc<Session>, Verification),
+    /// Reads only: leases of the session start at this time, which is recent enough.
     Read(Arc<Session>, Vec<String>, Moment),
-    /// It has no nodes yet, or it is not known whether it has.
+    /// An acquire: the attempt has no nodes yet, or their outcome is unknown.
     Acquire,
-    /// It has none.
+    /// The attempt has no entry.
     NoTicket,
 }
 
-/// The nodes that must be verified.
-struct OwnNodes {
+/// The nodes to verify.
+struct Verification {
     nodes: Vec<String>,
-    /// What it was awarded, if it was.
+    /// The award of the attempt, if it was granted.
     award: Option<Award>,
 }
 
-/// The heartbeat of one ticket.
-pub(crate) async fn renew_ticket(state: &Arc<ClientState>, attempt: &Arc<Attempt>) -> Result<Reply> {
+/// Checks one ticket: renews its lease, and grants it if it is first.
+pub(crate) async fn check_ticket(state: &Arc<ClientState>, attempt: &Arc<Attempt>) -> Result<Reply> {
     let mut replies = renew(state, vec![(0, Renewal::Ticket(attempt))]).await;
     replies.pop().map_or_else(|| Err(state.node_removed()), |(_, reply)| reply)
 }
 
-/// Keeps all of these.
+/// Executes renewals, those of one session in one request.
 pub(crate) async fn renew(state: &Arc<ClientState>, renewals: Vec<(usize, Renewal<'_>)>) -> Replies {
     let (mut verifications, mut alone) = (Vec::new(), Vec::new());
     for (at, renewal) in renewals {
         match plan(state, renewal) {
-            Plan::Verify(session, own) => verifications.push((session, (at, renewal, own))),
+            Plan::Verify(session, target) => verifications.push((session, (at, renewal, target))),
             plan => alone.push((at, renewal, plan)),
         }
     }
@@ -83,21 +83,22 @@ fn plan(state: &ClientState, renewal: Renewal<'_>) -> Plan {
     let now = state.clock.now();
     let owner = renewal.attempt().owner;
     let mut registry = state.registry();
-    // It is kept when it is asked for and not when that has succeeded: what is in flight must not lapse.
+    // The entry is kept when the renewal is sent, not when it succeeds: an entry with a request in flight must not
+    // expire.
     if let Some(entry) = registry.keep(owner, now) {
         let (session, award) = (entry.session.clone(), entry.award);
         let lease_start = session.lease_start();
         return match (renewal, &entry.nodes) {
             (Renewal::Ticket(_), None) => Plan::Acquire,
             (Renewal::Ticket(attempt), Some(nodes))
-                if award.is_none() && lease_start + attempt.ttl / RECENT_PART > now =>
+                if award.is_none() && lease_start + attempt.ttl / RECENT_DIVISOR > now =>
             {
                 Plan::Read(session, nodes.paths.clone(), lease_start)
             }
             (Renewal::Grant(grant), Some(nodes)) if nodes.token != grant.award.token.get() => {
                 Plan::Reply(Reply::NotHeld)
             }
-            (_, Some(nodes)) => Plan::Verify(session, OwnNodes { nodes: nodes.paths.clone(), award }),
+            (_, Some(nodes)) => Plan::Verify(session, Verification { nodes: nodes.paths.clone(), award }),
             (Renewal::Grant(_), None) => Plan::Reply(Reply::NotHeld),
         };
     }
@@ -121,15 +122,15 @@ async fn renew_alone(state: &Arc<ClientState>, renewal: Renewal<'_>, plan: Plan)
         Plan::Read(session, nodes, lease_start) => {
             check_by_reading(state, &session, attempt, &nodes, lease_start).await
         }
-        // The engine asks again at once, and that should not fail: so there is a session before it is told.
+        // The engine sends the acquire again immediately; opening the session first makes it likely to succeed.
         Plan::NoTicket => state.session(attempt.ttl).await.map(|_| Reply::NoTicket),
-        // A box, because an acquire that finds a place checks it.
+        // Boxed, because an acquire that finds its nodes calls this function.
         Plan::Acquire | Plan::Verify(..) => Box::pin(acquire(state, attempt, OnBusy::Wait)).await,
     }
 }
 
-/// Sees whether it is an attempt's turn, without a write: one that is seen to be first stays it for as long as its node is
-/// there, and that is for as long as its session was verified to live. The lease counts from that own.
+/// Checks an attempt without a write. An attempt that is read as first stays first while its node exists, and the node
+/// exists while the session is known to live. The lease therefore starts where that of the session starts.
 async fn check_by_reading(
     state: &Arc<ClientState>,
     session: &Arc<Session>,
@@ -143,10 +144,12 @@ async fn check_by_reading(
         return Ok(waiting_reply(attempt));
     }
     let queues = read_queues(state, session, attempt).await?;
-    decide(state, session, attempt, &queues).await.map(|reply| with_elapsed(reply, now.since(lease_start)))
+    grant_or_wait(state, session, attempt, &queues)
+        .await
+        .map(|reply| with_elapsed(reply, now.since(lease_start)))
 }
 
-/// Returns the reply with how much of the lease has elapsed, if it is a grant.
+/// Sets the elapsed part of the lease if the reply is a grant.
 fn with_elapsed(reply: Reply, elapsed: Duration) -> Reply {
     match reply {
         Reply::Granted(award) => Reply::Granted(Award { elapsed, ..award }),
@@ -157,17 +160,17 @@ fn with_elapsed(reply: Reply, elapsed: Duration) -> Reply {
 async fn renew_in_session(
     state: &Arc<ClientState>,
     session: Arc<Session>,
-    members: Vec<(usize, Renewal<'_>, OwnNodes)>,
+    members: Vec<(usize, Renewal<'_>, Verification)>,
 ) -> Replies {
     if let Err(error) = session.wait_connected(&state.ensemble, &state.clock).await {
         return members.into_iter().map(|(at, ..)| (at, Err(error.clone()))).collect();
     }
     let session = &session;
     let request = session.on_send();
-    let nodes: Vec<&[String]> = members.iter().map(|(_, _, own)| own.nodes.as_slice()).collect();
-    // The queues are read behind the own, in the same flight.
-    let queues = join_all(members.iter().map(async |(_, renewal, own)| match renewal {
-        Renewal::Ticket(attempt) if own.award.is_none() => {
+    let nodes: Vec<&[String]> = members.iter().map(|(_, _, target)| target.nodes.as_slice()).collect();
+    // The queues are read after the verification, in the same round trip.
+    let queues = join_all(members.iter().map(async |(_, renewal, target)| match renewal {
+        Renewal::Ticket(attempt) if target.award.is_none() => {
             let is_still_blocked = watches::is_still_blocked(state, session, attempt, &[]).await;
             if is_still_blocked { None } else { Some(read_queues(state, session, attempt).await) }
         }
@@ -179,12 +182,13 @@ async fn renew_in_session(
     }
     let elapsed = request.sent.since(session.lease_start());
     let replies = members.iter().zip(verified.into_iter().zip(queues));
-    let replies = replies.map(async |((at, renewal, own), (verified, queues))| {
+    let replies = replies.map(async |((at, renewal, target), (verified, queues))| {
         let attempt = renewal.attempt();
         let reply = match (verified, renewal, queues) {
             (Err(error), ..) => Err(state.ensemble.failed(&error)),
             (Ok(false), renewal, _) => {
-                // One of its nodes is gone: so must be the others before it is told. The session's task deletes what stays.
+                // A node is missing: the remaining ones must be deleted before the owner is told. If that fails, the
+                // maintenance task retries.
                 let _ = discard_entry(state, attempt.owner).await;
                 Ok(if matches!(renewal, Renewal::Grant(_)) { Reply::NotHeld } else { Reply::NoTicket })
             }
@@ -192,11 +196,11 @@ async fn renew_in_session(
                 Ok(Reply::Renewed { ttl: attempt.ttl.saturating_sub(elapsed) })
             }
             (Ok(true), Renewal::Ticket(_), None) => {
-                Ok(own.award.map_or_else(|| waiting_reply(attempt), Reply::Granted))
+                Ok(target.award.map_or_else(|| waiting_reply(attempt), Reply::Granted))
             }
             (Ok(true), Renewal::Ticket(_), Some(Err(error))) => Err(error),
             (Ok(true), Renewal::Ticket(_), Some(Ok(queues))) => {
-                decide(state, session, attempt, &queues).await
+                grant_or_wait(state, session, attempt, &queues).await
             }
         };
         (*at, reply.map(|reply| with_elapsed(reply, elapsed)))
@@ -204,22 +208,24 @@ async fn renew_in_session(
     join_all(replies).await
 }
 
-/// Whether the nodes of each are there. This is a write: it goes through the leader, so that a server which is cut off
-/// cannot answer, and nobody is woken by it.
+/// Returns for each item whether its nodes exist. The request is a write: it goes through the leader, so that a server
+/// that is cut off cannot reply. It triggers no watch.
 async fn verify_nodes(session: &Session, nodes: &[&[String]]) -> Vec<Result<bool, zk::Error>> {
     let chunks = split_by_size(nodes, |nodes| nodes);
-    let verifications: Vec<_> = chunks.iter().map(|chunk| send_checks(session, chunk, true)).collect();
+    let verifications: Vec<_> =
+        chunks.iter().map(|chunk| send_version_checks(session, chunk, true)).collect();
     let mut verified = Vec::with_capacity(nodes.len());
-    for (chunk, own) in chunks.iter().zip(join_all(verifications).await) {
-        match own {
+    for (chunk, result) in chunks.iter().zip(join_all(verifications).await) {
+        match result {
             Ok(()) => verified.extend(chunk.iter().map(|_| Ok(true))),
             Err(MultiWriteError::RequestFailed { source }) => {
                 verified.extend(chunk.iter().map(|_| Err(source.clone())));
             }
-            // One of them is not there: each is asked for alone.
+            // A node of this chunk is missing: each item is verified separately.
             Err(MultiWriteError::OperationFailed { .. }) => {
-                let alone: Vec<_> = chunk.chunks(1).map(|nodes| send_checks(session, nodes, false)).collect();
-                verified.extend(join_all(alone).await.into_iter().map(|own| match own {
+                let alone: Vec<_> =
+                    chunk.chunks(1).map(|nodes| send_version_checks(session, nodes, false)).collect();
+                verified.extend(join_all(alone).await.into_iter().map(|result| match result {
                     Ok(()) => Ok(true),
                     Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => Ok(false),
                     Err(error) => Err(error.into()),
@@ -230,8 +236,9 @@ async fn verify_nodes(session: &Session, nodes: &[&[String]]) -> Vec<Result<bool
     verified
 }
 
-/// Asks for all of these nodes at once, and writes down that the session was renewed.
-fn send_checks<'a>(
+/// Sends one transaction that checks that all of these nodes exist and, `with_stamp`, writes the session's node, whose
+/// mtime shows the last renewal.
+fn send_version_checks<'a>(
     session: &'a Session,
     nodes: &'a [&'a [String]],
     with_stamp: bool,

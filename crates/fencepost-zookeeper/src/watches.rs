@@ -1,4 +1,4 @@
-//! Tells owners what the servers tell: waiters that a node before them has gone, holders that their own node has vanished.
+//! Watches nodes: wakes a waiter when a node ahead of it is deleted, and tells a holder when its own node is.
 
 use std::collections::{HashMap, HashSet};
 use std::convert::Infallible;
@@ -16,24 +16,24 @@ use crate::registry::{Nodes, Registry};
 use crate::session::Session;
 use crate::state::ClientState;
 
-/// A grant that is held for less than this is not watched: that would cost more than it.
+/// A grant that is held for less than this is not watched: the watch would cost more than the grant.
 const WATCH_DELAY: Duration = Duration::from_millis(50);
 
-/// What is watched in one session.
+/// The watches of one session.
 #[derive(Debug, Default)]
 pub(crate) struct Watches {
-    /// The nodes that are watched, and who waits for each to go. However many come and leave again behind one that stays,
-    /// it is watched once.
+    /// The watched nodes, each with the owners that wait for its deletion. A node has one watch, however many waiters
+    /// enter and leave the queue behind it.
     blockers: HashMap<String, HashSet<Owner>>,
-    /// The locks whose queues are watched as a whole.
+    /// The locks whose whole queues are watched.
     queues: HashSet<LockName>,
-    /// The grants whose own nodes are not watched yet, and from when on they are to be.
+    /// The grants whose own nodes are not watched yet, each with the time from which they are to be.
     grants: Vec<(Owner, Moment)>,
 }
 
 impl Watches {
-    /// Forgets that this owner waits for these nodes.
-    pub(crate) fn stop_waiting(&mut self, owner: Owner, nodes: &[String]) {
+    /// Removes an owner from the waiters for these nodes.
+    pub(crate) fn remove_waiter(&mut self, owner: Owner, nodes: &[String]) {
         for node in nodes {
             if let Some(waiting) = self.blockers.get_mut(node) {
                 waiting.remove(&owner);
@@ -47,7 +47,7 @@ impl Watches {
     }
 }
 
-/// Watches the nodes for which an attempt waits.
+/// Watches the nodes that an attempt waits for.
 pub(crate) fn watch_blockers(
     state: &Arc<ClientState>,
     session: &Arc<Session>,
@@ -65,7 +65,7 @@ pub(crate) fn watch_blockers(
     {
         let mut registry = state.registry();
         let Some(own) = registry.entries.get_mut(attempt.owner) else { return };
-        session.watches().stop_waiting(attempt.owner, &own.entry.blockers);
+        session.watches().remove_waiter(attempt.owner, &own.entry.blockers);
         own.entry.blockers.clone_from(&blockers);
     }
     for node in blockers {
@@ -76,8 +76,8 @@ pub(crate) fn watch_blockers(
     }
 }
 
-/// Returns whether an attempt certainly waits still: the nodes that it was seen to wait for, which are watched, are there, and
-/// so are its own. It costs the same however long the queue is.
+/// Returns whether an attempt is certainly still blocked: the watched nodes that it waits for exist, and so do its own.
+/// The cost does not depend on the length of the queue.
 pub(crate) async fn is_still_blocked(
     state: &ClientState,
     session: &Session,
@@ -106,17 +106,17 @@ pub(crate) async fn is_still_blocked(
     waits && !own.contains(&false)
 }
 
-/// Waits until a node is gone that was made by this transaction, if that is known. Returns false if it cannot be told: the session
-/// is over, or the connection was lost. What is written into the node does not matter.
-async fn wait_until_deleted(session: &Weak<Session>, node: &str, mut made: Option<i64>) -> bool {
+/// Waits until the node that this zxid created is deleted, or, without a zxid, the node that has this path now. Returns
+/// false if that cannot be known: the session is over, or the connection was lost. Writes to the node are ignored.
+async fn wait_until_deleted(session: &Weak<Session>, node: &str, mut czxid: Option<i64>) -> bool {
     loop {
-        // The session itself is not held on to while nothing happens, so that dropping it ends it.
+        // No strong reference is held while waiting, so that dropping the session ends it.
         let Some(strong) = session.upgrade() else { return false };
         let data = strong.client.get_and_watch_data(node).await;
         drop(strong);
         let watcher = match data {
-            // Where names do not say whose a node is, another one may be name the same.
-            Ok((_, stat, _)) if *made.get_or_insert(stat.czxid) != stat.czxid => return true,
+            // In a dialect without owners in node names another node may have the same path.
+            Ok((_, stat, _)) if *czxid.get_or_insert(stat.czxid) != stat.czxid => return true,
             Ok((_, _, watcher)) => watcher,
             Err(zk::Error::NoNode) => return true,
             Err(_) => return false,
@@ -129,7 +129,7 @@ async fn wait_until_deleted(session: &Weak<Session>, node: &str, mut made: Optio
     }
 }
 
-/// Watches a node for which this owner waits.
+/// Watches a node that this owner waits for.
 fn watch_blocker(state: &Arc<ClientState>, session: &Arc<Session>, owner: Owner, node: String) {
     {
         let mut watches = session.watches();
@@ -150,7 +150,7 @@ fn watch_blocker(state: &Arc<ClientState>, session: &Arc<Session>, owner: Owner,
     });
 }
 
-/// Remembers that a grant is to be watched if it is held for long.
+/// Schedules a watch of a grant, in case it is held for long.
 pub(crate) fn watch_grant_later(session: &Session, owner: Owner, now: Moment) {
     let mut watches = session.watches();
     if watches.grants.is_empty() {
@@ -159,34 +159,34 @@ pub(crate) fn watch_grant_later(session: &Session, owner: Owner, now: Moment) {
     watches.grants.push((owner, now + WATCH_DELAY));
 }
 
-/// Watches the nodes of the grants that are held for long.
+/// Watches the nodes of the grants whose watch is due.
 pub(crate) fn watch_long_grants(state: &Arc<ClientState>, session: &Arc<Session>) {
     let now = state.clock.now();
-    let mut lasting = Vec::new();
+    let mut due = Vec::new();
     {
         let registry = state.registry();
         session.watches().grants.retain(|(owner, from)| {
             let nodes = registry.entries.get(*owner).and_then(|own| own.entry.nodes.as_ref());
             let Some(nodes) = nodes else { return false };
-            let lasts = *from <= now;
-            if lasts {
-                lasting.push((*owner, nodes.clone()));
+            let is_due = *from <= now;
+            if is_due {
+                due.push((*owner, nodes.clone()));
             }
-            !lasts
+            !is_due
         });
     }
-    for (owner, nodes) in lasting {
+    for (owner, nodes) in due {
         state.spawn(watch_grant(Arc::downgrade(state), Arc::downgrade(session), owner, nodes));
     }
 }
 
 async fn watch_grant(state: Weak<ClientState>, session: Weak<Session>, owner: Owner, nodes: Nodes) {
-    let made = i64::try_from(nodes.token).ok();
+    let czxid = i64::try_from(nodes.token).ok();
     let own = nodes.paths.iter().filter(|node| !node.is_empty());
     let (is_deleted, ..) =
-        select_all(own.map(|node| Box::pin(wait_until_deleted(&session, node, made)))).await;
+        select_all(own.map(|node| Box::pin(wait_until_deleted(&session, node, czxid)))).await;
     let Some((state, session)) = state.upgrade().zip(session.upgrade()) else { return };
-    // The entry may be given up by now, and the same owner may have another.
+    // The entry may be an orphan by now, and the same owner may have a new one.
     let is_held = |registry: &Registry| {
         let own = registry.entries.get(owner).filter(|own| !own.entry.released);
         own.is_some_and(|own| own.entry.nodes.as_ref() == Some(&nodes))
@@ -195,7 +195,7 @@ async fn watch_grant(state: Weak<ClientState>, session: Weak<Session>, owner: Ow
         return;
     }
     if !is_deleted {
-        // It is watched again, but not at once: the connection was lost.
+        // The connection was lost. The watch is set again, but not immediately.
         let soon = state.clock.now() + session.ttl / 12;
         session.watches().grants.push((owner, soon));
         return;
@@ -207,27 +207,28 @@ async fn watch_grant(state: Weak<ClientState>, session: Weak<Session>, owner: Ow
         let mut registry = state.registry();
         if is_held(&registry) {
             state.push(Wakeup::Lost { owner, reason });
-            // If there are others of its nodes, they go too.
+            // The remaining nodes of the grant are deleted too.
             registry.make_orphan(owner, state.clock.now());
             session.maintenance.notify_one();
         }
     }
     if is_broken {
-        // If it stays, it goes with the client that broke the grant.
+        // If this fails, the notice ends with the session of the client that broke the grant.
         let _ = session.client.delete(&broken, None).await;
     }
 }
 
-/// Why a queue is followed no longer.
+/// The reason why a queue is not followed any longer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum WatchEnd {
-    /// No attempt waits in it any more. It does not count as watched, so that the next one watches it again.
+    /// No attempt waits in the queue. It no longer counts as watched, so that the next waiter watches it again.
     NoWaiters,
-    /// It cannot be read, or the watch is lost.
+    /// The queue cannot be read, or the watch is lost.
     Lost,
 }
 
-/// Watches a whole queue for all of this session that wait in it for any departure: one watch, however many they are.
+/// Watches the whole queue for all attempts of this session that any deletion in it may make holders: one watch,
+/// however many attempts.
 fn watch_queue(state: &Arc<ClientState>, session: &Arc<Session>, name: &LockName) {
     if session.watches().queues.insert(name.clone()) {
         let (weak, session, name) = (Arc::downgrade(state), Arc::downgrade(session), name.clone());
@@ -254,7 +255,7 @@ async fn follow_queue(
         watcher.map_err(|_| WatchEnd::Lost)?
     };
     loop {
-        // Also before the first event: what happened before the watch was set is found by this.
+        // This also runs before the first event, for deletions that happened before the watch was set.
         {
             let (state, session) = both()?;
             wake_admitted(&state, &session, name).await?;
@@ -263,8 +264,8 @@ async fn follow_queue(
             let event = watcher.changed().await;
             match event.event_type {
                 EventType::NodeDeleted => break,
-                // The driver does not set such watches again after a new connection: everything is checked then, and that
-                // sets a new one.
+                // The driver does not restore such watches after a reconnect. All attempts are checked then, which sets
+                // a new watch.
                 EventType::Session => return Err(WatchEnd::Lost),
                 _ => {}
             }
@@ -272,13 +273,14 @@ async fn follow_queue(
     }
 }
 
-/// Tells the waiters of this queue whose turn it may be.
+/// Wakes the waiters of this queue that may hold the lock now.
 async fn wake_admitted(state: &ClientState, session: &Arc<Session>, name: &LockName) -> Result<(), WatchEnd> {
     let waiting: Vec<(Owner, String)> = {
         let registry = state.registry();
         let waiting = registry.entries_in(session).filter_map(|(owner, own)| {
-            let is_slot = |mode| matches!(mode, Mode::Semaphore { .. });
-            let at = own.attempt.wants.iter().position(|want| want.name == *name && is_slot(want.mode))?;
+            let is_semaphore = |mode| matches!(mode, Mode::Semaphore { .. });
+            let at =
+                own.attempt.wants.iter().position(|want| want.name == *name && is_semaphore(want.mode))?;
             let nodes = own.entry.nodes.as_ref().filter(|_| own.entry.award.is_none())?;
             Some((owner, node_name(&nodes.paths[at]).to_owned()))
         });
