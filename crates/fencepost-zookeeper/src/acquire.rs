@@ -160,8 +160,8 @@ async fn record_nodes(
     Err(error)
 }
 
-/// Awards the locks to an attempt that is first in its queues. Under [`Rule::Any`] the first call that finds a lock
-/// free chooses it; the nodes of the other locks are deleted before the award.
+/// Grants an attempt whose nodes are first in these queues. Otherwise watches the nodes that it waits for, or deletes
+/// its nodes if it must not wait.
 pub(crate) async fn grant_or_wait(
     state: &Arc<ClientState>,
     session: &Arc<Session>,
@@ -216,8 +216,8 @@ pub(crate) fn waiting_reply(attempt: &Attempt) -> Reply {
     Reply::Waiting { check_after: attempt.ttl }
 }
 
-/// Grants an attempt that is first in its queues. If it had a choice, the choice is made once, by the first that sees one of its
-/// locks free, and the nodes that it does not need then are deleted before.
+/// Awards the locks to an attempt that is first in its queues. Under [`Rule::Any`] the first call that finds a lock
+/// free chooses it; the nodes of the other locks are deleted before the award.
 async fn grant(state: &ClientState, session: &Session, attempt: &Attempt, chosen: usize) -> Result<Award> {
     let is_choice = attempt.rule == Rule::Any && attempt.wants.len() > 1;
     let surplus = {

@@ -1,4 +1,4 @@
-//! One client's sessions in ZooKeeper: executes flights, passes on news.
+//! The ZooKeeper backend of one client: executes flights and pushes wake-ups.
 
 use std::sync::Arc;
 
@@ -16,10 +16,10 @@ use crate::flight;
 use crate::listing;
 use crate::state::ClientState;
 
-/// How many operations travel in one flight.
-const BATCH: usize = 128;
-/// How many flights may be under way at once.
-const FLIGHTS: usize = 4;
+/// The maximum number of operations in one flight.
+const MAX_BATCH: usize = 128;
+/// The maximum number of flights at a time.
+const MAX_FLIGHTS: usize = 4;
 
 pub(crate) struct ZooKeeperBackend {
     state: Arc<ClientState>,
@@ -27,9 +27,9 @@ pub(crate) struct ZooKeeperBackend {
     pushes: Pushes,
 }
 
-/// Connects as one client. Must be called inside the runtime in which it will be used.
+/// Connects as one client. Must be called inside the runtime in which the backend will be used.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<ZooKeeperBackend> {
-    let ensemble = Ensemble::new(config::parse(url)?).await?;
+    let ensemble = Ensemble::open(config::parse(url)?).await?;
     let (push, pushes) = push::channel();
     let state = Arc::new(ClientState::new(ensemble, push));
     let storage_id = state.storage_id(options.wants_existing()).await?;
@@ -43,8 +43,8 @@ impl Backend for ZooKeeperBackend {
         let mut info = BackendInfo::new("zk", ensemble.location.clone(), Scope::Fleet, self.storage_id);
         info.min_ttl = ensemble.range.shortest_ttl();
         info.max_ttl = ensemble.range.longest_ttl();
-        info.flights = FLIGHTS;
-        info.batch = BATCH;
+        info.flights = MAX_FLIGHTS;
+        info.batch = MAX_BATCH;
         info.may_share = Some(flight::may_share);
         info
     }

@@ -1,4 +1,4 @@
-//! The lock's cell: with the node of its holder while that is held, in a path of its own otherwise.
+//! The cell of a lock: in the node of its holder if it ends with the grant, in a node of its own otherwise.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,11 +11,11 @@ use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 use crate::session::Session;
 use crate::state::ClientState;
 
-/// How often a write is tried that others come between.
+/// How often a write is tried that conflicts with other clients.
 const MAX_TRIES: usize = 5;
 
-/// The cell that was kept there, unless its time is over: it is removed then.
-pub(crate) async fn unexpired(
+/// Returns the persistent cell that was read, unless it has expired; an expired one is deleted.
+pub(crate) async fn drop_expired(
     session: &Session,
     path: &str,
     read: Result<(Vec<u8>, Stat), zk::Error>,
@@ -29,15 +29,15 @@ pub(crate) async fn unexpired(
         return Ok(None);
     };
     let age = Duration::from_millis(u64::try_from(session.server_time() - stat.mtime).unwrap_or(0));
-    if kept.ttl.is_some_and(|lasts| age >= lasts) {
-        // Whoever writes a new one meanwhile has changed its version.
+    if kept.ttl.is_some_and(|ttl| age >= ttl) {
+        // A concurrent write has changed the version: the new cell is not deleted.
         let _ = session.client.delete(path, Some(stat.version)).await;
         return Ok(None);
     }
     Ok(Some(kept.cell))
 }
 
-/// Writes a cell under a grant that is proven in the same step.
+/// Writes a cell, in one transaction with the check that the grant is held.
 pub(crate) async fn write(
     state: &Arc<ClientState>,
     grant: &Grant,
@@ -56,7 +56,7 @@ pub(crate) async fn write(
             Err(MultiWriteError::OperationFailed { index: 0, source: zk::Error::NoNode }) => {
                 return Ok(Reply::NotHeld);
             }
-            // Somebody has made or removed the kept cell meanwhile.
+            // Another client has created or deleted the persistent cell in the meantime.
             Err(MultiWriteError::OperationFailed {
                 source: zk::Error::NoNode | zk::Error::NodeExists,
                 ..
@@ -67,7 +67,7 @@ pub(crate) async fn write(
     Err(state.node_removed())
 }
 
-/// The node with which a grant holds this name.
+/// Returns the node with which a grant holds this name.
 fn holder_node(state: &ClientState, grant: &Grant, name: &LockName) -> Option<(Arc<Session>, String)> {
     if !grant.held().iter().any(|want| want.name == *name) {
         return None;
@@ -101,9 +101,9 @@ async fn write_once(
     let mut entry_meta = EntryMeta::from_bytes(&own).unwrap_or_else(|| EntryMeta::new(&grant.attempt));
     let had_cell = entry_meta.cell.is_some();
     entry_meta.cell = (keep == Keep::WhileHeld).then(|| bytes.clone());
-    let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };
+    let ttl = if let Keep::For(ttl) = keep { Some(ttl) } else { None };
     let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
-    let stored = PersistentCell { cell, ttl: lasts }.to_bytes();
+    let stored = PersistentCell { cell, ttl }.to_bytes();
     let written = session.transact(|writer| {
         if had_cell || entry_meta.cell.is_some() {
             writer.add_set_data(node, &entry_meta.to_bytes(), None)?;

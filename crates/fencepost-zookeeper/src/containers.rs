@@ -1,5 +1,5 @@
-//! The locks' nodes that this client made: how many of them it leaves empty. The servers remove empty containers too, but look
-//! for them once a minute and remove 10,000 at most.
+//! The lock nodes that this client created: bounds how many of them it leaves empty. The servers remove empty
+//! containers too, but check once a minute and remove at most 10,000.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Weak};
@@ -11,18 +11,18 @@ use crate::registry::Registry;
 use crate::session::Session;
 use crate::state::ClientState;
 
-/// How many are left to the servers.
+/// How many empty nodes are left to the servers.
 const MAX_KEPT: usize = 256;
-/// How many are removed at once.
+/// How many nodes are removed in one go.
 const REMOVE_BATCH: usize = 64;
 
-/// The locks whose nodes this client made, the oldest first.
+/// The locks whose nodes this client created, oldest first.
 #[derive(Debug, Default)]
 pub(crate) struct Containers(VecDeque<LockName>);
 
 impl Containers {
-    /// Remembers that the node of this lock was made. Returns the locks whose nodes are to be removed: the oldest, if there are too
-    /// many, except those in use.
+    /// Records a created lock node. If there are too many, returns the oldest locks that are not in use, whose nodes
+    /// are to be removed.
     fn add(&mut self, name: LockName, is_used: impl Fn(&LockName) -> bool) -> Vec<LockName> {
         self.0.push_back(name);
         if self.0.len() < MAX_KEPT + REMOVE_BATCH {
@@ -35,8 +35,8 @@ impl Containers {
     }
 }
 
-/// Remembers that this client made the node of a lock, and removes some that it made long ago. One that is not empty stays;
-/// a client that wants a lock whose node was removed makes it again.
+/// Records that this client created a lock's node, and removes nodes that it created long ago. The servers reject the
+/// deletion of a node that is not empty; a client that needs a removed node creates it again.
 pub(crate) fn on_created(state: &Arc<ClientState>, session: &Arc<Session>, name: &LockName) {
     let idle = {
         let mut registry = state.registry();
@@ -53,7 +53,7 @@ async fn remove(state: Weak<ClientState>, session: Weak<Session>, names: Vec<Loc
     let deletes: Vec<_> =
         names.iter().map(|name| session.client.delete(&state.lock_path(name), None)).collect();
     drop(state);
-    // Others may use it, or have removed it; the servers come to what stays.
+    // A failed deletion means that the node is in use or already gone; the servers remove what remains.
     join_all(deletes).await;
 }
 
@@ -67,7 +67,7 @@ mod tests {
 
     /// Scenario 67
     #[test]
-    fn what_stays_is_bounded_and_nothing_in_use_is_removed() {
+    fn kept_nodes_are_bounded_and_no_node_in_use_is_removed() {
         let mut containers = Containers::default();
         let is_used = |name: &LockName| name.as_str().ends_with("00");
         let mut removed = Vec::new();

@@ -1,4 +1,4 @@
-//! What `fencepost doctor` finds out about an ensemble: whatever can weaken a promise.
+//! The checks of `fencepost doctor`: everything about an ensemble that can weaken a guarantee.
 
 mod access;
 mod locate;
@@ -16,10 +16,10 @@ use servers::ServerReports;
 
 pub(crate) use locate::locate;
 
-/// The ttl that locks have if nobody says otherwise.
+/// The ttl of locks without one.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-/// Examines the ensemble, and every server of it that the URL names. The session in which it looks makes no node.
+/// Checks the ensemble, and every server of it that the URL names. Its session creates no node.
 pub(crate) async fn diagnose(ensemble: &Ensemble, storage_id: StorageId) -> Vec<Finding> {
     let config = &ensemble.config;
     let mut findings = vec![
@@ -28,11 +28,11 @@ pub(crate) async fn diagnose(ensemble: &Ensemble, storage_id: StorageId) -> Vec<
         leases(ensemble),
         Finding::ok(
             "clocks",
-            "sessions are timed by the leader alone, and by no wall clock: none has to be right",
+            "the leader alone measures session timeouts, and not with the wall clock: no clock has to be correct",
         ),
     ];
-    let looking = ensemble.connect_control().await;
-    let (members, acls) = match &looking {
+    let control = ensemble.connect_control().await;
+    let (members, acls) = match &control {
         Ok(client) => {
             let (members, acls) =
                 futures_util::join!(client.get_config(), client.get_acl(ensemble.layout.locks()));
@@ -41,7 +41,7 @@ pub(crate) async fn diagnose(ensemble: &Ensemble, storage_id: StorageId) -> Vec<
         }
         Err(error) => (Err(error.clone()), Err(error.clone())),
     };
-    let reports = ServerReports { asked: srvr::query_all(config, &ensemble.location).await, members };
+    let reports = ServerReports { reports: srvr::query_all(config, &ensemble.location).await, members };
     findings.extend(reports.findings());
     findings.push(access::encryption(config));
     findings.push(access::authentication(config));
@@ -49,32 +49,36 @@ pub(crate) async fn diagnose(ensemble: &Ensemble, storage_id: StorageId) -> Vec<
     findings
 }
 
-/// How nodes are named, and what follows from that.
+/// Describes the dialect and its consequences for other libraries.
 fn dialect(dialect: Dialect) -> Finding {
     let (like, peers) = match dialect {
-        Dialect::Curator => ("as Curator does", "Curator waits for them, kazoo only if it is told to"),
-        Dialect::Kazoo => ("as kazoo does", "kazoo waits for them, Curator does not"),
-        Dialect::Plain => ("`lock-` and a number", "Curator waits for them, kazoo only if it is told to"),
+        Dialect::Curator => ("like Curator's", "Curator waits for them, kazoo only if configured to"),
+        Dialect::Kazoo => ("like kazoo's", "kazoo waits for them, Curator does not"),
+        Dialect::Plain => ("`lock-` and a number", "Curator waits for them, kazoo only if configured to"),
     };
     let word = dialect.word();
     Finding::ok(
         "dialect",
-        format!("{word}: our nodes are named {like}, and wait for those of all dialects; {peers}"),
+        format!("{word}: nodes are named {like}; Fencepost waits for those of all dialects; {peers}"),
     )
 }
 
-/// How long leases can be.
+/// Checks whether the servers allow the default ttl.
 fn leases(ensemble: &Ensemble) -> Finding {
     let (shortest, longest) = (ensemble.range.shortest_ttl(), ensemble.range.longest_ttl());
-    let found = format!("a ttl can be {shortest:?} to {longest:?}");
+    let found = format!("the ttl must be between {shortest:?} and {longest:?}");
     if (shortest..=longest).contains(&DEFAULT_TTL) {
         return Finding::ok("leases", found);
     }
-    Finding::warning("leases", format!("{found}, and locks have {DEFAULT_TTL:?} if nobody says otherwise"))
-        .with_advice("give a ttl, or let the servers allow more: minSessionTimeout, maxSessionTimeout")
+    let nearest = DEFAULT_TTL.clamp(shortest, longest);
+    Finding::warning(
+        "leases",
+        format!("{found}; locks without a ttl get {nearest:?} instead of {DEFAULT_TTL:?}"),
+    )
+    .with_advice("set a ttl, or let the servers allow more: minSessionTimeout, maxSessionTimeout")
 }
 
-/// What nobody could find out.
-fn nothing(check: &str, why: Result<()>) -> Finding {
-    Finding::from_result(check, why.map(|()| Finding::ok(check, "nothing was asked")))
+/// Returns the finding of a check whose facts could not be read.
+fn not_known(check: &str, why: Result<()>) -> Finding {
+    Finding::from_result(check, why.map(|()| Finding::ok(check, "nothing was queried")))
 }

@@ -1,4 +1,4 @@
-//! What all sessions of a client share: where the servers are, what their nodes are called, how long sessions can be.
+//! The ensemble that a client uses: its servers, the layout of its nodes, and the session timeouts that it allows.
 
 use std::time::Duration;
 
@@ -12,19 +12,19 @@ use crate::layout::Layout;
 use crate::session_range::SessionRange;
 use crate::tls;
 
-/// Longer than any server allows.
-const LONGEST_PROBED: Duration = Duration::from_millis(i32::MAX as u64);
-/// What is asked for to find the shortest session.
-const SHORTEST_PROBED: [Duration; 3] =
+/// A session timeout longer than any server allows.
+const LONGEST_REQUESTED: Duration = Duration::from_millis(i32::MAX as u64);
+/// The session timeouts requested to find the shortest one allowed.
+const SHORTEST_REQUESTED: [Duration; 3] =
     [Duration::from_secs(1), Duration::from_millis(500), Duration::from_millis(200)];
-/// How long a server may take to answer the first time.
+/// The timeout of the first connects, which determine the range.
 const CONNECT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// What all sessions of a client share.
+/// The ensemble that a client uses.
 #[derive(Debug)]
 pub(crate) struct Ensemble {
     pub(crate) config: Config,
-    /// The servers as the driver wants them.
+    /// The servers as the driver takes them: `HOST:PORT,HOST:PORT`.
     servers: String,
     encryption: Option<TlsOptions>,
     pub(crate) location: String,
@@ -33,22 +33,24 @@ pub(crate) struct Ensemble {
 }
 
 impl Ensemble {
-    /// Finds out how long sessions can be.
-    pub(crate) async fn new(config: Config) -> Result<Self> {
+    /// Connects and determines which session timeouts the servers allow.
+    pub(crate) async fn open(config: Config) -> Result<Self> {
         let (location, layout) = (config.location(), Layout::new(&config.chroot));
         let encryption = config.tls.as_ref().map(tls::options).transpose()?;
         let servers = Address::list(&config.servers);
-        let unknown = SessionRange { shortest: Duration::ZERO, longest: Duration::MAX, has_followers: true };
-        let mut ensemble = Self { config, servers, encryption, location, layout, range: unknown };
-        ensemble.range.longest = ensemble.negotiate(LONGEST_PROBED).await?;
-        // The driver gives a connect less time than it asks for, so that it asks for less and less, and takes silence for no.
-        ensemble.range.shortest = ensemble.negotiate(SHORTEST_PROBED[0]).await?;
-        for asked in &SHORTEST_PROBED[1..] {
-            if ensemble.range.shortest > *asked * 2 {
+        let not_negotiated =
+            SessionRange { shortest: Duration::ZERO, longest: Duration::MAX, has_followers: true };
+        let mut ensemble = Self { config, servers, encryption, location, layout, range: not_negotiated };
+        ensemble.range.longest = ensemble.negotiate(LONGEST_REQUESTED).await?;
+        // The driver connects with a timeout below the session timeout that it requests: shorter and shorter ones are
+        // requested, and no reply counts as a refusal.
+        ensemble.range.shortest = ensemble.negotiate(SHORTEST_REQUESTED[0]).await?;
+        for requested in &SHORTEST_REQUESTED[1..] {
+            if ensemble.range.shortest > *requested * 2 {
                 break;
             }
-            match ensemble.negotiate(*asked).await {
-                Ok(given) => ensemble.range.shortest = given,
+            match ensemble.negotiate(*requested).await {
+                Ok(negotiated) => ensemble.range.shortest = negotiated,
                 Err(_) => break,
             }
         }
@@ -56,19 +58,19 @@ impl Ensemble {
         Ok(ensemble)
     }
 
-    /// Whether there is more than one server that stands alone. Who is not told assumes it.
+    /// Returns whether there is more than a standalone server; assumed if the configuration cannot be read.
     async fn has_followers(&self) -> Result<bool> {
         let config = self.connect_control().await?.get_config().await;
         Ok(config.map_or(true, |(config, _)| !config.is_empty()))
     }
 
-    /// How long a session is given to whoever asks for this.
-    async fn negotiate(&self, asked: Duration) -> Result<Duration> {
-        let probe = self.connect(self.connector(asked).with_connection_timeout(CONNECT_TIMEOUT)).await?;
+    /// Returns the session timeout that the servers grant for this request.
+    async fn negotiate(&self, requested: Duration) -> Result<Duration> {
+        let probe = self.connect(self.connector(requested).with_connection_timeout(CONNECT_TIMEOUT)).await?;
         Ok(probe.session_timeout())
     }
 
-    /// How the driver is to connect.
+    /// Returns a connector with this session timeout and the credentials of the URL.
     pub(crate) fn connector(&self, timeout: Duration) -> zk::Connector {
         let connector = zk::Client::connector().with_session_timeout(timeout).with_fail_eagerly();
         match &self.config.auth {
@@ -90,12 +92,12 @@ impl Ensemble {
         connected.map_err(|error| connect_failed(&self.location, &error))
     }
 
-    /// A session for one question.
+    /// Opens a session for a few requests, in which nothing is held.
     pub(crate) async fn connect_control(&self) -> Result<zk::Client> {
         self.connect(self.connector(self.range.control_timeout())).await
     }
 
-    /// How nodes are made. If there is a user, they are that user's alone.
+    /// Returns the options for creating a node. With a user, only that user has access to it.
     pub(crate) fn create_options(&self, mode: CreateMode) -> CreateOptions<'static> {
         let acls = if self.config.auth.is_some() { Acls::creator_all() } else { Acls::anyone_all() };
         mode.with_acls(acls)
@@ -105,7 +107,7 @@ impl Ensemble {
         failed(&self.location, error)
     }
 
-    /// Makes what must be there, as far as it is missing.
+    /// Creates the base nodes that are missing.
     pub(crate) async fn create_base_nodes(&self, client: &zk::Client) -> Result<()> {
         for node in self.layout.base_nodes() {
             match client.create(&node, b"", &self.create_options(CreateMode::Persistent)).await {

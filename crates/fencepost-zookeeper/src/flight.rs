@@ -1,4 +1,5 @@
-//! One flight: its operations leave at once. What may not is kept apart by the engine, which goes by [`may_share`].
+//! Executes one flight: all of its operations are sent at once. The engine keeps operations apart for which
+//! [`may_share`] returns false.
 
 use std::sync::Arc;
 
@@ -14,18 +15,18 @@ use crate::renew::{Renewal, renew};
 use crate::session::Session;
 use crate::state::ClientState;
 
-/// Replies, each with the place of its operation in the flight.
+/// Replies, each with the index of its operation in the flight.
 pub(crate) type Replies = Vec<(usize, Result<Reply>)>;
 
-/// Returns whether two operations on the same lock do not disturb each other when they leave at once.
+/// Returns whether two operations on the same lock are independent, so that they can be sent at once.
 ///
-/// * Attempts that come have nodes of their own, and the server puts them in order.
-/// * Checks and renewals read, and prove nodes of their own.
-/// * Attempts that go delete nodes of their own.
-/// * What is only read may be read twice.
+/// * Acquires create nodes of their own, and the server orders them.
+/// * Checks and renewals read, and verify nodes of their own.
+/// * Releases and leaves delete nodes of their own.
+/// * Reads of a cell are independent.
 ///
-/// Everything else sees what was sent before it: an acquire finds the lock free that was released, a check has its turn
-/// after a release, a write or a break is read.
+/// Every other operation must see the effect of the operation before it: an acquire after a release finds the lock
+/// free, a check after a release is granted, a read after a write or break sees it.
 pub(crate) fn may_share(one: &Op, other: &Op) -> bool {
     match one {
         Op::Acquire { .. } => matches!(other, Op::Acquire { .. }),
@@ -36,7 +37,7 @@ pub(crate) fn may_share(one: &Op, other: &Op) -> bool {
     }
 }
 
-/// Executes the operations; replies come in their order.
+/// Executes the operations and returns the replies in their order.
 pub(crate) async fn execute(state: &Arc<ClientState>, ops: &[Op]) -> Vec<Result<Reply>> {
     let (mut renewals, mut grants, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for (at, op) in ops.iter().enumerate() {
@@ -65,7 +66,7 @@ async fn execute_alone(state: &Arc<ClientState>, op: &Op) -> Result<Reply> {
     }
 }
 
-/// Puts together what is in the same session.
+/// Groups items by session.
 pub(crate) fn group_by_session<T>(all: Vec<(Arc<Session>, T)>) -> Vec<(Arc<Session>, Vec<T>)> {
     let mut groups: Vec<(Arc<Session>, Vec<T>)> = Vec::new();
     for (session, one) in all {
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_on_one_lock_leave_at_once_if_they_do_not_depend_on_each_other() {
+    fn independent_operations_on_one_lock_share_a_flight() {
         let ops = ops();
         let together = [vec![0], vec![1, 2], vec![3, 4], vec![5]];
         for (one, first) in ops.iter().enumerate() {

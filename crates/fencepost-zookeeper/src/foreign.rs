@@ -1,5 +1,5 @@
-//! Live entries at a lock's place that do not exclude ours: those of other recipes, and contenders in a form whose clients do
-//! not wait for ours.
+//! Foreign clients at a lock's node that do not exclude Fencepost: live entries of other recipes, and contenders in a
+//! dialect whose clients do not wait for this client's nodes.
 
 use fencepost_core::{Attempt, Error, ErrorKind, Finding, LockName, Result};
 use futures_util::future::join_all;
@@ -13,20 +13,21 @@ use crate::queue::Queue;
 use crate::session::Session;
 use crate::state::ClientState;
 
-/// How many nodes of each kind are looked at below one lock.
-const MAX_NODES_READ: usize = 64;
+/// The maximum number of nodes of each kind that are checked below one lock.
+const MAX_NODES_CHECKED: usize = 64;
 
-/// Whether a client waits for our nodes.
+/// Whether a foreign client waits for this client's nodes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Compatibility {
     Waits,
-    /// It does if it was told to, which cannot be seen.
+    /// It waits if it is configured to, which cannot be detected.
     MayWait,
     Ignores,
 }
 
 impl Compatibility {
-    /// Whether clients whose nodes have the one dialect wait for nodes in the other. Ours always do.
+    /// Returns whether foreign clients with nodes of the first dialect wait for nodes of the second. Clients of
+    /// Fencepost always do.
     pub(crate) fn of(theirs: Dialect, ours: Dialect) -> Self {
         match (theirs, ours) {
             (Dialect::Curator, Dialect::Kazoo) => Self::Ignores,
@@ -37,23 +38,23 @@ impl Compatibility {
         }
     }
 
-    /// What is to be done so that the clients of such a node wait for ours.
+    /// Returns what to do so that foreign clients with nodes of the first dialect wait for nodes of the second.
     pub(crate) fn advice(theirs: Dialect, ours: Dialect) -> &'static str {
         match (theirs, ours) {
             (Dialect::Kazoo, Dialect::Curator) => {
-                "write ?dialect=kazoo in all URLs, or give kazoo's locks extra_lock_patterns=[\"-lock-\"]"
+                "set dialect=kazoo in all URLs, or pass extra_lock_patterns=[\"-lock-\"] to kazoo's Lock"
             }
             (Dialect::Kazoo, _) => {
-                "write ?dialect=kazoo in all URLs, or give kazoo's locks extra_lock_patterns=[\"lock-\"]"
+                "set dialect=kazoo in all URLs, or pass extra_lock_patterns=[\"lock-\"] to kazoo's Lock"
             }
             _ => {
-                "write ?dialect=curator in all URLs, or none; kazoo's locks then need extra_lock_patterns=[\"-lock-\"]"
+                "set dialect=curator in all URLs, or no dialect; kazoo's Lock then needs extra_lock_patterns=[\"-lock-\"]"
             }
         }
     }
 }
 
-/// What a dialect's clients are name.
+/// Returns the library whose dialect this is.
 pub(crate) fn library(dialect: Dialect) -> &'static str {
     match dialect {
         Dialect::Curator => "Curator",
@@ -62,8 +63,8 @@ pub(crate) fn library(dialect: Dialect) -> &'static str {
     }
 }
 
-/// Refuses an attempt at a lock where a live entry does not exclude ours, and remembers what may not. Costs nothing where there
-/// are only contenders that do.
+/// Rejects an attempt at a lock with a live foreign entry that does not exclude this client, and stores a remark about
+/// one that may not. Sends no request if all contenders are compatible.
 pub(crate) async fn reject_incompatible(
     state: &ClientState,
     session: &Session,
@@ -81,7 +82,7 @@ pub(crate) async fn reject_incompatible(
             let theirs = node.dialect();
             let (found, advice) = (describe(ours, &parent, node), Compatibility::advice(theirs, ours));
             if Compatibility::of(theirs, ours) == Compatibility::Ignores {
-                let message = format!("lock {:?} would not exclude others: {found}", want.name);
+                let message = format!("lock {:?} would not exclude foreign clients: {found}", want.name);
                 return Err(Error::new(ErrorKind::Conflict, message).with_hint(advice));
             }
             state.remark(&want.name, Finding::problem("foreign nodes", found).with_advice(advice));
@@ -90,28 +91,28 @@ pub(crate) async fn reject_incompatible(
     Ok(())
 }
 
-/// What is wrong with a contender whose clients may ignore ours.
+/// Describes a contender whose client may ignore this client's nodes.
 pub(crate) fn describe(ours: Dialect, parent: &str, node: &Node) -> String {
     let theirs = node.dialect();
     let ignores = match (Compatibility::of(theirs, ours), theirs) {
-        (Compatibility::Ignores, _) => "does not wait for our nodes",
-        (_, Dialect::Kazoo) => "does not wait for our nodes unless it is told to",
-        _ => "may not wait for our nodes",
+        (Compatibility::Ignores, _) => "does not wait for Fencepost's nodes",
+        (_, Dialect::Kazoo) => "does not wait for Fencepost's nodes unless configured to",
+        _ => "may not wait for Fencepost's nodes",
     };
-    format!("{parent}/{} is of {}, which {ignores}", node.name, library(theirs))
+    format!("{parent}/{} belongs to {}, which {ignores}", node.name, library(theirs))
 }
 
 fn recipe_conflict(name: &LockName, parent: &str, node: &str) -> Error {
     let message = format!(
-        "lock {name:?} is in use as something else: {parent}/{node} is of {}, which does not exclude ours",
+        "lock {name:?} is in use by another recipe: {parent}/{node} belongs to {}, which does not exclude Fencepost",
         recipe(node)
     );
     Error::new(ErrorKind::Conflict, message).with_hint(
-        "use another name for one of them; Curator's InterProcessMutex and kazoo's Lock exclude ours",
+        "use another name for one of them; Curator's InterProcessMutex and kazoo's Lock exclude Fencepost",
     )
 }
 
-/// What makes nodes of this name.
+/// Returns the recipe that creates nodes of this name.
 pub(crate) fn recipe(name: &str) -> &'static str {
     match name {
         "leases" | "locks" => "Curator's InterProcessSemaphoreV2 or InterProcessSemaphoreMutex",
@@ -122,7 +123,8 @@ pub(crate) fn recipe(name: &str) -> &'static str {
     }
 }
 
-/// Returns the live entries of other recipes below a lock. What is not live may be another lock's node, or a leftover.
+/// Returns the live entries of other recipes below a lock. Nodes that are not live may be locks of other names, or
+/// orphans.
 pub(crate) async fn live_other_recipes<'a>(
     ensemble: &Ensemble,
     client: &zk::Client,
@@ -131,7 +133,7 @@ pub(crate) async fn live_other_recipes<'a>(
 ) -> Result<Vec<&'a str>> {
     let mut others: Vec<&str> = queue.non_contenders().iter().map(String::as_str).collect();
     others.sort_by_key(|name| !is_likely_entry(name));
-    others.truncate(MAX_NODES_READ);
+    others.truncate(MAX_NODES_CHECKED);
     let stats: Vec<_> = others.iter().map(|name| client.check_stat(&format!("{parent}/{name}"))).collect();
     let mut found = Vec::new();
     for (name, stat) in others.into_iter().zip(join_all(stats).await) {
@@ -143,24 +145,24 @@ pub(crate) async fn live_other_recipes<'a>(
     Ok(found)
 }
 
-/// Whether a node is likely one of a recipe, if there are too many to look at all.
+/// Returns whether a node is likely an entry of a recipe; these are checked first if there are too many.
 fn is_likely_entry(name: &str) -> bool {
     let is_numbered = || name.len() > 10 && name.bytes().rev().take(10).all(|byte| byte.is_ascii_digit());
     matches!(name, "leases" | "locks") || is_numbered()
 }
 
-/// Whether a node is an entry of a client, or has such. Curator leaves `leases` and `locks` behind.
+/// Returns whether a node is an entry of a client, or a parent of entries. Curator never removes `leases` and `locks`.
 fn is_live(name: &str, session: i64, children: i32) -> bool {
     let has_entries = matches!(name, "leases" | "locks") && children > 0;
     has_entries || is_session(session)
 }
 
-/// Whether this is a session's id. Containers and nodes with a ttl have special ones.
+/// Returns whether this is the id of a session. Containers and nodes with a ttl have special values.
 fn is_session(id: i64) -> bool {
     id != 0 && id != i64::MIN && id.to_be_bytes()[0] != 0xff
 }
 
-/// Returns the contenders of other clients that may ignore ours.
+/// Returns the contenders of foreign clients that may ignore this client's nodes.
 pub(crate) async fn incompatible_contenders<'a>(
     ensemble: &Ensemble,
     client: &zk::Client,
@@ -168,12 +170,12 @@ pub(crate) async fn incompatible_contenders<'a>(
     queue: &'a Queue,
 ) -> Result<Vec<&'a Node>> {
     let ours = ensemble.config.dialect;
-    let suspects =
+    let candidates =
         queue.nodes().iter().filter(|node| Compatibility::of(node.dialect(), ours) != Compatibility::Waits);
     let mut foreign = Vec::new();
-    for (node, read) in read_entries(client, parent, suspects.take(MAX_NODES_READ)).await {
+    for (node, read) in read_entries(client, parent, candidates.take(MAX_NODES_CHECKED)).await {
         match read {
-            // Ours with another dialect wait for all.
+            // Clients of Fencepost wait for nodes of all dialects.
             Ok((Some(_), _)) | Err(zk::Error::NoNode) => {}
             Ok((None, _)) | Err(zk::Error::NoAuth) => foreign.push(node),
             Err(error) => return Err(ensemble.failed(&error)),
@@ -203,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_are_looked_at_first() {
+    fn likely_entries_are_checked_first() {
         for (name, expected) in [
             ("_c_0f-__READ__0000000001", true),
             ("0f__rlock__0000000012", true),
@@ -217,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn curator_and_kazoo_do_not_see_each_other() {
+    fn curator_and_kazoo_do_not_wait_for_each_other() {
         use Dialect::{Curator, Kazoo, Plain};
         assert_eq!(Compatibility::of(Curator, Kazoo), Compatibility::Ignores);
         assert_eq!(Compatibility::of(Kazoo, Curator), Compatibility::MayWait);

@@ -1,14 +1,14 @@
-//! Where things are in the tree, and how the nodes of a line are name in each dialect.
+//! The layout of the chroot: the paths of all nodes, and the names of contenders' nodes in each dialect.
 
 use fencepost_core::{LockName, Mode, Owner};
 
 use crate::config::Dialect;
 use crate::node_name::{RESERVED_NODE, encode};
 
-/// The places of one chroot.
+/// The paths of the nodes of one chroot.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
-    /// Absolute, without a slash at its end; empty for the root itself.
+    /// Absolute, without a trailing slash; empty for the root.
     chroot: String,
 }
 
@@ -17,62 +17,62 @@ impl Layout {
         Self { chroot: chroot.trim_end_matches('/').to_owned() }
     }
 
-    /// The node that has all locks below it.
+    /// Returns the parent of all lock nodes.
     pub(crate) fn locks(&self) -> &str {
         if self.chroot.is_empty() { "/" } else { &self.chroot }
     }
 
-    /// The node whose children contend for this lock.
+    /// Returns the node of this lock, the parent of its contenders.
     pub(crate) fn lock(&self, name: &LockName) -> String {
         format!("{}/{}", self.chroot, encode(name.as_str()))
     }
 
-    /// What says which storage this is.
+    /// Returns the node with format and storage id.
     pub(crate) fn about(&self) -> String {
         format!("{}/{RESERVED_NODE}/about", self.chroot)
     }
 
-    /// The node that has all kept cells below it.
+    /// Returns the parent of all persistent cells.
     pub(crate) fn cells(&self) -> String {
         format!("{}/{RESERVED_NODE}/cells2", self.chroot)
     }
 
-    /// The kept cells of format 1.
-    pub(crate) fn old_cells(&self) -> String {
+    /// Returns the parent of the persistent cells of format 1.
+    pub(crate) fn format_1_cells(&self) -> String {
         format!("{}/{RESERVED_NODE}/cells", self.chroot)
     }
 
-    /// The kept cell of this lock.
+    /// Returns the node of this lock's persistent cell.
     pub(crate) fn cell(&self, name: &LockName) -> String {
         format!("{}/{}", self.cells(), encode(name.as_str()))
     }
 
-    /// The node that has a node of every session below it.
+    /// Returns the parent of the session nodes.
     pub(crate) fn sessions(&self) -> String {
         format!("{}/{RESERVED_NODE}/sessions2", self.chroot)
     }
 
-    /// Where clients of format 1 have the nodes of their sessions. They hold nothing without one.
-    pub(crate) fn old_sessions(&self) -> String {
+    /// Returns the parent of the session nodes of format 1. Clients of format 1 hold nothing without such a node.
+    pub(crate) fn format_1_sessions(&self) -> String {
         format!("{}/{RESERVED_NODE}/sessions", self.chroot)
     }
 
-    /// Where a session writes when it was renewed.
+    /// Returns the node of this session, whose mtime is the last renewal.
     pub(crate) fn session(&self, id: i64) -> String {
         format!("{}/{id:x}", self.sessions())
     }
 
-    /// The node that has a node below it for every grant that was broken and does not know yet.
+    /// Returns the parent of the notices for owners whose grants were broken.
     pub(crate) fn break_notices(&self) -> String {
         format!("{}/{RESERVED_NODE}/broken", self.chroot)
     }
 
-    /// What tells an owner that its grant was broken.
+    /// Returns the notice that tells this owner that its grant was broken.
     pub(crate) fn break_notice(&self, owner: Owner) -> String {
         format!("{}/{}", self.break_notices(), owner.to_hex())
     }
 
-    /// Every node that must be there, parents first.
+    /// Returns all base nodes, parents first.
     pub(crate) fn base_nodes(&self) -> Vec<String> {
         let slashes = self.chroot.match_indices('/').map(|(at, _)| at).skip(1);
         let mut nodes: Vec<String> = slashes.map(|at| self.chroot[..at].to_owned()).collect();
@@ -83,7 +83,7 @@ impl Layout {
     }
 }
 
-/// What the node of this owner is name, up to the number that the server gives it.
+/// Returns the name of this owner's node without the sequence number, which the server appends.
 pub(crate) fn stem(dialect: Dialect, owner: Owner, mode: Mode) -> String {
     let kind = match mode {
         Mode::Shared => "shared".to_owned(),
@@ -99,32 +99,33 @@ pub(crate) fn stem(dialect: Dialect, owner: Owner, mode: Mode) -> String {
     }
 }
 
-/// An owner as others write their ids.
+/// Returns an owner in the notation of a UUID, as Curator writes its ids.
 fn uuid(owner: Owner) -> String {
     let hex = owner.to_hex();
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// One contender's node.
+/// The node of one contender, holder or waiter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Node {
-    /// What it is name, without its parent.
+    /// Its name, without the parent.
     pub(crate) name: String,
-    /// The number that the server gave it.
+    /// The sequence number that the server appended.
     pub(crate) sequence: i32,
-    /// How it wants the lock; others want it alone.
+    /// The requested mode; always exclusive for foreign clients.
     pub(crate) mode: Mode,
-    /// Whose it is, if its name says so.
+    /// The owner, if the name contains it.
     pub(crate) owner: Option<Owner>,
 }
 
 impl Node {
-    /// The contender of this node, in whatever dialect; nothing if it is none.
+    /// Parses the name of a contender's node in any dialect. Returns `None` if the node is not a contender.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         let markers = ["lock-", "__lock__"].into_iter();
         let (kind, number) =
             markers.filter_map(|marker| split_last(name, marker)).max_by_key(|(kind, _)| kind.len())?;
-        // Ten digits; a number that has wrapped around begins with a minus, which is one of the ten if there is room.
+        // Ten digits. A number that has wrapped around begins with a minus, which is one of the ten characters if there
+        // is room.
         let digits = number.strip_prefix('-').unwrap_or(number);
         let is_number = digits.bytes().all(|byte| byte.is_ascii_digit());
         if !is_number || number.len() < 10 || digits.len() > 10 {
@@ -135,10 +136,8 @@ impl Node {
         let id = rest.trim_end_matches('-').trim_start_matches("_c_").replace('-', "");
         Some(Self { name: name.to_owned(), sequence, mode, owner: Owner::from_hex(&id) })
     }
-}
 
-impl Node {
-    /// The dialect in which it is named.
+    /// Returns the dialect of the node's name.
     pub(crate) fn dialect(&self) -> Dialect {
         match () {
             () if self.name.contains("__lock__") => Dialect::Kazoo,
@@ -152,14 +151,14 @@ fn split_last<'a>(text: &'a str, marker: &str) -> Option<(&'a str, &'a str)> {
     text.rfind(marker).map(|at| (&text[..at], &text[at + marker.len()..]))
 }
 
-/// How a node wants the lock, and what stands before the word that says so.
+/// Splits a name into its prefix and the mode given by its last word.
 fn split_kind(text: &str) -> (Mode, &str) {
     let (rest, word) = text.rsplit_once('-').unwrap_or(("", text));
     if word == "shared" {
         return (Mode::Shared, rest);
     }
-    let slots = word.strip_prefix("slots").and_then(|of| of.parse().ok()).filter(|of| *of > 0);
-    slots.map_or((Mode::Exclusive, text), |of| (Mode::Semaphore { permits: of }, rest))
+    let permits = word.strip_prefix("slots").and_then(|count| count.parse().ok()).filter(|count| *count > 0);
+    permits.map_or((Mode::Exclusive, text), |permits| (Mode::Semaphore { permits }, rest))
 }
 
 #[cfg(test)]
@@ -171,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn places_below_a_chroot_and_without_one() {
+    fn paths_below_a_chroot_and_below_the_root() {
         let layout = Layout::new("/apps/locks");
         assert_eq!(
             (layout.locks(), layout.lock(&name("a/b"))),
@@ -184,23 +183,27 @@ mod tests {
     }
 
     #[test]
-    fn nodes_are_read_as_they_were_written() {
+    fn node_names_are_parsed_as_they_were_written() {
         let owner = Owner::from_bytes([0xa7; 16]);
         for mode in [Mode::Exclusive, Mode::Shared, Mode::Semaphore { permits: 12 }] {
-            for (dialect, said) in
+            for (dialect, expected_owner) in
                 [(Dialect::Curator, Some(owner)), (Dialect::Kazoo, Some(owner)), (Dialect::Plain, None)]
             {
                 for (number, sequence) in [("0000000007", 7), ("-2147483648", i32::MIN), ("-000000005", -5)] {
                     let name = format!("{}{number}", stem(dialect, owner, mode));
                     let node = Node::parse(&name).unwrap();
-                    assert_eq!((node.sequence, node.mode, node.owner), (sequence, mode, said), "{name}");
+                    assert_eq!(
+                        (node.sequence, node.mode, node.owner),
+                        (sequence, mode, expected_owner),
+                        "{name}"
+                    );
                 }
             }
         }
     }
 
     #[test]
-    fn nodes_of_others_are_contenders_too() {
+    fn nodes_of_foreign_clients_are_contenders_too() {
         for name in [
             "_c_0f1e2d3c-4b5a-6978-8796-a5b4c3d2e1f0-lock-0000000003",
             "_c_0f1e2d3c4b5a69788796a5b4c3d2e1f0-lock-0000000003",

@@ -1,4 +1,4 @@
-//! Looks at locks, for people; and breaks them.
+//! Inspects, lists and breaks locks.
 
 use std::collections::{BTreeSet, HashMap};
 use std::sync::Arc;
@@ -11,7 +11,7 @@ use fencepost_core::{Cell, FencingToken, LockName, Mode, Owner, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, Stat};
 
-use crate::cell::unexpired;
+use crate::cell::drop_expired;
 use crate::layout::Node;
 use crate::node_name::decode;
 use crate::nodes::{EntryRead, queue_from, read_entries};
@@ -19,16 +19,16 @@ use crate::queue::Queue;
 use crate::session::Session;
 use crate::state::ClientState;
 
-/// How many locks are looked at at once.
+/// How many locks are inspected at a time.
 const INSPECTED_AT_ONCE: usize = 16;
-/// Of how many locks it is asked at once whether there are contenders.
+/// How many locks are checked for contenders at a time.
 const STATS_AT_ONCE: usize = 512;
 
 /// A lock as it was read.
 struct LockSnapshot {
     queue: Queue,
-    kept: Option<Cell>,
-    /// Those who hold and the first who wait.
+    persistent: Option<Cell>,
+    /// The holders and the first waiters.
     first: Vec<EntrySnapshot>,
 }
 
@@ -67,7 +67,7 @@ async fn read_lock(
     let (synced, children, cell) = futures_util::join!(sync, children, cell);
     synced.map_err(failed)?;
     let queue = queue_from(&state.ensemble, children)?;
-    let kept = unexpired(session, &cell_path, cell).await.map_err(failed)?;
+    let persistent = drop_expired(session, &cell_path, cell).await.map_err(failed)?;
     let nodes = queue.nodes().iter().take(queue.holder_count() + waiters);
     let mut first = Vec::new();
     for (node, read) in read_entries(&session.client, &parent, nodes).await {
@@ -97,10 +97,10 @@ async fn read_lock(
             entry.multi = MultiState::of(entry_meta, name, |other| held.contains(&other));
         }
     }
-    Ok(LockSnapshot { queue, kept, first })
+    Ok(LockSnapshot { queue, persistent, first })
 }
 
-/// The queue of a lock, and the node of this owner in it.
+/// Returns the node of a lock, its queue, and the path of this owner's node.
 async fn find_entry(
     state: &ClientState,
     session: &Session,
@@ -113,15 +113,16 @@ async fn find_entry(
         let node = format!("{parent}/{}", node.name);
         return Ok((parent, queue, Some(node)));
     }
-    let nameless = queue.nodes().iter().filter(|node| node.owner.is_none());
-    let entries = read_entries(&session.client, &parent, nameless).await;
-    let is_owners = |read: &EntryRead| matches!(read, Ok((Some(entry_meta), _)) if entry_meta.owner == owner);
-    let node = entries.iter().find(|(_, read)| is_owners(read));
+    let without_owner = queue.nodes().iter().filter(|node| node.owner.is_none());
+    let entries = read_entries(&session.client, &parent, without_owner).await;
+    let is_of_owner =
+        |read: &EntryRead| matches!(read, Ok((Some(entry_meta), _)) if entry_meta.owner == owner);
+    let node = entries.iter().find(|(_, read)| is_of_owner(read));
     let node = node.map(|(node, _)| format!("{parent}/{}", node.name));
     Ok((parent, queue, node))
 }
 
-/// Who holds a lock and who waits for it.
+/// Returns the holders and waiters of a lock.
 pub(crate) async fn inspect(state: &Arc<ClientState>, name: &LockName) -> Result<LockState> {
     let session = state.control_session().await?;
     inspect_in(state, &session, name).await
@@ -132,20 +133,20 @@ async fn inspect_in(state: &ClientState, session: &Session, name: &LockName) -> 
     let renewed = renewals(state, session, &snapshot).await?;
     let now = session.server_time();
     let contender = |entry: &EntrySnapshot| {
-        let alive = renewed.get(&entry.stat.ephemeral_owner).copied().unwrap_or(0).max(entry.stat.ctime);
-        let spent = Duration::from_millis(u64::try_from(now - alive).unwrap_or(0));
+        let renewed_at = renewed.get(&entry.stat.ephemeral_owner).copied().unwrap_or(0).max(entry.stat.ctime);
+        let elapsed = Duration::from_millis(u64::try_from(now - renewed_at).unwrap_or(0));
         Contender {
             token: FencingToken::new(u64::try_from(entry.stat.czxid).unwrap_or(0)),
             mode: entry.node.mode,
             entry_meta: entry.meta.clone(),
             entry_name: entry.node.name.clone(),
-            expires_in: entry.meta.as_ref().map(|entry_meta| entry_meta.ttl.saturating_sub(spent)),
+            expires_in: entry.meta.as_ref().map(|entry_meta| entry_meta.ttl.saturating_sub(elapsed)),
             multi: entry.multi,
         }
     };
     let queue: Vec<Contender> = snapshot.first.iter().map(contender).collect();
     let unread = snapshot.queue.nodes().len() - queue.len();
-    let mut lock = lock_state(name, &queue, snapshot.kept, wall_time());
+    let mut lock = lock_state(name, &queue, snapshot.persistent, wall_time());
     let registry = state.registry();
     let local: Vec<_> = registry.entries.local_waiters(name).collect();
     lock.waiter_count += unread + local.len();
@@ -157,7 +158,7 @@ async fn inspect_in(state: &ClientState, session: &Session, name: &LockName) -> 
     Ok(lock)
 }
 
-/// When the sessions of those who hold were last renewed, on the servers' clock.
+/// Returns when the sessions of the holders were last renewed, on the servers' clock.
 async fn renewals(
     state: &ClientState,
     session: &Session,
@@ -175,7 +176,7 @@ async fn renewals(
     Ok(renewed)
 }
 
-/// The cell of a lock: its holder's, or the one that was kept.
+/// Reads the cell of a lock: the one of its holder, or the persistent one.
 pub(crate) async fn read_cell(state: &Arc<ClientState>, name: &LockName) -> Result<Reply> {
     let session = state.control_session().await?;
     let snapshot = read_lock(state, &session, name, 0).await?;
@@ -183,10 +184,10 @@ pub(crate) async fn read_cell(state: &Arc<ClientState>, name: &LockName) -> Resu
         let bytes = entry.meta.as_ref()?.cell.clone()?;
         Some(Cell { token: FencingToken::new(u64::try_from(entry.stat.czxid).ok()?), bytes })
     });
-    Ok(Reply::Cell(held.or(snapshot.kept)))
+    Ok(Reply::Cell(held.or(snapshot.persistent)))
 }
 
-/// A page of the locks in use. The servers give names in no order: each page looks through all of them.
+/// Returns a page of the locks in use. The servers return names in no order, so each page reads all of them.
 pub(crate) async fn list(state: &Arc<ClientState>, prefix: &str, page: &Page) -> Result<ListPage> {
     let session = state.control_session().await?;
     let (locks, cells) = (state.ensemble.layout.locks(), state.ensemble.layout.cells());
@@ -202,15 +203,15 @@ pub(crate) async fn list(state: &Arc<ClientState>, prefix: &str, page: &Page) ->
         Err(zk::Error::NoNode) => Ok(BTreeSet::new()),
         Err(error) => Err(state.ensemble.failed(&error)),
     };
-    let (names, kept) = (locks_of(locks)?, locks_of(cells)?);
-    let names: BTreeSet<&LockName> = names.union(&kept).collect();
+    let (names, persistent) = (locks_of(locks)?, locks_of(cells)?);
+    let names: BTreeSet<&LockName> = names.union(&persistent).collect();
     let after = page.after.as_ref();
-    let wanted =
+    let matches =
         |name: &&LockName| name.as_str().starts_with(prefix) && after.is_none_or(|after| *name > after);
-    let names: Vec<&LockName> = names.into_iter().filter(wanted).collect();
+    let names: Vec<&LockName> = names.into_iter().filter(matches).collect();
     let mut found = Vec::new();
     'full: for names in names.chunks(STATS_AT_ONCE) {
-        for names in in_use(state, &session, names, &kept).await?.chunks(INSPECTED_AT_ONCE) {
+        for names in in_use(state, &session, names, &persistent).await?.chunks(INSPECTED_AT_ONCE) {
             for lock in join_all(names.iter().map(|name| inspect_in(state, &session, name))).await {
                 let lock = lock?;
                 if !lock.is_idle() {
@@ -222,31 +223,31 @@ pub(crate) async fn list(state: &Arc<ClientState>, prefix: &str, page: &Page) ->
             }
         }
     }
-    let is_more = found.len() > page.limit;
+    let has_more = found.len() > page.limit;
     found.truncate(page.limit);
-    let next = found.last().filter(|_| is_more).map(|lock| lock.name.clone());
+    let next = found.last().filter(|_| has_more).map(|lock| lock.name.clone());
     Ok(ListPage { locks: found, next })
 }
 
-/// Of these locks, those that have contenders or a kept cell: a lock's node outlives them.
+/// Returns the locks that have contenders or a persistent cell: lock nodes outlive their contenders.
 async fn in_use<'a>(
     state: &ClientState,
     session: &Session,
     names: &[&'a LockName],
-    kept: &BTreeSet<LockName>,
+    persistent: &BTreeSet<LockName>,
 ) -> Result<Vec<&'a LockName>> {
     let stats: Vec<_> = names.iter().map(|name| session.client.check_stat(&state.lock_path(name))).collect();
     let mut used = Vec::new();
     for (name, stat) in names.iter().zip(join_all(stats).await) {
         let stat = stat.map_err(|error| state.ensemble.failed(&error))?;
-        if stat.is_some_and(|stat| stat.num_children > 0) || kept.contains(*name) {
+        if stat.is_some_and(|stat| stat.num_children > 0) || persistent.contains(*name) {
             used.push(*name);
         }
     }
     Ok(used)
 }
 
-/// Takes the lock from the holder with this token.
+/// Breaks the grant with this token.
 pub(crate) async fn break_lock(
     state: &Arc<ClientState>,
     name: &LockName,
@@ -278,7 +279,7 @@ pub(crate) async fn break_lock(
     }
 }
 
-/// Deletes the nodes of a grant and tells its owner why, in one step.
+/// Deletes the nodes of a grant and creates the notice for its owner, in one transaction.
 async fn break_nodes(
     state: &ClientState,
     session: &Session,
@@ -291,7 +292,7 @@ async fn break_nodes(
         notice.map_or(Ok(()), |notice| writer.add_create(notice, b"", &ephemeral))
     });
     match broken.await {
-        // It was notice before.
+        // The notice exists already.
         Err(MultiWriteError::OperationFailed { source: zk::Error::NodeExists, .. }) => {
             Box::pin(break_nodes(state, session, nodes, None)).await
         }

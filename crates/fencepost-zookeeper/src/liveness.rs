@@ -1,17 +1,21 @@
-//! When the leader of an ensemble last heard of a session, as far as answers prove it. Pure bookkeeping.
+//! When leases of a session start: what replies prove about the time at which the leader last received a report of the
+//! session. No I/O.
 //!
-//! A leader counts a session's time from the last report of the server that the client is connected to. Reports are the
-//! replies to the leader's pings, which leave every half tick; neither a write nor a `sync` extends a session. What their
-//! answers prove is order. Leader and follower talk through two streams that keep their order: when an answer of the leader
-//! has arrived, all pings that the leader sent before it have been replied to, and those replies go ahead of whatever the
-//! client sends next. So the report of a request that was *heard* has reached the leader when these have followed:
+//! A leader measures a session's timeout from the last report of the server that the client is connected to. Reports
+//! are the replies to the leader's pings, which are sent every half tick; neither a write nor a `sync` extends a
+//! session. What their replies prove is order. Leader and follower communicate through two streams that keep their
+//! order: when a reply of the leader has arrived, the follower has replied to all pings that the leader sent before it,
+//! and these replies precede everything that the client sends next. So the leader has the report of a request that was
+//! answered (*reported*) when these have followed:
 //!
-//! 1. a request that was sent half a tick later: a ping was due, and the leader was *running*;
-//! 2. one that was sent a [`SessionRange::gap`] after the answer to that: the ping was sent, however long the leader stood still
+//! 1. a request sent half a tick later and answered: a ping was due, and the leader was *running*;
+//! 2. a request sent a [`SessionRange::gap`] after that reply: the ping was sent, however long the leader was stalled
 //!    before;
-//! 3. a write that was sent after the answer to that: the reply was processed before the write, and the session lived.
+//! 3. a write sent after the reply to that: the follower's report was processed before the write, and the session was
+//!    alive.
 //!
-//! Answers that arrive in one burst after a stall prove nothing about each other: none was sent after the answer to another.
+//! Replies that arrive in one burst after a stall prove nothing about each other: no request was sent after the reply
+//! to another.
 
 use std::collections::VecDeque;
 
@@ -19,10 +23,10 @@ use fencepost_core::clock::Moment;
 
 use crate::session_range::SessionRange;
 
-/// How many round round_trips are remembered: those of two ticks, if there are many.
+/// The maximum number of round trips that are remembered: those of two ticks under load.
 const MAX_ROUND_TRIPS: usize = 64;
 
-/// A request that passes through the leader and is in flight.
+/// A request in flight that passes through the leader.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Request {
     pub(crate) sent: Moment,
@@ -30,25 +34,26 @@ pub(crate) struct Request {
     last_report: Moment,
 }
 
-/// A request that passed through the leader, and its answer.
+/// A request that passed through the leader, and its reply.
 #[derive(Clone, Copy, Debug)]
 struct RoundTrip {
     sent: Moment,
     answered: Moment,
 }
 
-/// What is known about one session.
+/// The round trips of one session and what they prove.
 #[derive(Debug)]
 pub(crate) struct Liveness {
     range: SessionRange,
     opened: Moment,
-    /// The leases of the session count from this moment.
+    /// The start of the session's leases.
     lease_start: Moment,
     round_trips: VecDeque<RoundTrip>,
 }
 
 impl Liveness {
-    /// Liveness for a session that was requested at this moment: the leader creates it, and counts its time from then.
+    /// Creates the record of a session that was requested at `opened`. The leader creates the session and measures its
+    /// timeout from then.
     pub(crate) fn new(range: SessionRange, opened: Moment) -> Self {
         Self { range, opened, lease_start: opened, round_trips: VecDeque::with_capacity(MAX_ROUND_TRIPS) }
     }
@@ -58,9 +63,9 @@ impl Liveness {
         Request { sent: now, last_report: self.last_report(now) }
     }
 
-    /// Records that a request which passed through the leader was answered.
+    /// Records the reply to a request that passed through the leader.
     pub(crate) fn on_reply(&mut self, request: Request, now: Moment) {
-        // A few in each gap are enough, however many there are.
+        // A few round trips per gap are enough.
         let is_dense = match self.round_trips.make_contiguous() {
             [.., before, last] => last.sent.since(before.sent) < self.range.gap() / 4,
             _ => false,
@@ -73,13 +78,13 @@ impl Liveness {
         self.round_trips.push_back(RoundTrip { sent: request.sent, answered: now });
     }
 
-    /// Records that a write was answered, which proves that the session lived.
+    /// Records the reply to a write, which proves that the session was alive.
     pub(crate) fn on_write_reply(&mut self, request: Request, now: Moment) {
         self.on_reply(request, now);
         self.lease_start = self.lease_start.max(self.lease_start_of(request));
     }
 
-    /// Returns the moment from which a lease would count whose write is sent now.
+    /// Returns the lease start that a write sent now would prove.
     pub(crate) fn lease_start_if_sent(&self, now: Moment) -> Moment {
         self.lease_start_of(self.on_send(now))
     }
@@ -92,18 +97,18 @@ impl Liveness {
         }
     }
 
-    /// Returns the moment from which leases count: the session lives for a ttl after it.
+    /// Returns the start of the session's leases: the session lives for at least a ttl after it.
     pub(crate) fn lease_start(&self) -> Moment {
         self.lease_start
     }
 
-    /// Returns when the newest request was sent whose report the leader has before anything that is sent now.
+    /// Returns when the newest request was sent whose report the leader has before everything that is sent now.
     fn last_report(&self, now: Moment) -> Moment {
         let last = self.newest_answered_by(now);
         let running = last.and_then(|last| self.newest_answered_by(last.sent - self.range.gap()));
-        let heard =
+        let reported =
             running.and_then(|running| self.newest_answered_by(running.sent - self.range.half_tick()));
-        heard.map_or(self.opened, |heard| heard.sent)
+        reported.map_or(self.opened, |reported| reported.sent)
     }
 
     fn newest_answered_by(&self, moment: Moment) -> Option<RoundTrip> {
@@ -118,7 +123,7 @@ mod tests {
 
     use super::*;
 
-    /// A tick of 800 ms: pings every 400, a gap of 100, a margin of 800.
+    /// A tick of 800 ms: pings every 400 ms, a gap of 100 ms, a margin of 800 ms.
     const RANGE: SessionRange = SessionRange {
         shortest: Duration::from_millis(1600),
         longest: Duration::from_secs(60),
@@ -129,15 +134,15 @@ mod tests {
         Moment::START + Duration::from_millis(10_000 + millis)
     }
 
-    /// From when leases count after round round_trips, given as milliseconds of sends and answers, of which the last is a write. The
-    /// session was opened ten seconds before.
+    /// Returns the lease start after these round trips, given as milliseconds of requests and replies; the last one is
+    /// a write. The session was opened ten seconds earlier.
     fn lease_start_after(round_trips: &[(u64, u64)]) -> Moment {
         let mut liveness = Liveness::new(RANGE, at(0) - Duration::from_secs(10));
         let mut events: Vec<(u64, bool, usize)> = Vec::new();
         for (index, (sent, answered)) in round_trips.iter().enumerate() {
             events.extend([(*sent, false, index), (*answered, true, index)]);
         }
-        // What is answered and sent in the same moment is sent first: it proves nothing.
+        // Of a reply and a request at the same time the request comes first: it proves nothing.
         events.sort_unstable();
         let mut requests = vec![None; round_trips.len()];
         for (time, is_answer, index) in events {
@@ -157,7 +162,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_counts_from_its_write_if_the_leader_answers_all_the_time() {
+    fn a_lease_starts_at_its_write_if_the_leader_replies_steadily() {
         for round_trips in [steady(0, 2000), (0..2000).map(|sent| (sent, sent + 1)).collect()] {
             let (sent, _) = *round_trips.last().unwrap();
             assert_eq!(lease_start_after(&round_trips), at(sent));
@@ -165,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stall_counts_whatever_arrives_in_the_burst_after_it() {
+    fn a_burst_of_replies_does_not_hide_the_stall_before_it() {
         let before = steady(0, 1000);
         let calm = lease_start_after(&before);
         for burst in [
@@ -180,14 +185,14 @@ mod tests {
     }
 
     #[test]
-    fn a_write_after_a_burst_does_not_make_the_stall_undone() {
-        // Sent during the stall, before it and after it.
+    fn a_write_after_a_burst_does_not_hide_the_stall() {
+        // Sent before, during and after the stall.
         let round_trips = [steady(0, 1000), vec![(1000, 3000), (2900, 3000), (3001, 3005)]].concat();
         assert!(lease_start_after(&round_trips) <= at(900) + RANGE.margin());
     }
 
     #[test]
-    fn a_session_that_was_silent_is_not_proven_at_once() {
+    fn the_first_write_of_an_idle_session_proves_little() {
         let round_trips = [steady(0, 1000), vec![(60_000, 60_005)]].concat();
         assert!(lease_start_after(&round_trips) <= at(900) + RANGE.margin());
         let round_trips = [steady(0, 1000), vec![(60_000, 60_005), (60_006, 60_010)]].concat();
@@ -197,14 +202,14 @@ mod tests {
     }
 
     #[test]
-    fn a_ping_that_is_due_while_the_leader_stands_still_is_not_taken_for_sent() {
-        // The leader stands still from 1000 to 3000; the two requests of that time are answered before the ping is sent.
+    fn a_ping_that_is_due_during_a_stall_of_the_leader_is_not_assumed_sent() {
+        // The leader is stalled from 1000 to 3000; both requests of that time are answered before the ping is sent.
         let round_trips = [steady(0, 1000), vec![(1010, 3000), (3001, 3002), (3003, 3004)]].concat();
         assert!(lease_start_after(&round_trips) <= at(900) + RANGE.margin());
     }
 
     #[test]
-    fn a_new_session_needs_no_more_evidence() {
+    fn a_new_session_is_reported_by_its_creation() {
         let mut liveness = Liveness::new(RANGE, at(0));
         let write = liveness.on_send(at(700));
         liveness.on_write_reply(write, at(705));
@@ -215,7 +220,7 @@ mod tests {
     }
 
     #[test]
-    fn a_server_that_stands_alone_hears_of_a_session_by_itself() {
+    fn a_standalone_server_needs_no_reports() {
         let mut liveness = Liveness::new(SessionRange { has_followers: false, ..RANGE }, at(0));
         let write = liveness.on_send(at(60_000));
         liveness.on_write_reply(write, at(90_000));

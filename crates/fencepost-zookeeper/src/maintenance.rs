@@ -1,6 +1,7 @@
-//! Looks after one session: says when it is away and over, deletes the nodes of orphans, watches grants that last.
+//! The maintenance task of one session: detects disconnects and the end of the session, deletes the nodes of orphans,
+//! and watches long grants.
 //!
-//! The driver keeps a session alive for as long as the process runs, so that here is decided that a lease has ended.
+//! The driver keeps a session alive as long as the process runs, so that the expiry of leases is decided here.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -15,7 +16,7 @@ use crate::session::Session;
 use crate::state::ClientState;
 use crate::watches::watch_long_grants;
 
-/// Looks after a session until it is over or nobody uses it.
+/// Maintains a session until it is over or unused.
 pub(crate) async fn maintain(state: Weak<ClientState>, session: Weak<Session>, mut states: StateWatcher) {
     let Some(Ok(mut timer)) = state.upgrade().map(|state| state.clock.timer()) else {
         return;
@@ -33,7 +34,7 @@ pub(crate) async fn maintain(state: Weak<ClientState>, session: Weak<Session>, m
                     state.push(Wakeup::CheckAll);
                 }
                 Ok(false) => return state.on_session_over(&session, LostReason::Expired),
-                // Away again.
+                // Disconnected again.
                 Err(_) => {}
             }
         }
@@ -47,10 +48,10 @@ pub(crate) async fn maintain(state: Weak<ClientState>, session: Weak<Session>, m
         }
         timer.arm(next_run(&state, &session));
         let maintenance = session.maintenance.clone();
-        // Nobody holds on to the session while nothing happens, so that dropping it ends it.
+        // No strong reference is held while waiting, so that dropping the session ends it.
         drop((state, session));
         tokio::select! {
-            // It was connected before. Whoever is busy may see only that it is so again.
+            // A short disconnect may be over before the state is read.
             _ = states.changed() => was_disconnected = true,
             () = timer.fired() => {}
             () = maintenance.notified() => {}
@@ -58,7 +59,7 @@ pub(crate) async fn maintain(state: Weak<ClientState>, session: Weak<Session>, m
     }
 }
 
-/// Probes a session for as long as it is used, so that what is proven about it is never old.
+/// Probes a session while it exists, so that its lease start stays recent.
 pub(crate) async fn probe_periodically(session: Weak<Session>, interval: Duration, clock: Clock) {
     while clock.sleep_until(clock.now() + interval).await.is_ok() {
         let Some(session) = session.upgrade() else { return };
@@ -66,7 +67,7 @@ pub(crate) async fn probe_periodically(session: Weak<Session>, interval: Duratio
             return;
         }
         if session.is_connected() {
-            // A connection that was lost is noticed by others.
+            // The maintenance task notices a lost connection.
             let _ = session.probe().await;
         }
     }
@@ -78,9 +79,9 @@ fn next_run(state: &ClientState, session: &Arc<Session>) -> Moment {
     let lapses = registry.entries_in(session).map(|(_, own)| own.kept_at + own.attempt.ttl);
     let retries = registry.orphans_in(session).map(|_| now + session.ttl / 12);
     let next = lapses.chain(retries).chain(session.watches().next()).min();
-    // A session with something in it is not idle, however long ago it was used.
+    // A session with entries or orphans is not idle, however long ago it was used.
     let next = next.unwrap_or_else(|| session.last_used() + session.timeout());
-    // What is late already is not worth a busy loop.
+    // Bounds the rate of runs if something is overdue.
     next.max(now + Duration::from_millis(5))
 }
 
@@ -97,7 +98,8 @@ async fn delete_orphans(state: &Arc<ClientState>, session: &Arc<Session>) {
     }
 }
 
-/// Returns whether nodes could not be deleted for a whole lease although the session lives: they would stay for as long as it.
+/// Returns whether nodes of an orphan could not be deleted for a whole session timeout although the session lives. They
+/// would exist as long as the session.
 fn is_stuck(state: &ClientState, session: &Arc<Session>) -> bool {
     let now = state.clock.now();
     state.registry().orphans_in(session).any(|orphan| orphan.since + session.timeout() < now)

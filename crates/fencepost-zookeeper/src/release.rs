@@ -1,4 +1,4 @@
-//! Giving back: the releases of a flight together.
+//! Releases grants, those of one session in one transaction.
 
 use std::sync::Arc;
 
@@ -12,18 +12,18 @@ use crate::nodes::{delete_all, split_by_size};
 use crate::session::Session;
 use crate::state::ClientState;
 
-/// A grant that is given back.
+/// A grant to release.
 struct Member {
     at: usize,
     owner: Owner,
     nodes: Vec<String>,
 }
 
-/// Gives all of these back.
+/// Releases these grants.
 pub(crate) async fn release(state: &Arc<ClientState>, grants: Vec<(usize, &Grant)>) -> Replies {
     let (mut held, mut replies) = (Vec::new(), Vec::new());
     for (at, grant) in grants {
-        match begin(state, at, grant) {
+        match start_release(state, at, grant) {
             Some(member) => held.push(member),
             None => replies.push((at, Ok(Reply::NotHeld))),
         }
@@ -33,9 +33,9 @@ pub(crate) async fn release(state: &Arc<ClientState>, grants: Vec<(usize, &Grant
         for members in split_by_size(&members, |member| &member.nodes) {
             let deleted = delete_members(state, &session, members).await;
             replies.extend(members.iter().zip(deleted).map(|(member, deleted)| {
-                let reply = deleted.map(|was_there| {
+                let reply = deleted.map(|existed| {
                     state.registry().remove(member.owner);
-                    if was_there { Reply::Released } else { Reply::NotHeld }
+                    if existed { Reply::Released } else { Reply::NotHeld }
                 });
                 (member.at, reply)
             }));
@@ -46,9 +46,9 @@ pub(crate) async fn release(state: &Arc<ClientState>, grants: Vec<(usize, &Grant
     replies
 }
 
-/// Returns the nodes of a grant, which its watch does not report from now on. If the release does not arrive it is sent again;
-/// if it never does, the entry lapses.
-fn begin(state: &ClientState, at: usize, grant: &Grant) -> Option<(Arc<Session>, Member)> {
+/// Returns the nodes of a grant and stops its watch from reporting their deletion. If the release fails it is sent
+/// again; if it never succeeds, the entry expires.
+fn start_release(state: &ClientState, at: usize, grant: &Grant) -> Option<(Arc<Session>, Member)> {
     let mut registry = state.registry();
     let owner = grant.attempt.owner;
     let entry = &mut registry.live_entry(owner, state.clock.now())?.entry;
@@ -61,7 +61,7 @@ fn begin(state: &ClientState, at: usize, grant: &Grant) -> Option<(Arc<Session>,
     Some((entry.session.clone(), Member { at, owner, nodes: nodes.paths.clone() }))
 }
 
-/// Deletes the nodes of each, and returns whether they were there.
+/// Deletes the nodes of each grant, and returns whether they existed.
 async fn delete_members(state: &ClientState, session: &Session, members: &[Member]) -> Vec<Result<bool>> {
     if let Err(error) = session.wait_connected(&state.ensemble, &state.clock).await {
         return members.iter().map(|_| Err(error.clone())).collect();
@@ -75,7 +75,7 @@ async fn delete_members(state: &ClientState, session: &Session, members: &[Membe
         Err(MultiWriteError::RequestFailed { source }) => {
             members.iter().map(|_| Err(state.ensemble.failed(&source))).collect()
         }
-        // One of them is not there: each goes alone.
+        // A node is missing: each grant is released separately.
         Err(MultiWriteError::OperationFailed { .. }) => {
             let alone: Vec<_> = members.chunks(1).map(|member| delete_together(session, member)).collect();
             let alone = join_all(alone).await.into_iter().zip(members);
@@ -92,7 +92,7 @@ async fn delete_members(state: &ClientState, session: &Session, members: &[Membe
     }
 }
 
-/// Deletes the nodes of all of these, or none. The request is sent when the future is made.
+/// Deletes the nodes of all grants, or none. The request is sent when the future is created.
 fn delete_together<'a>(
     session: &'a Session,
     members: &'a [Member],

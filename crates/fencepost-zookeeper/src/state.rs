@@ -1,4 +1,4 @@
-//! What the parts of one client share: its sessions, its entries, and where its pushes go.
+//! The state of one client: its sessions, its registry, its background tasks and the channel for wake-ups.
 
 use std::collections::HashMap;
 use std::future::Future;
@@ -18,15 +18,15 @@ use crate::maintenance;
 use crate::registry::Registry;
 use crate::session::Session;
 
-/// For how long it is waited that an owner reads that its grant was broken.
+/// How long closing waits until the owners of broken grants have read their notices.
 const BREAK_NOTICE_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// How many locks are remembered of which something was noticed.
+/// The maximum number of locks with a stored remark.
 const MAX_REMARKS: usize = 256;
 
 type Slot = Arc<OnceCell<Arc<Session>>>;
 
-/// What the parts of one client share.
+/// The state of one client.
 #[derive(Debug)]
 pub(crate) struct ClientState {
     pub(crate) ensemble: Ensemble,
@@ -34,9 +34,10 @@ pub(crate) struct ClientState {
     sessions: Mutex<HashMap<Duration, Slot>>,
     registry: Mutex<Registry>,
     tasks: Mutex<JoinSet<()>>,
-    /// What tells owners that their grants were broken by us; it goes when they have read it, or with us.
+    /// The nodes that notify owners that this client broke their grants. The owner deletes its notice after reading it;
+    /// otherwise it ends with this client's session.
     break_notices: Mutex<Vec<String>>,
-    /// What was noticed about locks, until it is asked for.
+    /// Remarks about locks, until they are taken.
     remarks: Mutex<HashMap<LockName, Finding>>,
     push: Pusher,
 }
@@ -67,42 +68,42 @@ impl ClientState {
         self.push.push(wakeup);
     }
 
-    /// Lets something run that ends with this client.
+    /// Runs a task that ends with this client.
     pub(crate) fn spawn(&self, task: impl Future<Output = ()> + Send + 'static) {
         let mut tasks = lock(&self.tasks);
         while tasks.try_join_next().is_some() {}
         tasks.spawn(task);
     }
 
-    /// Which storage this is. Makes the session in which nothing is held, and what must be there.
-    pub(crate) async fn storage_id(self: &Arc<Self>, existing: bool) -> Result<StorageId> {
+    /// Returns the storage id. Creates and converts the chroot unless it must exist.
+    pub(crate) async fn storage_id(self: &Arc<Self>, must_exist: bool) -> Result<StorageId> {
         let client = self.ensemble.connect_control().await?;
-        about::storage_id(&self.ensemble, &client, existing).await
+        about::storage_id(&self.ensemble, &client, must_exist).await
     }
 
-    /// The session in which nothing is held, connected.
+    /// Returns the control session, connected.
     pub(crate) async fn control_session(self: &Arc<Self>) -> Result<Arc<Session>> {
         self.session(Duration::ZERO).await
     }
 
-    /// The session for leases of this length, connected. It is opened if there is none.
+    /// Returns the session for leases of this ttl, connected. Opens one if there is none.
     pub(crate) async fn session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         if let Some(session) = self.existing_session(ttl) {
             match session.wait_connected(&self.ensemble, &self.clock).await {
                 Ok(()) => return Ok(session),
-                // It came back only to hear that it has ended: the next one is not to blame.
+                // The session ended while it was disconnected: a new one is opened.
                 Err(_) if session.is_over() => {}
-                Err(away) => return Err(away),
+                Err(error) => return Err(error),
             }
             drop(self.existing_session(ttl));
         }
         let slot = lock(&self.sessions).entry(ttl).or_default().clone();
-        let session = slot.get_or_try_init(|| self.open_new(ttl)).await?.clone();
+        let session = slot.get_or_try_init(|| self.open_session(ttl)).await?.clone();
         session.touch(self.clock.now());
         Ok(session)
     }
 
-    /// The session for leases of this length, if there is one that is not over.
+    /// Returns the session for leases of this ttl, if there is one that is not over.
     fn existing_session(&self, ttl: Duration) -> Option<Arc<Session>> {
         let mut sessions = lock(&self.sessions);
         let session = sessions.get(&ttl)?.get()?.clone();
@@ -114,7 +115,7 @@ impl ClientState {
         Some(session)
     }
 
-    async fn open_new(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
+    async fn open_session(self: &Arc<Self>, ttl: Duration) -> Result<Arc<Session>> {
         let session = Arc::new(Session::open(&self.ensemble, ttl, &self.clock).await?);
         session.touch(self.clock.now());
         if !ttl.is_zero() {
@@ -131,11 +132,11 @@ impl ClientState {
         Ok(session)
     }
 
-    /// Gives up a session that was not used for its whole time and in which nothing is left.
+    /// Drops a session that was not used for its whole timeout and has no entries. Returns whether it did.
     pub(crate) fn drop_if_idle(&self, session: &Arc<Session>) -> bool {
         let mut sessions = lock(&self.sessions);
         let is_idle = session.last_used() + session.timeout() < self.clock.now();
-        // The slot and the caller hold it, and every entry in it.
+        // The slot and the caller hold one reference each; every entry holds another.
         let is_unused = is_idle && Arc::strong_count(session) <= 2;
         if is_unused {
             sessions.remove(&session.ttl);
@@ -143,7 +144,7 @@ impl ClientState {
         is_unused
     }
 
-    /// Forgets a session that is over, and everything in it.
+    /// Removes a session that is over, and everything in it.
     pub(crate) fn on_session_over(&self, session: &Arc<Session>, reason: LostReason) {
         let is_same = |slot: &Slot| slot.get().is_some_and(|there| Arc::ptr_eq(there, session));
         lock(&self.sessions).retain(|_, slot| !is_same(slot));
@@ -151,26 +152,26 @@ impl ClientState {
         self.registry().remove_session(session, reason);
     }
 
-    /// Remembers that an owner is break_notices of its loss by this node.
+    /// Records the node of a break notice.
     pub(crate) fn add_break_notice(&self, node: &str) {
         lock(&self.break_notices).push(node.to_owned());
     }
 
-    /// Remembers what was noticed about a lock.
+    /// Stores a remark about a lock.
     pub(crate) fn remark(&self, name: &LockName, finding: Finding) {
         let mut remarks = lock(&self.remarks);
-        // A program that never asks does not pay for it.
+        // Bounded for programs that never take their remarks.
         if remarks.len() < MAX_REMARKS {
             remarks.insert(name.clone(), finding);
         }
     }
 
-    /// Returns what was noticed about a lock, and forgets it.
+    /// Removes and returns the remark about a lock.
     pub(crate) fn take_remark(&self, name: &LockName) -> Option<Finding> {
         lock(&self.remarks).remove(name)
     }
 
-    /// Waits until those who were break_notices have read it, but not for long: they may be dead.
+    /// Waits until the owners of broken grants have read their notices, but not for long: their processes may be dead.
     pub(crate) async fn wait_for_break_notices(&self) {
         let break_notices = std::mem::take(&mut *lock(&self.break_notices));
         let control = lock(&self.sessions).get(&Duration::ZERO).and_then(|slot| slot.get().cloned());
@@ -188,7 +189,7 @@ impl ClientState {
         }
     }
 
-    /// All sessions, which are no longer used then, and everything that ran for them has ended.
+    /// Removes and returns all sessions, and stops all tasks.
     pub(crate) fn take_sessions(&self) -> Vec<Arc<Session>> {
         lock(&self.tasks).abort_all();
         *self.registry() = Registry::new(self.push.clone());
@@ -196,13 +197,16 @@ impl ClientState {
         slots.into_iter().filter_map(|slot| slot.get().cloned()).collect()
     }
 
-    /// The node of this lock that has all contenders below it.
+    /// Returns the path of a lock's node, the parent of its contenders.
     pub(crate) fn lock_path(&self, name: &LockName) -> String {
         self.ensemble.layout.lock(name)
     }
 
-    /// What it means that nodes which were just made have node_removed.
+    /// Returns the error for nodes that disappeared after they were created.
     pub(crate) fn node_removed(&self) -> Error {
-        Error::new(ErrorKind::Unreachable, format!("somebody removed our node in {}", self.ensemble.location))
+        Error::new(
+            ErrorKind::Unreachable,
+            format!("another client removed the node of this attempt in {}", self.ensemble.location),
+        )
     }
 }

@@ -1,4 +1,4 @@
-//! What the servers' own words mean for locks: decisions from what they have said.
+//! Findings about the servers of an ensemble, from their own reports. No I/O.
 
 use std::collections::BTreeSet;
 
@@ -7,11 +7,11 @@ use fencepost_net::Address;
 
 use super::srvr::ServerReport;
 
-/// What the servers have said.
+/// The reports of the servers.
 pub(super) struct ServerReports {
-    /// Those whom the URL names, asked one by one.
-    pub(super) asked: Vec<(Address, Result<ServerReport>)>,
-    /// The node that says who belongs to the ensemble.
+    /// The report of each server that the URL names.
+    pub(super) reports: Vec<(Address, Result<ServerReport>)>,
+    /// The configuration node of the ensemble, which lists its members.
     pub(super) members: Result<Vec<u8>>,
 }
 
@@ -28,22 +28,22 @@ impl ServerReports {
         findings
     }
 
-    fn answers(&self) -> impl Iterator<Item = (&Address, &ServerReport)> {
-        self.asked.iter().filter_map(|(address, answer)| Some((address, answer.as_ref().ok()?)))
+    fn available(&self) -> impl Iterator<Item = (&Address, &ServerReport)> {
+        self.reports.iter().filter_map(|(address, report)| Some((address, report.as_ref().ok()?)))
     }
 
-    /// Those who do not say how they are, although they are there.
-    fn discreet(&self) -> impl Iterator<Item = &Error> {
-        self.asked.iter().filter_map(|(_, answer)| answer.as_ref().err()).filter(|it| is_discreet(it))
+    /// Returns why servers that are running did not report.
+    fn withheld(&self) -> impl Iterator<Item = &Error> {
+        self.reports.iter().filter_map(|(_, report)| report.as_ref().err()).filter(|it| is_withheld(it))
     }
 
-    fn silent(&self) -> impl Iterator<Item = (&Address, &Error)> {
+    fn unreachable(&self) -> impl Iterator<Item = (&Address, &Error)> {
         let failed =
-            self.asked.iter().filter_map(|(address, answer)| Some((address, answer.as_ref().err()?)));
-        failed.filter(|(_, error)| !is_discreet(error))
+            self.reports.iter().filter_map(|(address, report)| Some((address, report.as_ref().err()?)));
+        failed.filter(|(_, error)| !is_withheld(error))
     }
 
-    /// How many servers elect the leader. A server that stands alone does not say who belongs to it.
+    /// Returns how many servers elect the leader. A standalone server does not list members.
     fn voters(&self) -> Result<usize> {
         let text = self.members.as_ref().map_err(Error::clone)?;
         let text = String::from_utf8_lossy(text);
@@ -52,55 +52,58 @@ impl ServerReports {
     }
 
     fn server(&self) -> Finding {
-        let versions: BTreeSet<&str> = self.answers().map(|(_, answer)| answer.version.as_str()).collect();
+        let versions: BTreeSet<&str> = self.available().map(|(_, report)| report.version.as_str()).collect();
         if versions.is_empty() {
-            let why = self.asked.iter().find_map(|(_, answer)| answer.as_ref().err());
-            return super::nothing("server", why.map_or(Ok(()), |error| Err(error.clone())));
+            let error = self.reports.iter().find_map(|(_, report)| report.as_ref().err());
+            return super::not_known("server", error.map_or(Ok(()), |error| Err(error.clone())));
         }
         let found = format!("ZooKeeper {}", versions.iter().copied().collect::<Vec<_>>().join(" and "));
         if versions.iter().any(|version| is_old(version)) {
             return Finding::warning("server", found)
-                .with_advice("it works from 3.6 on, and is tested with 3.8: consider a newer one");
+                .with_advice("3.6 or newer is needed, and 3.8 is tested: consider an upgrade");
         }
         Finding::ok("server", found)
     }
 
     fn servers(&self, all: usize) -> Finding {
-        let serving = self.answers().filter(|(_, answer)| answer.mode != "read-only").count();
-        let (discreet, silent) = (self.discreet().count(), self.silent().count());
+        let serving = self.available().filter(|(_, report)| report.mode != "read-only").count();
+        let (withheld, unreachable) = (self.withheld().count(), self.unreachable().count());
         let quorum = all / 2 + 1;
-        let others = all.saturating_sub(self.asked.len());
-        let unasked = match others {
+        let others = all.saturating_sub(self.reports.len());
+        let not_queried = match others {
             0 => String::new(),
-            _ => format!(", and {others} that the URL does not name were not asked"),
+            _ => format!("; {others} that the URL does not name were not queried"),
         };
-        let found = format!("{serving} of {all} serve{unasked}");
-        if let Some((address, error)) = self.silent().next() {
+        let found = format!("{serving} of {all} serve{not_queried}");
+        if let Some((address, error)) = self.unreachable().next() {
             let found = format!("{found}; {address} does not: {}", error.full_message());
-            return match (serving + discreet + others).checked_sub(quorum) {
+            return match (serving + withheld + others).checked_sub(quorum) {
                 Some(0) => Finding::warning("servers", found)
-                    .with_advice("bring it back: if one more fails, no lock can be taken or renewed"),
+                    .with_advice("restore it: if one more fails, no lock can be acquired or renewed"),
                 Some(spare) => Finding::warning("servers", found)
-                    .with_advice(format!("bring it back, or correct the URL; {}", tolerance(spare))),
+                    .with_advice(format!("restore it, or correct the URL; {}", tolerance(spare))),
                 None => Finding::problem("servers", found)
-                    .with_advice(format!("no lock can be taken or renewed until {quorum} of {all} serve")),
+                    .with_advice(format!("no lock can be acquired or renewed until {quorum} of {all} serve")),
             };
         }
-        match self.discreet().next() {
+        match self.withheld().next() {
             Some(error) => Finding::not_checked("servers", error),
-            None if serving + silent < self.asked.len() => {
-                Finding::warning("servers", format!("{found}; the others only let read"))
-                    .with_advice("a server without a leader takes no locks: look into its log")
+            None if serving + unreachable < self.reports.len() => {
+                Finding::warning("servers", format!("{found}; the others are read-only"))
+                    .with_advice("a server without a leader grants no locks: check its log")
             }
             None => Finding::ok("servers", format!("{found}; {}", tolerance(all.saturating_sub(quorum)))),
         }
     }
 
-    /// Whether there is somebody else to turn to when a server fails.
+    /// Checks whether the client has other servers to connect to when one fails.
     fn failover(&self, all: usize) -> Finding {
-        let named = self.asked.len();
+        let named = self.reports.len();
         if all <= 1 {
-            return Finding::ok("failover", "none: there is one server, and locks wait while it is down");
+            return Finding::ok(
+                "failover",
+                "none: there is one server; no lock can be acquired or renewed while it is down",
+            );
         }
         if named >= all {
             return Finding::ok(
@@ -110,28 +113,28 @@ impl ServerReports {
         }
         Finding::warning(
             "failover",
-            format!("the URL names {named} of {all} servers: when they fail, nobody else is asked"),
+            format!("the URL names {named} of {all} servers: if these fail, no other server is tried"),
         )
         .with_advice("name them all: zk://HOST,HOST,HOST/CHROOT")
     }
 
     fn leader(&self, all: usize) -> Finding {
         let mut leading =
-            self.answers().filter(|(_, answer)| matches!(answer.mode.as_str(), "leader" | "standalone"));
+            self.available().filter(|(_, report)| matches!(report.mode.as_str(), "leader" | "standalone"));
         match leading.next() {
-            Some((address, answer)) if answer.mode == "leader" => Finding::ok("leader", address.to_string()),
-            Some((address, _)) => Finding::ok("leader", format!("{address}, which stands alone")),
-            None if self.answers().count() < all => {
-                Finding::ok("leader", "none of those that have said how they are")
+            Some((address, report)) if report.mode == "leader" => Finding::ok("leader", address.to_string()),
+            Some((address, _)) => Finding::ok("leader", format!("{address} (standalone)")),
+            None if self.available().count() < all => {
+                Finding::ok("leader", "none of the servers that were queried")
             }
-            None => Finding::warning("leader", "no server says that it leads")
-                .with_advice("an election may be under way: look again"),
+            None => Finding::warning("leader", "no server reports to be the leader")
+                .with_advice("an election may be in progress: run the doctor again"),
         }
     }
 }
 
-/// Whether a server is there, and only does not say how it is.
-fn is_discreet(error: &Error) -> bool {
+/// Returns whether a server is running and only does not report.
+fn is_withheld(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Denied | ErrorKind::Unsupported)
 }
 
@@ -142,7 +145,7 @@ fn tolerance(spare: usize) -> String {
     }
 }
 
-/// Containers and recursive watches came with 3.6.
+/// Returns whether a version lacks containers and recursive watches, which came with 3.6.
 fn is_old(version: &str) -> bool {
     let numbers: Vec<u32> = version.split('.').map_while(|part| part.parse().ok()).collect();
     numbers.as_slice() < [3, 6].as_slice()
