@@ -75,6 +75,8 @@ pub(crate) async fn acquire(
     }
 }
 
+/// Looks up an attempt in the registry and extends its lease. A new attempt for which the client has no room waits in this
+/// process, unless it must not wait.
 fn look_up(state: &ClientState, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Lookup {
     let now = state.clock.now();
     let mut registry = state.registry();

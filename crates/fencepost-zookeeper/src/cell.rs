@@ -25,16 +25,16 @@ pub(crate) async fn drop_expired(
         Err(zk::Error::NoNode) => return Ok(None),
         Err(error) => return Err(error),
     };
-    let Some(kept) = PersistentCell::from_bytes(&bytes) else {
+    let Some(persistent) = PersistentCell::from_bytes(&bytes) else {
         return Ok(None);
     };
     let age = Duration::from_millis(u64::try_from(session.server_time() - stat.mtime).unwrap_or(0));
-    if kept.ttl.is_some_and(|ttl| age >= ttl) {
+    if persistent.ttl.is_some_and(|ttl| age >= ttl) {
         // A concurrent write has changed the version: the new cell is not deleted.
         let _ = session.client.delete(path, Some(stat.version)).await;
         return Ok(None);
     }
-    Ok(Some(kept.cell))
+    Ok(Some(persistent.cell))
 }
 
 /// Writes a cell, in one transaction with the check that the grant is held.
@@ -90,14 +90,14 @@ async fn write_once(
     keep: Keep,
 ) -> Result<(), MultiWriteError> {
     let failed = |source| MultiWriteError::RequestFailed { source };
-    let (own, kept) = (session.client.get_data(node), session.client.check_stat(path));
-    let (own, kept) = futures_util::join!(own, kept);
+    let (own, persistent) = (session.client.get_data(node), session.client.check_stat(path));
+    let (own, persistent) = futures_util::join!(own, persistent);
     let own = match own {
         Ok((own, _)) => own,
         Err(source @ zk::Error::NoNode) => return Err(MultiWriteError::OperationFailed { index: 0, source }),
         Err(source) => return Err(failed(source)),
     };
-    let is_kept = kept.map_err(failed)?.is_some();
+    let has_persistent = persistent.map_err(failed)?.is_some();
     let mut entry_meta = EntryMeta::from_bytes(&own).unwrap_or_else(|| EntryMeta::new(&grant.attempt));
     let had_cell = entry_meta.cell.is_some();
     entry_meta.cell = (keep == Keep::WhileHeld).then(|| bytes.clone());
@@ -110,7 +110,7 @@ async fn write_once(
         } else {
             writer.add_check_version(node, -1)?;
         }
-        match (entry_meta.cell.is_some(), is_kept) {
+        match (entry_meta.cell.is_some(), has_persistent) {
             (true, true) => writer.add_delete(path, None),
             (true, false) => Ok(()),
             (false, true) => writer.add_set_data(path, &stored, None),

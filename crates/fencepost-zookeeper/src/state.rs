@@ -95,6 +95,7 @@ impl ClientState {
                 Err(_) if session.is_over() => {}
                 Err(error) => return Err(error),
             }
+            // This removes the ended session.
             drop(self.existing_session(ttl));
         }
         let slot = lock(&self.sessions).entry(ttl).or_default().clone();
