@@ -1,4 +1,4 @@
-//! ZooKeeper on the test bench, and what only servers can get wrong.
+//! Tests of the ZooKeeper backend on real servers.
 
 mod actions;
 mod bench;
