@@ -5,9 +5,7 @@ mod locate;
 mod servers;
 mod srvr;
 
-use std::time::Duration;
-
-use fencepost_core::{Finding, Result, StorageId};
+use fencepost_core::{Finding, Lock, Result, StorageId, duration_text};
 use zookeeper_client as zk;
 
 use crate::config::Dialect;
@@ -15,9 +13,6 @@ use crate::ensemble::Ensemble;
 use servers::ServerReports;
 
 pub(crate) use locate::locate;
-
-/// The ttl of locks without one.
-const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
 /// Checks the ensemble, and every server of it that the URL names. Its session creates no node.
 pub(crate) async fn diagnose(ensemble: &Ensemble, storage_id: StorageId) -> Vec<Finding> {
@@ -65,17 +60,15 @@ fn dialect(dialect: Dialect) -> Finding {
 
 /// Checks whether the servers allow the default ttl.
 fn leases(ensemble: &Ensemble) -> Finding {
-    let (shortest, longest) = (ensemble.range.shortest_ttl(), ensemble.range.longest_ttl());
-    let found = format!("the ttl must be between {shortest:?} and {longest:?}");
-    if (shortest..=longest).contains(&DEFAULT_TTL) {
+    let (min, max) = (ensemble.range.shortest_ttl(), ensemble.range.longest_ttl());
+    let used = Lock::DEFAULT_TTL.clamp(min, max);
+    let [default, used_text, min, max] = [Lock::DEFAULT_TTL, used, min, max].map(duration_text);
+    let found = format!("ttl from {min} to {max}");
+    if used == Lock::DEFAULT_TTL {
         return Finding::ok("leases", found);
     }
-    let nearest = DEFAULT_TTL.clamp(shortest, longest);
-    Finding::warning(
-        "leases",
-        format!("{found}; locks without a ttl get {nearest:?} instead of {DEFAULT_TTL:?}"),
-    )
-    .with_advice("set a ttl, or let the servers allow more: minSessionTimeout, maxSessionTimeout")
+    Finding::warning("leases", format!("{found}; locks without a ttl get {used_text} instead of {default}"))
+        .with_advice("set a ttl, or let the servers allow more: minSessionTimeout, maxSessionTimeout")
 }
 
 /// Returns the finding of a check whose facts could not be read.

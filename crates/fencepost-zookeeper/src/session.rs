@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Error, ErrorKind, Result, request_timeout};
+use fencepost_core::{Error, ErrorKind, Result, duration_text, request_timeout};
 use tokio::sync::Notify;
 use zookeeper_client::{self as zk, CreateMode, MultiWriteError, MultiWriter, SessionState, StateWatcher};
 
@@ -248,9 +248,9 @@ impl Session {
 }
 
 fn out_of_range(ensemble: &Ensemble, ttl: Duration) -> Error {
-    let (shortest, longest) = (ensemble.range.shortest_ttl(), ensemble.range.longest_ttl());
-    let message =
-        format!("the ttl must be between {shortest:?} and {longest:?} on {}, not {ttl:?}", ensemble.location);
+    let [ttl, min, max] =
+        [ttl, ensemble.range.shortest_ttl(), ensemble.range.longest_ttl()].map(duration_text);
+    let message = format!("ttl {ttl} is out of range for {}: from {min} to {max}", ensemble.location);
     Error::new(ErrorKind::BadConfig, message)
         .with_hint("the servers define the range: minSessionTimeout and maxSessionTimeout in zoo.cfg")
 }

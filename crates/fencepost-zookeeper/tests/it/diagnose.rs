@@ -40,7 +40,7 @@ async fn a_healthy_server_without_acls_has_one_warning() {
     expect(&findings, "server", Severity::Ok, "ZooKeeper 3.");
     expect(&findings, "servers", Severity::Ok, "1 of 1 serve");
     expect(&findings, "leader", Severity::Ok, "(standalone)");
-    expect(&findings, "leases", Severity::Ok, "the ttl must be between ");
+    expect(&findings, "leases", Severity::Ok, "ttl from ");
     expect(&findings, "rights", Severity::Warning, "every client that reaches a server");
 }
 
