@@ -26,10 +26,9 @@ pub(crate) enum Compatibility {
 }
 
 impl Compatibility {
-    /// Returns whether foreign clients with nodes of the first dialect wait for nodes of the second. Clients of
-    /// Fencepost always do.
-    pub(crate) fn of(theirs: Dialect, ours: Dialect) -> Self {
-        match (theirs, ours) {
+    /// Returns whether a foreign client waits for nodes of this client's dialect. Clients of Fencepost always do.
+    pub(crate) fn of(foreign_dialect: Dialect, own_dialect: Dialect) -> Self {
+        match (foreign_dialect, own_dialect) {
             (Dialect::Curator, Dialect::Kazoo) => Self::Ignores,
             (Dialect::Plain, Dialect::Kazoo) | (Dialect::Kazoo, Dialect::Curator | Dialect::Plain) => {
                 Self::MayWait
@@ -38,9 +37,9 @@ impl Compatibility {
         }
     }
 
-    /// Returns what to do so that foreign clients with nodes of the first dialect wait for nodes of the second.
-    pub(crate) fn advice(theirs: Dialect, ours: Dialect) -> &'static str {
-        match (theirs, ours) {
+    /// Returns what to do so that the foreign client waits for this client's nodes.
+    pub(crate) fn advice(foreign_dialect: Dialect, own_dialect: Dialect) -> &'static str {
+        match (foreign_dialect, own_dialect) {
             (Dialect::Kazoo, Dialect::Curator) => {
                 "set dialect=kazoo in all URLs, or pass extra_lock_patterns=[\"-lock-\"] to kazoo's Lock"
             }
@@ -77,11 +76,12 @@ pub(crate) async fn reject_incompatible(
         if let Some(other) = others.first() {
             return Err(recipe_conflict(&want.name, &parent, other));
         }
-        let ours = state.ensemble.config.dialect;
+        let own_dialect = state.ensemble.config.dialect;
         for node in incompatible_contenders(&state.ensemble, &session.client, &parent, queue).await? {
-            let theirs = node.dialect();
-            let (found, advice) = (describe(ours, &parent, node), Compatibility::advice(theirs, ours));
-            if Compatibility::of(theirs, ours) == Compatibility::Ignores {
+            let foreign_dialect = node.dialect();
+            let (found, advice) =
+                (describe(own_dialect, &parent, node), Compatibility::advice(foreign_dialect, own_dialect));
+            if Compatibility::of(foreign_dialect, own_dialect) == Compatibility::Ignores {
                 let message = format!("lock {:?} would not exclude foreign clients: {found}", want.name);
                 return Err(Error::new(ErrorKind::Conflict, message).with_hint(advice));
             }
@@ -92,14 +92,14 @@ pub(crate) async fn reject_incompatible(
 }
 
 /// Describes a contender whose client may ignore this client's nodes.
-pub(crate) fn describe(ours: Dialect, parent: &str, node: &Node) -> String {
-    let theirs = node.dialect();
-    let ignores = match (Compatibility::of(theirs, ours), theirs) {
+pub(crate) fn describe(own_dialect: Dialect, parent: &str, node: &Node) -> String {
+    let foreign_dialect = node.dialect();
+    let ignores = match (Compatibility::of(foreign_dialect, own_dialect), foreign_dialect) {
         (Compatibility::Ignores, _) => "does not wait for Fencepost's nodes",
         (_, Dialect::Kazoo) => "does not wait for Fencepost's nodes unless configured to",
         _ => "may not wait for Fencepost's nodes",
     };
-    format!("{parent}/{} belongs to {}, which {ignores}", node.name, library(theirs))
+    format!("{parent}/{} belongs to {}, which {ignores}", node.name, library(foreign_dialect))
 }
 
 fn recipe_conflict(name: &LockName, parent: &str, node: &str) -> Error {
@@ -169,9 +169,11 @@ pub(crate) async fn incompatible_contenders<'a>(
     parent: &str,
     queue: &'a Queue,
 ) -> Result<Vec<&'a Node>> {
-    let ours = ensemble.config.dialect;
-    let candidates =
-        queue.nodes().iter().filter(|node| Compatibility::of(node.dialect(), ours) != Compatibility::Waits);
+    let own_dialect = ensemble.config.dialect;
+    let candidates = queue
+        .nodes()
+        .iter()
+        .filter(|node| Compatibility::of(node.dialect(), own_dialect) != Compatibility::Waits);
     let mut foreign = Vec::new();
     for (node, read) in read_entries(client, parent, candidates.take(MAX_NODES_CHECKED)).await {
         match read {
@@ -223,8 +225,10 @@ mod tests {
         use Dialect::{Curator, Kazoo, Plain};
         assert_eq!(Compatibility::of(Curator, Kazoo), Compatibility::Ignores);
         assert_eq!(Compatibility::of(Kazoo, Curator), Compatibility::MayWait);
-        for (theirs, ours) in [(Curator, Curator), (Kazoo, Kazoo), (Plain, Curator), (Curator, Plain)] {
-            assert_eq!(Compatibility::of(theirs, ours), Compatibility::Waits);
+        for (foreign_dialect, own_dialect) in
+            [(Curator, Curator), (Kazoo, Kazoo), (Plain, Curator), (Curator, Plain)]
+        {
+            assert_eq!(Compatibility::of(foreign_dialect, own_dialect), Compatibility::Waits);
         }
     }
 }

@@ -58,8 +58,8 @@ impl Liveness {
         Self { range, opened, lease_start: opened, round_trips: VecDeque::with_capacity(MAX_ROUND_TRIPS) }
     }
 
-    /// Records a request that is sent now.
-    pub(crate) fn on_send(&self, now: Moment) -> Request {
+    /// Starts a request that passes through the leader and is sent now.
+    pub(crate) fn start_request(&self, now: Moment) -> Request {
         Request { sent: now, last_report: self.last_report(now) }
     }
 
@@ -86,7 +86,7 @@ impl Liveness {
 
     /// Returns the lease start that a write sent now would prove.
     pub(crate) fn lease_start_if_sent(&self, now: Moment) -> Moment {
-        self.lease_start_of(self.on_send(now))
+        self.lease_start_of(self.start_request(now))
     }
 
     fn lease_start_of(&self, write: Request) -> Moment {
@@ -151,7 +151,7 @@ mod tests {
                     liveness.on_write_reply(request, at(time))
                 }
                 Some(request) => liveness.on_reply(request, at(time)),
-                None => requests[index] = Some(liveness.on_send(at(time))),
+                None => requests[index] = Some(liveness.start_request(at(time))),
             }
         }
         liveness.lease_start()
@@ -211,10 +211,10 @@ mod tests {
     #[test]
     fn a_new_session_is_reported_by_its_creation() {
         let mut liveness = Liveness::new(RANGE, at(0));
-        let write = liveness.on_send(at(700));
+        let write = liveness.start_request(at(700));
         liveness.on_write_reply(write, at(705));
         assert_eq!(liveness.lease_start(), at(700));
-        let late = liveness.on_send(at(1000));
+        let late = liveness.start_request(at(1000));
         liveness.on_write_reply(late, at(1005));
         assert_eq!(liveness.lease_start(), at(0) + RANGE.margin());
     }
@@ -222,7 +222,7 @@ mod tests {
     #[test]
     fn a_standalone_server_needs_no_reports() {
         let mut liveness = Liveness::new(SessionRange { has_followers: false, ..RANGE }, at(0));
-        let write = liveness.on_send(at(60_000));
+        let write = liveness.start_request(at(60_000));
         liveness.on_write_reply(write, at(90_000));
         assert_eq!(liveness.lease_start(), at(60_000));
     }

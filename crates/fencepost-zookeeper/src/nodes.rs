@@ -81,7 +81,7 @@ async fn create_nodes_once(
     with_parents: bool,
 ) -> Result<CreatedNodes, zk::Error> {
     let client = &session.client;
-    let request = session.on_send();
+    let request = session.start_request();
     let entry_meta = EntryMeta::new(attempt).to_bytes();
     let parents: Vec<String> = attempt.wants.iter().map(|want| state.lock_path(&want.name)).collect();
     let dialect = state.ensemble.config.dialect;

@@ -66,7 +66,7 @@ async fn delete_members(state: &ClientState, session: &Session, members: &[Membe
     if let Err(error) = session.wait_connected(&state.ensemble, &state.clock).await {
         return members.iter().map(|_| Err(error.clone())).collect();
     }
-    let request = session.on_send();
+    let request = session.start_request();
     match delete_together(session, members).await {
         Ok(()) => {
             session.on_write_reply(request);

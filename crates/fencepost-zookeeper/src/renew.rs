@@ -166,7 +166,7 @@ async fn renew_in_session(
         return members.into_iter().map(|(at, ..)| (at, Err(error.clone()))).collect();
     }
     let session = &session;
-    let request = session.on_send();
+    let request = session.start_request();
     let nodes: Vec<&[String]> = members.iter().map(|(_, _, target)| target.nodes.as_slice()).collect();
     // The queues are read after the verification, in the same round trip.
     let queues = join_all(members.iter().map(async |(_, renewal, target)| match renewal {

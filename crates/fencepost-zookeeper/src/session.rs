@@ -136,9 +136,9 @@ impl Session {
         self.liveness.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Records a request that passes through the leader. Must be called before it is sent.
-    pub(crate) fn on_send(&self) -> Request {
-        self.liveness().on_send(self.clock.now())
+    /// Starts a request that passes through the leader. Must be called before it is sent.
+    pub(crate) fn start_request(&self) -> Request {
+        self.liveness().start_request(self.clock.now())
     }
 
     /// Records the reply to a write.
@@ -170,7 +170,7 @@ impl Session {
     /// Sends a `sync`, which the leader answers and which the server counts as activity of the session. A read would be
     /// answered even by a server that is cut off.
     pub(crate) async fn probe(&self) -> Result<(), zk::Error> {
-        let request = self.on_send();
+        let request = self.start_request();
         self.client.sync(&self.node).await?;
         self.liveness().on_reply(request, self.clock.now());
         Ok(())

@@ -107,15 +107,15 @@ fn owner_of(entry: &LocatedEntry<'_>) -> String {
 /// Checks contenders of foreign clients: whether they never expire, and whether their clients wait for Fencepost's
 /// nodes.
 fn foreign_nodes(
-    ours: Dialect,
+    own_dialect: Dialect,
     path: &str,
     entries: &[LocatedEntry<'_>],
     incompatible: &[&Node],
 ) -> Option<Finding> {
     if let Some(node) = incompatible.first() {
         return Some(
-            Finding::problem("foreign nodes", foreign::describe(ours, path, node))
-                .with_advice(Compatibility::advice(node.dialect(), ours)),
+            Finding::problem("foreign nodes", foreign::describe(own_dialect, path, node))
+                .with_advice(Compatibility::advice(node.dialect(), own_dialect)),
         );
     }
     let foreign_entries: Vec<&LocatedEntry<'_>> =

@@ -12,11 +12,11 @@ const TTL: Duration = Duration::from_secs(2);
 /// What is guaranteed beyond the ttl: a tick, which is 100 ms here, and a second of tolerance.
 const TOLERANCE: Duration = Duration::from_millis(1100);
 
-async fn is_released_in_time(theirs: &str, ours: &str) {
-    let mut crashing = ScriptedProcess::new(theirs);
+async fn is_released_in_time(holder_url: &str, waiter_url: &str) {
+    let mut crashing = ScriptedProcess::new(holder_url);
     crashing.send(&format!("acquire a {}", TTL.as_millis()));
     crashing.receive("granted");
-    let client = connect(ours).await;
+    let client = connect(waiter_url).await;
     let waiter = enqueue(&client, client.lock("a").ttl(LONG_TTL), "a", 1).await;
     let clock = Clock::system();
     let crashed_at = clock.now();

@@ -22,8 +22,8 @@ impl Format1Chroot {
         let bench = ZooKeeperBench::plain();
         let old = Self { driver: bench.driver().await, bench };
         let chroot = old.bench.lock_path("").trim_end_matches('/').to_owned();
-        let ours = ["", "/cells", "/sessions", "/broken"].map(|node| old.path(node));
-        for node in [chroot].into_iter().chain(ours) {
+        let reserved = ["", "/cells", "/sessions", "/broken"].map(|node| old.path(node));
+        for node in [chroot].into_iter().chain(reserved) {
             old.create(&node, "", CreateMode::Persistent).await.unwrap();
         }
         old.create(&old.path("/about"), ABOUT, CreateMode::Persistent).await.unwrap();
