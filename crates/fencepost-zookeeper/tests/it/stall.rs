@@ -81,7 +81,7 @@ impl StallBench {
 
     /// Returns the total number of renewals of the sessions that are alive.
     async fn renewals(&self) -> i32 {
-        let sessions = "/fencepost/_fencepost/sessions";
+        let sessions = "/fencepost/_fencepost/sessions2";
         let mut renewals = 0;
         for node in self.driver.list_children(sessions).await.expect("the leader serves") {
             let stat =
