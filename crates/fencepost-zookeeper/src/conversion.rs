@@ -50,7 +50,7 @@ async fn send_lock_out(
     match version {
         Some(version) => writer.add_set_data(&path, about.as_bytes(), Some(version))?,
         None => {
-            writer.add_create(&path, about.as_bytes(), &ensemble.create_options(CreateMode::Persistent))?
+            writer.add_create(&path, about.as_bytes(), &ensemble.create_options(CreateMode::Persistent))?;
         }
     }
     if exists {

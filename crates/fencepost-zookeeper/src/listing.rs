@@ -165,10 +165,10 @@ async fn renewals(
     snapshot: &LockSnapshot,
 ) -> Result<HashMap<i64, i64>> {
     let ids: BTreeSet<i64> = snapshot.holders().map(|entry| entry.stat.ephemeral_owner).collect();
-    let stats: Vec<_> =
+    let reads: Vec<_> =
         ids.iter().map(|id| session.client.check_stat(&state.ensemble.layout.session(*id))).collect();
     let mut renewed = HashMap::new();
-    for (id, stat) in ids.into_iter().zip(join_all(stats).await) {
+    for (id, stat) in ids.into_iter().zip(join_all(reads).await) {
         if let Some(stat) = stat.map_err(|error| state.ensemble.failed(&error))? {
             renewed.insert(id, stat.mtime);
         }
@@ -236,9 +236,9 @@ async fn in_use<'a>(
     names: &[&'a LockName],
     persistent: &BTreeSet<LockName>,
 ) -> Result<Vec<&'a LockName>> {
-    let stats: Vec<_> = names.iter().map(|name| session.client.check_stat(&state.lock_path(name))).collect();
+    let reads: Vec<_> = names.iter().map(|name| session.client.check_stat(&state.lock_path(name))).collect();
     let mut used = Vec::new();
-    for (name, stat) in names.iter().zip(join_all(stats).await) {
+    for (name, stat) in names.iter().zip(join_all(reads).await) {
         let stat = stat.map_err(|error| state.ensemble.failed(&error))?;
         if stat.is_some_and(|stat| stat.num_children > 0) || persistent.contains(*name) {
             used.push(*name);

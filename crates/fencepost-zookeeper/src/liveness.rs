@@ -148,7 +148,7 @@ mod tests {
         for (time, is_answer, index) in events {
             match requests[index] {
                 Some(request) if is_answer && index + 1 == round_trips.len() => {
-                    liveness.on_write_reply(request, at(time))
+                    liveness.on_write_reply(request, at(time));
                 }
                 Some(request) => liveness.on_reply(request, at(time)),
                 None => requests[index] = Some(liveness.start_request(at(time))),
