@@ -14,7 +14,7 @@ use zookeeper_client::StateWatcher;
 use crate::orphans::{Orphan, delete_orphan};
 use crate::session::Session;
 use crate::state::ClientState;
-use crate::watches::watch_long_grants;
+use crate::watches::watch_due_grants;
 
 /// Maintains a session until it is over or unused.
 pub(crate) async fn maintain(state: Weak<ClientState>, session: Weak<Session>, mut states: StateWatcher) {
@@ -38,7 +38,7 @@ pub(crate) async fn maintain(state: Weak<ClientState>, session: Weak<Session>, m
                 Err(_) => {}
             }
         }
-        watch_long_grants(&state, &session);
+        watch_due_grants(&state, &session);
         delete_orphans(&state, &session).await;
         if is_stuck(&state, &session) {
             return state.on_session_over(&session, LostReason::Abandoned);

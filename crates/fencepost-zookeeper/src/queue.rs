@@ -103,7 +103,7 @@ pub(crate) enum AttemptPosition {
 pub(crate) fn attempt_position(attempt: &Attempt, nodes: &[String], queues: &[Queue]) -> AttemptPosition {
     let all = nodes.iter().zip(queues).enumerate().filter(|(_, (node, _))| !node.is_empty());
     let positions: Vec<(usize, Position)> =
-        all.map(|(at, (node, queue))| (at, queue.position(node_name(node)))).collect();
+        all.map(|(at, (node, queue))| (at, queue.position(last_segment(node)))).collect();
     if positions.is_empty() || positions.iter().any(|(_, position)| *position == Position::Missing) {
         return AttemptPosition::Missing;
     }
@@ -128,13 +128,13 @@ pub(crate) fn attempt_position(attempt: &Attempt, nodes: &[String], queues: &[Qu
 /// Rejects an attempt whose mode contradicts the contenders ahead of it.
 pub(crate) fn check_modes(attempt: &Attempt, nodes: &[String], queues: &[Queue]) -> Result<()> {
     for ((want, node), queue) in attempt.wants.iter().zip(nodes).zip(queues) {
-        want.agree(queue.ahead_of(node_name(node)).iter().map(|node| node.mode))?;
+        want.agree(queue.ahead_of(last_segment(node)).iter().map(|node| node.mode))?;
     }
     Ok(())
 }
 
-/// Returns the last part of a path.
-pub(crate) fn node_name(path: &str) -> &str {
+/// Returns the last segment of a path: the node's own name.
+pub(crate) fn last_segment(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_in_the_order_of_the_numbers_whatever_the_dialect() {
+    fn the_queue_is_in_sequence_order_in_all_dialects() {
         let queue = queue(&[
             "_c_ffffffff-ffff-ffff-ffff-ffffffffffff-lock-0000000002",
             "not a contender",

@@ -17,7 +17,7 @@ use crate::session::Session;
 use crate::state::ClientState;
 use crate::watches;
 
-/// A check sends no write if the lease of the session started within this fraction of the ttl (its divisor).
+/// A check needs no write if the leases of its session started less than a ttl divided by this ago.
 const RECENT_DIVISOR: u32 = 4;
 
 /// A lease to renew.

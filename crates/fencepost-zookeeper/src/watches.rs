@@ -11,7 +11,7 @@ use fencepost_core::{Attempt, LockName, LostReason, Mode, Owner, Rule};
 use futures_util::future::{join_all, select_all};
 use zookeeper_client::{self as zk, AddWatchMode, EventType};
 
-use crate::queue::{Position, Queue, node_name};
+use crate::queue::{Position, Queue, last_segment};
 use crate::registry::{Nodes, Registry};
 use crate::session::Session;
 use crate::state::ClientState;
@@ -160,7 +160,7 @@ pub(crate) fn watch_grant_later(session: &Session, owner: Owner, now: Moment) {
 }
 
 /// Watches the nodes of the grants whose watch is due.
-pub(crate) fn watch_long_grants(state: &Arc<ClientState>, session: &Arc<Session>) {
+pub(crate) fn watch_due_grants(state: &Arc<ClientState>, session: &Arc<Session>) {
     let now = state.clock.now();
     let mut due = Vec::new();
     {
@@ -282,7 +282,7 @@ async fn wake_admitted(state: &ClientState, session: &Arc<Session>, name: &LockN
             let at =
                 own.attempt.wants.iter().position(|want| want.name == *name && is_semaphore(want.mode))?;
             let nodes = own.entry.nodes.as_ref().filter(|_| own.entry.award.is_none())?;
-            Some((owner, node_name(&nodes.paths[at]).to_owned()))
+            Some((owner, last_segment(&nodes.paths[at]).to_owned()))
         });
         let waiting: Vec<(Owner, String)> = waiting.collect();
         if waiting.is_empty() {
