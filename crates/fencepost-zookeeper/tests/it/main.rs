@@ -1,4 +1,4 @@
-//! ZooKeeper on the test bench, and what only servers can get wrong.
+//! Tests of the ZooKeeper backend on real servers.
 
 mod actions;
 mod bench;
@@ -7,12 +7,12 @@ mod crash;
 mod diagnose;
 mod ensemble;
 mod flights;
+mod foreign;
 mod format;
 mod names;
-mod setups;
 mod stall;
-mod storm;
-mod strangers;
+mod stress;
+mod variants;
 
 use bench::ZooKeeperBench;
 

@@ -1,4 +1,4 @@
-//! Other ways to set it up: dialects, users, encryption.
+//! Configuration variants: dialects, users, encryption, ttl ranges.
 
 use fencepost_core::ErrorKind;
 use fencepost_testkit::servers::TlsClients;
@@ -18,7 +18,7 @@ fn plain_names() -> ZooKeeperBench {
 fencepost_testkit::behavior_suite!(dialect_kazoo, kazoo, only[dialect]);
 fencepost_testkit::behavior_suite!(dialect_plain, plain_names, only[dialect]);
 
-/// Contenders of all dialects stand in one line.
+/// Contenders of all dialects share one queue.
 #[tokio::test]
 async fn dialects_exclude_each_other() {
     let bench = ZooKeeperBench::plain();
@@ -34,37 +34,37 @@ async fn dialects_exclude_each_other() {
     }
 }
 
-/// Nodes belong to the user that made them.
+/// Only the user that created the nodes has access to them.
 #[tokio::test]
 async fn nodes_belong_to_their_user() {
     let url =
         |user: &str| format!("zk://{user}127.0.0.1:{}/users-{:x}", shared().port(), rand::random::<u64>());
-    let (ann, ben, nobody) = (url("ann:secret@"), "ben:secret@", "");
+    let (ann, ben, anonymous) = (url("ann:secret@"), "ben:secret@", "");
     let client = connect(&ann).await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
-    for other in [ben, nobody] {
-        let refused = fencepost_zookeeper::connect(&ann.replace("ann:secret@", other)).await;
-        let error = refused.expect_err("it is refused");
+    for other in [ben, anonymous] {
+        let rejected = fencepost_zookeeper::connect(&ann.replace("ann:secret@", other)).await;
+        let error = rejected.expect_err("the user is rejected");
         assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
         assert!(error.hint().is_some() && !format!("{error:?}").contains("secret"));
     }
     guard.release().await.unwrap();
 }
 
-/// Users that the servers know by themselves.
+/// Users in the list of the servers.
 #[tokio::test]
-async fn sasl_lets_in_who_has_the_password() {
+async fn sasl_accepts_the_right_password_only() {
     let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_sasl_user("ann", "secret"));
     let url = server.sasl_url_as("ann");
     let client = connect(&url).await;
     hold(&client.lock("a").ttl(LONG_TTL)).await.release().await.unwrap();
-    let refused = fencepost_zookeeper::connect(&url.replace(":secret@", ":wrong@")).await;
-    assert_eq!(refused.expect_err("it is refused").kind(), ErrorKind::Denied);
+    let rejected = fencepost_zookeeper::connect(&url.replace(":secret@", ":wrong@")).await;
+    assert_eq!(rejected.expect_err("the user is rejected").kind(), ErrorKind::Denied);
 }
 
-/// Encryption, with a certificate of our own.
+/// TLS with a private CA.
 #[tokio::test]
-async fn tls_with_an_authority_of_our_own() {
+async fn tls_with_a_private_ca() {
     let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_tls(TlsClients::All));
     let client =
         connect(&format!("{}&tls_ca={}", server.tls_url(), server.certificates().ca.display())).await;
@@ -72,9 +72,9 @@ async fn tls_with_an_authority_of_our_own() {
     assert_eq!(client.info().location, format!("zk://localhost:{}/fencepost?tls=true", server.tls_port()));
 }
 
-/// A ttl that servers do not allow is refused with what they do.
+/// A ttl outside the range of the servers is rejected.
 #[tokio::test]
-async fn the_servers_set_the_range_of_leases() {
+async fn the_servers_define_the_range_of_ttls() {
     let server = ZooKeeperServer::start(
         &ZooKeeperServerConfig::plain()
             .with_config("minSessionTimeout=2000")
@@ -86,9 +86,9 @@ async fn the_servers_set_the_range_of_leases() {
     let lock = client.lock("a");
     for ttl in [info.min_ttl, info.max_ttl] {
         hold(&lock.clone().ttl(ttl)).await.release().await.unwrap();
-        for refused in [ttl * 2, ttl / 4] {
-            if refused < info.min_ttl || refused > info.max_ttl {
-                let error = lock.clone().ttl(refused).try_acquire().await.unwrap_err();
+        for rejected in [ttl * 2, ttl / 4] {
+            if rejected < info.min_ttl || rejected > info.max_ttl {
+                let error = lock.clone().ttl(rejected).try_acquire().await.unwrap_err();
                 assert_eq!(error.kind(), ErrorKind::BadConfig);
             }
         }

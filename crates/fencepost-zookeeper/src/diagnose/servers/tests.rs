@@ -1,34 +1,34 @@
-//! Ensembles as they may be, and what is said about them.
+//! Ensembles in various states, and the findings about them.
 
 use fencepost_core::Severity;
 
 use super::*;
 
-/// An ensemble of so many, of which the URL names those that are in these modes; one without a mode is down.
-fn ensemble(all: usize, named: &[&str]) -> Ensemble {
-    let asked = named.iter().zip(1_u16..).map(|(mode, port)| {
-        let answer = match *mode {
-            "" => Err(Error::new(ErrorKind::Unreachable, "nobody is there")),
-            "?" => Err(Error::new(ErrorKind::Denied, "it does not say").with_hint("permit it")),
-            mode => Ok(Answer { version: "3.8.0".into(), mode: mode.to_owned() }),
+/// An ensemble of `all` voters. The URL names servers in these modes: `""` is down, `"?"` does not report.
+fn ensemble(all: usize, modes: &[&str]) -> ServerReports {
+    let reports = modes.iter().zip(1_u16..).map(|(mode, port)| {
+        let report = match *mode {
+            "" => Err(Error::new(ErrorKind::Unreachable, "connection refused")),
+            "?" => Err(Error::new(ErrorKind::Denied, "not allowed").with_hint("permit it")),
+            mode => Ok(ServerReport { version: "3.8.0".into(), mode: mode.to_owned() }),
         };
-        (Address { host: "h".into(), port }, answer)
+        (Address { host: "h".into(), port }, report)
     });
     let members = (1..=all).map(|number| format!("server.{number}=h:1:2:participant;h:3\n"));
     let text: String = if all == 1 { "version=0".into() } else { members.collect() };
-    Ensemble { asked: asked.collect(), members: Ok(text.into_bytes()) }
+    ServerReports { reports: reports.collect(), members: Ok(text.into_bytes()) }
 }
 
-/// Whatever is not fine.
-fn wrong(ensemble: &Ensemble) -> Vec<(String, Severity)> {
-    let findings = ensemble.judge();
+/// The findings that are not OK.
+fn not_ok(ensemble: &ServerReports) -> Vec<(String, Severity)> {
+    let findings = ensemble.findings();
     assert!(findings.iter().all(|it| it.severity == Severity::Ok || it.advice.is_some()), "{findings:?}");
-    let wrong = findings.into_iter().filter(|finding| finding.severity != Severity::Ok);
-    wrong.map(|finding| (finding.check, finding.severity)).collect()
+    let not_ok = findings.into_iter().filter(|finding| finding.severity != Severity::Ok);
+    not_ok.map(|finding| (finding.check, finding.severity)).collect()
 }
 
-fn found(ensemble: &Ensemble, check: &str) -> Finding {
-    let mut findings = ensemble.judge();
+fn found(ensemble: &ServerReports, check: &str) -> Finding {
+    let mut findings = ensemble.findings();
     let at = findings.iter().position(|finding| finding.check == check).expect("it is checked");
     findings.swap_remove(at)
 }
@@ -40,18 +40,18 @@ fn a_healthy_ensemble_is_fine() {
         ensemble(3, &["follower", "leader", "follower"]),
         ensemble(3, &["follower", "leader", "follower", "observer"]),
     ] {
-        assert_eq!(wrong(&healthy), []);
+        assert_eq!(not_ok(&healthy), []);
     }
     let three = ensemble(3, &["follower", "leader", "follower"]);
     assert_eq!(found(&three, "servers").found, "3 of 3 serve; 1 can fail without stopping locks");
     assert_eq!(found(&three, "leader").found, "h:2");
-    assert_eq!(found(&ensemble(1, &["standalone"]), "leader").found, "h:1, which stands alone");
+    assert_eq!(found(&ensemble(1, &["standalone"]), "leader").found, "h:1 (standalone)");
 }
 
 #[test]
 fn each_weakness_is_found() {
     use Severity::{Problem, Warning};
-    let cases: [(Ensemble, &[(&str, Severity)]); 7] = [
+    let cases: [(ServerReports, &[(&str, Severity)]); 7] = [
         (ensemble(3, &["leader", "", "follower"]), &[("servers", Warning)]),
         (ensemble(5, &["leader", "", "follower", "follower", "follower"]), &[("servers", Warning)]),
         (ensemble(3, &["leader", "", ""]), &[("servers", Problem)]),
@@ -62,18 +62,18 @@ fn each_weakness_is_found() {
     ];
     for (ensemble, expected) in cases {
         let expected: Vec<_> = expected.iter().map(|(check, is)| ((*check).to_owned(), *is)).collect();
-        assert_eq!(wrong(&ensemble), expected);
+        assert_eq!(not_ok(&ensemble), expected);
     }
     let down = found(&ensemble(3, &["leader", "", "follower"]), "servers");
-    assert_eq!(down.found, "2 of 3 serve; h:2 does not: nobody is there");
+    assert_eq!(down.found, "2 of 3 serve; h:2 does not: connection refused");
 }
 
 #[test]
-fn who_belongs_to_it_may_be_a_secret() {
+fn the_list_of_members_may_be_unreadable() {
     let mut closed = ensemble(3, &["leader", "follower", "follower"]);
-    closed.members = Err(Error::new(ErrorKind::Denied, "it is not permitted").with_hint("permit it"));
+    closed.members = Err(Error::new(ErrorKind::Denied, "not permitted").with_hint("permit it"));
     let expected = ["servers", "failover", "leader"].map(|check| (check.to_owned(), Severity::Warning));
-    assert_eq!(wrong(&closed), expected);
+    assert_eq!(not_ok(&closed), expected);
 }
 
 #[test]

@@ -1,28 +1,30 @@
-//! Lock names as node names: verbatim wherever ZooKeeper can hold them, so that a peer's lock of the same name is the same node.
+//! Encodes lock names as node names: verbatim wherever ZooKeeper allows it, so that a lock of the same name in another
+//! library is the same node.
 //!
 //! Only these characters are written as `%` and the hexadecimal digits of their bytes:
 //!
-//! * `/`, which separates nodes, and what ZooKeeper forbids (U+E000–U+F8FF, U+FFF0–U+FFFF, everything above U+FFFF);
-//! * the first character of `.`, `..` and `_fencepost`, which would be another node;
-//! * a `%` that would otherwise be read as the beginning of one of these escapes, this one included.
+//! * `/`, which separates nodes, and the characters that ZooKeeper forbids (U+E000–U+F8FF, U+FFF0–U+FFFF, everything
+//!   above U+FFFF);
+//! * the first character of `.`, `..` and `_fencepost`, which are other nodes;
+//! * a `%` that would otherwise be read as the beginning of such an escape, this one included.
 //!
-//! Every name has exactly one node, and every node name that ZooKeeper allows, except those three, is that of one name.
+//! Every name has exactly one node, and every node name that ZooKeeper allows, except those three, belongs to one name.
 
 use std::fmt::Write;
 
 use fencepost_core::LockName;
 
-/// What is ours and no lock, below the chroot.
-pub(crate) const OURS: &str = "_fencepost";
+/// The node below the chroot that is not a lock but contains Fencepost's own nodes.
+pub(crate) const RESERVED_NODE: &str = "_fencepost";
 
-/// Returns the name of the node of this lock.
+/// Returns the node name of this lock.
 pub(crate) fn encode(name: &str) -> String {
     let mut node = String::with_capacity(name.len());
     for (at, char) in name.char_indices() {
         let is_first_of_reserved = at == 0 && is_reserved(name);
         if is_first_of_reserved || !is_allowed(char) || unescape(&name[at..], at == 0).is_some() {
             for byte in char.encode_utf8(&mut [0; 4]).bytes() {
-                // It cannot fail: a string takes everything.
+                // Writing to a string cannot fail.
                 let _ = write!(node, "%{byte:02X}");
             }
         } else {
@@ -32,61 +34,61 @@ pub(crate) fn encode(name: &str) -> String {
     node
 }
 
-/// Returns the name whose node this is, or nothing if it is the node of no lock.
+/// Returns the lock name of this node, or `None` if the node is not a lock.
 pub(crate) fn decode(node: &str) -> Option<LockName> {
     let mut name = String::with_capacity(node.len());
     let mut rest = node;
     while let Some(first) = rest.chars().next() {
-        let (char, behind) =
+        let (char, tail) =
             unescape(rest, name.is_empty()).unwrap_or_else(|| (first, &rest[first.len_utf8()..]));
         name.push(char);
-        rest = behind;
+        rest = tail;
     }
     let name = LockName::new(name).ok()?;
     (encode(name.as_str()) == node).then_some(name)
 }
 
-/// Whether ZooKeeper takes this character in the name of a node.
+/// Returns whether ZooKeeper allows this character in node names.
 pub(crate) fn is_allowed(char: char) -> bool {
-    // A server has characters above U+FFFF as two surrogates, which it forbids.
+    // Servers represent characters above U+FFFF as two surrogates, which they forbid.
     !char.is_control() && !matches!(char, '/' | '\u{e000}'..='\u{f8ff}' | '\u{fff0}'..)
 }
 
-/// Whether a node of this name would be another one.
+/// Returns whether this node name is taken by another node.
 fn is_reserved(name: &str) -> bool {
-    matches!(name, "." | ".." | OURS)
+    matches!(name, "." | ".." | RESERVED_NODE)
 }
 
-/// Splits off the escape with which a text begins, if it does: the character that it stands for, and what follows.
+/// Splits a text that begins with an escape into the escaped character and the rest.
 fn unescape(text: &str, is_start: bool) -> Option<(char, &str)> {
     let escaped = text.strip_prefix('%')?;
-    // An escaped percent sign is one only before what would be an escape otherwise.
+    // A percent sign is escaped only before what would otherwise be an escape.
     let mut innermost = escaped;
-    while let Some(behind) = innermost.strip_prefix("25") {
-        innermost = behind;
+    while let Some(tail) = innermost.strip_prefix("25") {
+        innermost = tail;
     }
-    let (char, behind) = percent_decoded(innermost)?;
-    let stands_for_reserved = || is_start && is_reserved(&format!("{char}{behind}"));
-    if is_allowed(char) && !stands_for_reserved() {
+    let (char, tail) = percent_decoded(innermost)?;
+    let is_reserved_name = || is_start && is_reserved(&format!("{char}{tail}"));
+    if is_allowed(char) && !is_reserved_name() {
         return None;
     }
-    Some(escaped.strip_prefix("25").map_or((char, behind), |behind| ('%', behind)))
+    Some(escaped.strip_prefix("25").map_or((char, tail), |tail| ('%', tail)))
 }
 
-/// Returns the character whose bytes are written here as `XX%XX…`, and what follows.
+/// Returns the character whose bytes are written here as `XX%XX…`, and the rest.
 fn percent_decoded(text: &str) -> Option<(char, &str)> {
     let (mut bytes, mut rest) = (Vec::with_capacity(4), text);
     while bytes.len() < 4 {
-        let (digits, behind) = rest.split_at_checked(2)?;
+        let (digits, tail) = rest.split_at_checked(2)?;
         let is_digit = |byte: u8| matches!(byte, b'0'..=b'9' | b'A'..=b'F');
         if !digits.bytes().all(is_digit) {
             return None;
         }
         bytes.push(u8::from_str_radix(digits, 16).ok()?);
         if let Ok(decoded) = std::str::from_utf8(&bytes) {
-            return Some((decoded.chars().next()?, behind));
+            return Some((decoded.chars().next()?, tail));
         }
-        rest = behind.strip_prefix('%')?;
+        rest = tail.strip_prefix('%')?;
     }
     None
 }
@@ -143,13 +145,13 @@ mod tests {
     }
 
     #[test]
-    fn the_node_of_no_lock_has_no_name() {
+    fn nodes_that_are_not_locks_have_no_name() {
         for node in ["_fencepost", ".", "..", "", "a/b", "🦀"] {
             assert_eq!(decode(node), None, "{node}");
         }
     }
 
-    /// All texts of up to four of these pieces, which are those of which escapes are made.
+    /// All texts of up to four of these pieces, of which escapes consist.
     fn every_text() -> impl Iterator<Item = String> {
         let pieces =
             ["%", "2", "5", "F", "E", ".", "/", "_fencepost", "%5Ffencepost", "ü", "🦀", "%F0%9F%A6%80"];
@@ -165,9 +167,9 @@ mod tests {
         })
     }
 
-    /// Scenario 68: two names never have the same node, and a node tells its name.
+    /// Scenario 68: two names never have the same node, and a node can be decoded to its name.
     #[test]
-    fn every_name_has_a_node_of_its_own() {
+    fn every_name_has_its_own_node() {
         let mut nodes: HashMap<String, String> = HashMap::new();
         for text in every_text() {
             let node = encode(&text);
@@ -178,9 +180,9 @@ mod tests {
         }
     }
 
-    /// Scenario 68: whatever node a peer may use, there is a name for it; its own, unless it reads as an escape.
+    /// Scenario 68: every node that another library may use has a name; the same, unless it reads as an escape.
     #[test]
-    fn every_node_is_that_of_a_name() {
+    fn every_allowed_node_has_a_name() {
         for text in every_text().filter(|text| text.chars().all(is_allowed) && !is_reserved(text)) {
             let name = decode(&text).unwrap_or_else(|| panic!("{text} has no name"));
             assert_eq!(encode(name.as_str()), text);
