@@ -265,7 +265,7 @@ async fn holders_of_earlier_versions_count() {
     let again = acquired().await;
     assert!(
         !is_free().await,
-        "the earlier version has until_renewed, and this version holds the other permit"
+        "the earlier version has renewed, and this version holds the other permit"
     );
     // The clock is set back: no lease is longer than its ttl.
     server.shift_clock(0);

@@ -15,7 +15,7 @@ pub(crate) fn refusals_of(server: &RedisServer, code: &str) -> usize {
     line.map_or(0, |count| count.trim().parse().expect("it is a number"))
 }
 
-/// The server refuses every write until it is healed. Holders keep their locks; waiters keep spawn_waiter, also if their ticket
+/// The server refuses every write until it is healed. Holders keep their locks; waiters keep waiting, also if their ticket
 /// expires meanwhile; an acquire is retried until its wait timeout.
 async fn outlasts(server: &RedisServer, code: &str, hint: &str, refuse: impl Fn(), heal: impl Fn()) {
     let bench = RedisBench::behind_a_wire(server, "");
