@@ -56,7 +56,7 @@ impl Dialect {
     }
 
     /// Returns the dialect of a URL option: `dialect=redis-py`, `layout=raw`.
-    pub(crate) fn from_option(key: &str, value: &str) -> Option<Self> {
+    pub(crate) fn named(key: &str, value: &str) -> Option<Self> {
         Self::all().into_iter().find(|dialect| dialect.key_and_value() == (key, value))
     }
 

@@ -97,7 +97,7 @@ impl Options {
                 "replicas" => {
                     options.replicas = value.parse().map_err(|_| bad("replicas is a number: ?replicas=1"))?;
                 }
-                "dialect" | "layout" => options.set_dialect(Dialect::from_option(key, value))?,
+                "dialect" | "layout" => options.set_dialect(Dialect::named(key, value))?,
                 "environment" => options.environment = Some(value.into()),
                 "sentinel_user" => options.sentinel.user = Some(value.into()),
                 "sentinel_password" => options.sentinel.password = Some(Secret(value.into())),
