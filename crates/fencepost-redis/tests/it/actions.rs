@@ -1,13 +1,13 @@
-//! Those who lock, wait and look on in the tests: those of the test kit, and what they need here.
+//! The test kit's helpers that hold, wait and observe, and what they need here.
 
 use std::time::Duration;
 
 use fencepost_core::Client;
 pub(crate) use fencepost_testkit::actions::*;
 
-/// A lease that is short, but long enough to be kept on a busy machine.
+/// A short ttl, but long enough for renewals on a busy machine.
 pub(crate) const SHORT: Duration = Duration::from_millis(1200);
 
 pub(crate) async fn connect(url: &str) -> Client {
-    fencepost_redis::connect(url).await.expect("the server lets us in")
+    fencepost_redis::connect(url).await.expect("the client connects")
 }

@@ -1,20 +1,21 @@
-//! Redis on the test bench, and what only a server can get wrong.
+//! Tests of the Redis backend: the behaviour suite, and cases that are specific to Redis.
 
 mod actions;
 mod bench;
 mod cluster;
 mod connection;
-mod crowd;
+mod deployments;
+mod diagnose;
 mod dialect;
 mod errors;
 mod many;
+mod many_waiters;
 mod processes;
 mod refusals;
 mod replicas;
 mod sentinel;
 mod server;
-mod setups;
-mod storm;
+mod stress;
 
 use bench::RedisBench;
 

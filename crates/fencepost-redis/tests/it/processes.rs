@@ -1,4 +1,4 @@
-//! Between processes: killed, stopped and taking turns, on one clock.
+//! Several processes that are killed and stopped, with one clock.
 
 use fencepost_core::clock::Moment;
 use fencepost_core::{FencingToken, LockName, Mode};
@@ -12,8 +12,8 @@ use fencepost_testkit::wait;
 use crate::actions::{LONG_TTL, SHORT, granted, hold, spawn_waiter, until_queued};
 use crate::bench::RedisBench;
 
-/// A turn as a process told of it.
-fn read(who: &str, said: &str) -> Hold {
+/// Parses a hold that a process has reported.
+fn parse_hold(who: &str, said: &str) -> Hold {
     let words: Vec<u64> = said.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
     let [token, from, to] = words[..] else { panic!("it said {said:?}") };
     Hold {
@@ -26,10 +26,10 @@ fn read(who: &str, said: &str) -> Hold {
     }
 }
 
-/// Four processes take turns; now and then one is killed and replaced, or stopped for longer than its lease. No two
-/// of them ever hold the lock at once, and tokens only rise.
+/// Four processes acquire one lock in turn; at random one is killed and replaced, or stopped for longer than its lease. No two
+/// of them ever hold the lock at once, and tokens only grow.
 #[test]
-fn processes_that_die_and_stand_still_never_hold_a_lock_together() {
+fn killed_and_stopped_processes_never_hold_a_lock_together() {
     const ROUNDS: usize = 12;
     let bench = RedisBench::plain();
     let (mut rng, mut holds) = (Rng::new(7), Vec::new());
@@ -46,19 +46,19 @@ fn processes_that_die_and_stand_still_never_hold_a_lock_together() {
             wait::block_thread_for(SHORT * 6 / 10);
             processes[at].resume();
         } else {
-            holds.extend(processes[at].kill().iter().map(|said| read("killed", said)));
+            holds.extend(processes[at].kill().iter().map(|said| parse_hold("killed", said)));
             processes[at] = start();
         }
         let goal = holds.len() + 20;
         wait::block_until("turns are taken", || {
             for (who, process) in processes.iter().enumerate() {
-                holds.extend(process.received().iter().map(|said| read(&who.to_string(), said)));
+                holds.extend(process.received().iter().map(|said| parse_hold(&who.to_string(), said)));
             }
             holds.len() >= goal
         });
     }
     for process in &mut processes {
-        holds.extend(process.kill().iter().map(|said| read("killed", said)));
+        holds.extend(process.kill().iter().map(|said| parse_hold("killed", said)));
     }
     assert!(holds.len() >= ROUNDS * 20);
     check(&holds).unwrap_or_else(|violation| panic!("{violation}"));
@@ -83,9 +83,9 @@ async fn holder_and_first_waiter_die_together() {
     second.release().await.unwrap();
 }
 
-/// Scenario 45: what was handed to a stopped process is given back, and never shown.
+/// Scenario 45: a grant that was handed over to a stopped process is given back, and never returned to its caller.
 #[tokio::test]
-async fn a_stopped_process_does_not_show_an_old_grant() {
+async fn a_stopped_process_does_not_return_an_expired_grant() {
     let bench = RedisBench::plain();
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -94,11 +94,11 @@ async fn a_stopped_process_does_not_show_an_old_grant() {
     until_queued(&client, "a", 1).await;
     stopped.pause();
     guard.release().await.unwrap();
-    // It was handed over to the stopped process, whose lease must end first.
+    // It was handed over to the stopped process, whose lease must expire first.
     let later = hold(&client.lock("a").ttl(LONG_TTL)).await;
     stopped.resume();
     until_queued(&client, "a", 1).await;
-    assert_eq!(stopped.received(), Vec::<String>::new(), "it has shown a grant that was over");
+    assert_eq!(stopped.received(), Vec::<String>::new(), "it has returned an expired grant");
     let token = later.token().get();
     later.release().await.unwrap();
     assert!(stopped.receive("granted").parse::<u64>().unwrap() > token);

@@ -1,4 +1,4 @@
-//! `?replicas=1`: a grant counts only if a replica has it.
+//! `?replicas=1`: a grant counts only if a replica has confirmed it.
 
 use fencepost_core::{ErrorKind, LostReason};
 use fencepost_testkit::TestBench;
@@ -13,7 +13,7 @@ fn follows(replica: &RedisServer) -> bool {
     replica.cli(&["INFO", "replication"]).contains("master_link_status:up")
 }
 
-/// What is granted is on the replica before anybody is told.
+/// A grant is on the replica before it is returned.
 #[tokio::test]
 async fn without_the_replica_there_are_no_grants() {
     let primary = RedisServer::start(&RedisServerConfig::plain());
@@ -48,9 +48,9 @@ async fn without_the_replica_there_are_no_grants() {
     assert_clean(&bench).await;
 }
 
-/// The right to wait is taken away: what was granted is not known to be on a replica, and is undone.
+/// The right to `WAIT` is revoked: a grant is not known to be on a replica, and is undone.
 #[tokio::test]
-async fn a_grant_that_may_not_be_waited_for_is_undone() {
+async fn a_grant_without_the_right_to_wait_for_replicas_is_undone() {
     let server = RedisServer::start(&RedisServerConfig::plain().with_user("app", "word", "+@all ~* &*"));
     let bench = RedisBench::at(&server.url_as("app"), "&replicas=1", [server.url()]);
     let client = bench.client().await;

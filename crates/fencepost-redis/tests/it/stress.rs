@@ -1,4 +1,4 @@
-//! A server that is killed again and again: no two hold a lock together, and tokens only rise.
+//! A server that is killed repeatedly: no two clients hold a lock at once, and tokens only grow.
 
 use std::sync::Arc;
 
@@ -10,11 +10,11 @@ use fencepost_testkit::workload::Workload;
 use crate::actions::SHORT;
 use crate::bench::RedisBench;
 
-/// A server that writes everything down may be killed as often as one likes.
+/// A server that persists every write is killed four times.
 #[tokio::test]
-async fn no_restart_makes_two_holders() {
-    let setup = RedisServerConfig::plain().with_config("appendonly yes").with_config("appendfsync always");
-    let server = Arc::new(RedisServer::start(&setup));
+async fn restarts_lead_to_no_second_holder() {
+    let config = RedisServerConfig::plain().with_config("appendonly yes").with_config("appendfsync always");
+    let server = Arc::new(RedisServer::start(&config));
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let clients = [bench.client().await, bench.client().await];
     let workload = Workload::start(&clients, SHORT / 2);

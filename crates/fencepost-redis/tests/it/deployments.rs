@@ -1,4 +1,4 @@
-//! The part of the suite that shows, for each way to set Redis up, that the locks are the same.
+//! The part of the behaviour suite that runs on each deployment of Redis.
 
 use std::path::Path;
 use std::sync::OnceLock;
@@ -10,7 +10,7 @@ use fencepost_testkit::servers::redis::{
 
 use crate::bench::RedisBench;
 
-/// The servers of one set-up, which all its tests share.
+/// Defines a function that returns the servers of one deployment, shared by all its tests.
 macro_rules! shared {
     ($name:ident, $server:ty, $start:expr) => {
         pub(crate) fn $name() -> &'static $server {
@@ -21,7 +21,11 @@ macro_rules! shared {
 }
 
 shared!(guarded, RedisServer, {
-    RedisServer::start(&RedisServerConfig::plain().with_password("boss").with_user("nobody", "word", "-@all"))
+    RedisServer::start(&RedisServerConfig::plain().with_password("boss").with_user(
+        "no-rights",
+        "word",
+        "-@all",
+    ))
 });
 shared!(
     encrypted,
@@ -31,23 +35,23 @@ shared!(
 shared!(watched, Sentinels, Sentinels::start());
 shared!(spread, Cluster, Cluster::start(Replicas::None));
 
-/// With a user who has the rights that we say are needed, and no others.
+/// A bench whose user has the rights that `fencepost rights` prints, and no others.
 fn as_a_user() -> RedisBench {
     let server = guarded();
     let user = format!("app-{:016x}", rand::random::<u64>());
     let url = format!("redis://{user}:p%40ss%3Aw%2Frd@127.0.0.1:{}", server.port());
     let bench = RedisBench::at(&url, "", [server.url()]);
-    let rights = fencepost_redis::rights(bench.url()).expect("the URL is fine");
-    let line = rights.lines().find(|line| line.starts_with("ACL SETUSER USER on ")).expect("there is one");
+    let rights = fencepost_redis::rights(bench.url()).expect("the URL is valid");
+    let line = rights.lines().find(|line| line.starts_with("ACL SETUSER USER on ")).expect("it is printed");
     let line = line.replace("SETUSER USER", &format!("SETUSER {user}")).replace("PASSWORD", "p@ss:w/rd");
     server.cli(&line.split_whitespace().collect::<Vec<_>>());
     bench
 }
 
-/// The options that name a server's certificates.
+/// Returns the URL options for a server's certificates.
 pub(crate) fn certificates(server: &RedisServer) -> String {
     let made = server.certificates();
-    let path = |path: &Path| path.to_str().expect("it is made of plain letters").to_owned();
+    let path = |path: &Path| path.to_str().expect("the path is UTF-8").to_owned();
     let (ca, cert, key) = (path(&made.ca), path(&made.client_cert), path(&made.client_key));
     format!("&tls_ca={ca}&tls_cert={cert}&tls_key={key}")
 }
@@ -76,7 +80,7 @@ fn on_a_replica_too() -> RedisBench {
     RedisBench::at(&sentinel_url(watched()), "&replicas=1", [watched().primary().url()])
 }
 
-/// A bench on this cluster, of which only the primaries are looked at.
+/// A bench on this cluster that reads keys from its primaries.
 pub(crate) fn on(cluster: &Cluster) -> RedisBench {
     let ports = cluster.ports();
     let seeds = ports.iter().map(|port| format!("127.0.0.1:{port}")).collect::<Vec<_>>().join(",");

@@ -1,4 +1,4 @@
-//! Many: waiters on one lock, and names that are used once.
+//! Thousands of waiters of one lock, and thousands of names that are used once.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,17 +17,17 @@ use crate::bench::RedisBench;
 use crate::connection::calls_of;
 
 const WAITERS: usize = 10_000;
-/// For each waiter, of the server's memory: its ticket, its place, and what Redis adds to that.
-const BYTES_EACH: usize = 1024;
+/// The bound for the server's memory per waiter: its ticket, its entry in the queue, and the overhead of Redis.
+const BYTES_PER_WAITER: usize = 1024;
 
 fn used_memory(server: &RedisServer) -> usize {
     let info = server.cli(&["INFO", "memory"]);
     let used = info.lines().find_map(|line| line.strip_prefix("used_memory:"));
-    used.and_then(|used| used.trim().parse().ok()).expect("it says how much")
+    used.and_then(|used| used.trim().parse().ok()).expect("INFO has used_memory")
 }
 
-/// Scenario 43: the holder dies. One of ten thousand is told, soon after the end of the lease, with a handful of calls;
-/// and the line costs the server little.
+/// Scenario 43: the holder dies. One of ten thousand waiters is woken, soon after the lease has expired and with a few calls;
+/// and the queue needs little memory on the server.
 #[tokio::test]
 async fn one_of_ten_thousand_is_woken() {
     let server = RedisServer::start(&RedisServerConfig::plain());
@@ -40,18 +40,18 @@ async fn one_of_ten_thousand_is_woken() {
         (0..WAITERS).map(|_| spawn_waiter(client.lock("a").ttl(LONG_TTL))).collect();
     until_queued(&observer, "a", WAITERS).await;
     let full = used_memory(&server).saturating_sub(empty);
-    assert!(full < WAITERS * BYTES_EACH, "{full} bytes for {WAITERS} waiters");
+    assert!(full < WAITERS * BYTES_PER_WAITER, "{full} bytes for {WAITERS} waiters");
     proxy.crash();
     server.cli(&["CONFIG", "RESETSTAT"]);
     let clock = Clock::system();
     let ends = clock.now() + SHORT;
-    let next = wait::within_timeout("somebody is granted the lock", waiters.next()).await;
+    let next = wait::within_timeout("a waiter is granted the lock", waiters.next()).await;
     let next = next.unwrap().unwrap().unwrap();
-    // Ten times what is promised, for a machine that is busy.
+    // Ten times the documented bound, for a busy machine.
     assert!(clock.now() < ends + Duration::from_secs(10), "granted far too late");
     assert!(next.token() > dead.token());
     let (calls, pushes) = (calls_of(&server, "evalsha"), calls_of(&server, "publish"));
-    assert!(pushes <= 1, "{pushes} were told");
+    assert!(pushes <= 1, "{pushes} pushes");
     assert!(calls <= 50, "{calls} calls for one turn");
     until_queued(&observer, "a", WAITERS - 1).await;
     drop(next);
@@ -61,9 +61,9 @@ async fn one_of_ten_thousand_is_woken() {
     assert!(left < full / 2 + 1_000_000, "{left} of {full} bytes are left");
 }
 
-/// Names that are used once leave nothing: two keys for the whole namespace, however many there were.
+/// Names that are used once leave no keys: the namespace has two, however many names there were.
 #[tokio::test]
-async fn names_that_are_used_once_leave_nothing() {
+async fn names_that_are_used_once_leave_no_keys() {
     let names = if std::env::var_os("FENCEPOST_FULL").is_some() { 1_000_000 } else { 20_000 };
     let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
@@ -77,9 +77,9 @@ async fn names_that_are_used_once_leave_nothing() {
     assert_eq!(keys, 2, "after {names} names: {:?}", bench.keys().await);
 }
 
-/// A process dies with a crowd of its own in line: whoever stands behind them does not wait for the end of their tickets.
+/// A process dies with a thousand tickets: the waiters behind them do not wait until these tickets expire.
 #[tokio::test]
-async fn a_dead_crowd_costs_nobody_its_ttl() {
+async fn tickets_of_a_dead_process_delay_no_waiter() {
     let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let (dying, proxy) = bench.proxied().await;
@@ -89,20 +89,20 @@ async fn a_dead_crowd_costs_nobody_its_ttl() {
     until_queued(&client, "a", crowd.len()).await;
     let next = enqueue(&client, client.lock("a").ttl(SHORT), "a", crowd.len() + 1).await;
     proxy.crash();
-    wait::until("the server knows of the death", async || bench.listeners().await == Some(1)).await;
+    wait::until("its subscription is gone", async || bench.listeners().await == Some(1)).await;
     guard.release().await.unwrap();
     granted(next).await.release().await.unwrap();
-    // Nor does somebody who only tries.
-    drop(client.lock("a").try_acquire().await.unwrap().expect("all before it are dead"));
+    // Nor a client that does not wait.
+    drop(client.lock("a").try_acquire().await.unwrap().expect("all earlier waiters are dead"));
     for waiter in crowd {
         waiter.abort();
     }
 }
 
-/// However much a flight asks of the server, the release at its end tells whoever is next.
+/// However much a flight costs the server, the release at its end wakes the successor.
 #[tokio::test]
-async fn a_release_behind_a_crowd_tells_the_next() {
-    // Nobody's heartbeat finds it out while the test is patient.
+async fn a_release_at_the_end_of_a_long_flight_wakes_the_successor() {
+    // So long that no heartbeat finds the free lock before the test times out.
     const DAY: Duration = Duration::from_secs(24 * 3600);
     let bench = RedisBench::plain();
     let (client, backend) = (bench.client().await, bench.connect().await.unwrap());
@@ -116,7 +116,7 @@ async fn a_release_behind_a_crowd_tells_the_next() {
     let reply = backend.execute(vec![acquire(held.clone())]).await.remove(0).unwrap();
     let Reply::Granted(award) = reply else { panic!("{reply:?}") };
     let next = enqueue(&client, client.lock("a").ttl(DAY), "a", 1).await;
-    // Each of those who want to read looks at the one who wants to write, more than once.
+    // Each shared attempt reads the ticket of the exclusive waiter, more than once.
     let _reader = hold(&client.lock("b").mode(Mode::Shared).ttl(DAY)).await;
     let writer = enqueue(&client, client.lock("b").ttl(DAY), "b", 1).await;
     let mut flight: Vec<Op> = (0..200).map(|_| acquire(attempt("b", Mode::Shared))).collect();

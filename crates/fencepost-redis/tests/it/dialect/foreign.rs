@@ -1,4 +1,4 @@
-//! Locks that somebody else holds, and ours in the hands of somebody else's scripts.
+//! Locks that a foreign client holds, and Fencepost's locks that a foreign client changes.
 
 use std::time::Duration;
 
@@ -12,20 +12,20 @@ use super::bench::DialectBench;
 
 const LONG: Duration = Duration::from_secs(60);
 
-/// What everybody's release is: redis-py, redsync, rslock.
+/// The release script of redis-py, redsync and rslock.
 const COMPARE_AND_DELETE: &str =
     "if redis.call('GET', KEYS[1]) == ARGV[1] then return redis.call('DEL', KEYS[1]) else return 0 end";
 
-async fn say(driver: &mut MultiplexedConnection, words: &str) {
+async fn run(driver: &mut MultiplexedConnection, words: &str) {
     let mut words = words.split(' ');
     let mut command = cmd(words.next().unwrap());
     words.for_each(|word| {
         command.arg(word);
     });
-    command.query_async::<()>(driver).await.expect("the server does it");
+    command.query_async::<()>(driver).await.expect("the command succeeds");
 }
 
-/// On a fresh bench; `work` gets the bare driver too.
+/// Runs `work` with a new bench and the bare driver.
 fn with_redis_py(
     name: &'static str,
     work: impl AsyncFnOnce(&DialectBench, MultiplexedConnection) + Send + 'static,
@@ -37,9 +37,9 @@ fn with_redis_py(
 }
 
 #[test]
-fn a_key_without_a_ttl_is_held_for_ever() {
-    with_redis_py("a_key_without_a_ttl_is_held_for_ever", async |bench, mut driver| {
-        say(&mut driver, "SET a theirs").await;
+fn a_key_without_a_ttl_is_held_forever() {
+    with_redis_py("a_key_without_a_ttl_is_held_forever", async |bench, mut driver| {
+        run(&mut driver, "SET a theirs").await;
         let client = bench.client().await;
         let state = client.inspect("a").await.unwrap();
         let [holder] = state.holders.as_slice() else { panic!("{state:?}") };
@@ -52,30 +52,30 @@ fn a_key_without_a_ttl_is_held_for_ever() {
         assert_eq!(error.kind(), fencepost_core::ErrorKind::WaitTimeout);
         let value: String = cmd("GET").arg("a").query_async(&mut driver).await.unwrap();
         assert_eq!(value, "theirs");
-        say(&mut driver, "DEL a").await;
+        run(&mut driver, "DEL a").await;
         client.close().await;
     });
 }
 
-/// A hash as Redisson has it, a sorted set as Symfony has it, bytes that are no text.
+/// A hash as in Redisson, a sorted set as in Symfony, bytes that are not text.
 #[test]
-fn whatever_is_there_is_held_until_it_is_gone() {
-    with_redis_py("whatever_is_there_is_held_until_it_is_gone", async |bench, mut driver| {
+fn any_foreign_value_holds_the_lock_until_it_is_deleted() {
+    with_redis_py("any_foreign_value_holds_the_lock_until_it_is_deleted", async |bench, mut driver| {
         let client = bench.client().await;
-        for there in ["HSET a field 1", "ZADD a 1 token", "LPUSH a 1", "SETBIT a 0 1"] {
-            say(&mut driver, there).await;
-            say(&mut driver, "PEXPIRE a 60000").await;
-            assert!(client.lock("a").try_acquire().await.unwrap().is_none(), "{there}");
+        for foreign in ["HSET a field 1", "ZADD a 1 token", "LPUSH a 1", "SETBIT a 0 1"] {
+            run(&mut driver, foreign).await;
+            run(&mut driver, "PEXPIRE a 60000").await;
+            assert!(client.lock("a").try_acquire().await.unwrap().is_none(), "{foreign}");
             let state = client.inspect("a").await.unwrap();
-            assert_eq!(&*state.holders[0].label, "not a Fencepost client", "{there}");
+            assert_eq!(&*state.holders[0].label, "not a Fencepost client", "{foreign}");
             let waiter = tokio::spawn({
                 let lock = client.lock("a").ttl(LONG);
                 async move { lock.acquire().await }
             });
             let waits = async || client.inspect("a").await.unwrap().waiter_count == 1;
-            wait::until("somebody waits", waits).await;
-            say(&mut driver, "DEL a").await;
-            let guard = wait::within_timeout("the first in line finds out", waiter).await.unwrap().unwrap();
+            wait::until("the attempt waits", waits).await;
+            run(&mut driver, "DEL a").await;
+            let guard = wait::within_timeout("the waiter is granted", waiter).await.unwrap().unwrap();
             guard.release().await.unwrap();
         }
         client.close().await;
@@ -83,75 +83,80 @@ fn whatever_is_there_is_held_until_it_is_gone() {
 }
 
 #[test]
-fn a_foreign_lease_that_ends_makes_room() {
-    with_redis_py("a_foreign_lease_that_ends_makes_room", async |bench, mut driver| {
-        say(&mut driver, "SET a theirs PX 300").await;
+fn a_foreign_lease_that_expires_frees_the_lock() {
+    with_redis_py("a_foreign_lease_that_expires_frees_the_lock", async |bench, mut driver| {
+        run(&mut driver, "SET a theirs PX 300").await;
         let client = bench.client().await;
         let lock = client.lock("a").ttl(LONG);
-        wait::within_timeout("their lease ends", lock.acquire()).await.unwrap().release().await.unwrap();
+        wait::within_timeout("the foreign lease expires", lock.acquire())
+            .await
+            .unwrap()
+            .release()
+            .await
+            .unwrap();
         client.close().await;
     });
 }
 
 #[test]
-fn nobody_releases_what_is_not_theirs() {
-    with_redis_py("nobody_releases_what_is_not_theirs", async |bench, mut driver| {
+fn neither_side_releases_a_lock_of_the_other() {
+    with_redis_py("neither_side_releases_a_lock_of_the_other", async |bench, mut driver| {
         let client = bench.client().await;
         let guard = client.lock("a").ttl(LONG).acquire().await.unwrap();
         let mut release = cmd("EVAL");
         release.arg(COMPARE_AND_DELETE).arg(1).arg("a");
         let theirs: i64 = release.clone().arg("theirs").query_async(&mut driver).await.unwrap();
         assert_eq!(theirs, 0);
-        // Theirs with our value takes it for one of its own.
+        // A foreign release with the value of the Fencepost client succeeds.
         let value: String = cmd("GET").arg("a").query_async(&mut driver).await.unwrap();
         let stolen: i64 = release.arg(value).query_async(&mut driver).await.unwrap();
         assert_eq!(stolen, 1);
-        say(&mut driver, "SET a theirs PX 60000 NX").await;
+        run(&mut driver, "SET a theirs PX 60000 NX").await;
         assert!(guard.release().await.is_err());
         let value: String = cmd("GET").arg("a").query_async(&mut driver).await.unwrap();
         assert_eq!(value, "theirs");
-        say(&mut driver, "DEL a").await;
+        run(&mut driver, "DEL a").await;
         client.close().await;
     });
 }
 
 #[test]
-fn a_lock_that_was_taken_over_is_not_renewed() {
-    with_redis_py("a_lock_that_was_taken_over_is_not_renewed", async |bench, mut driver| {
+fn a_lock_that_was_overwritten_is_not_renewed() {
+    with_redis_py("a_lock_that_was_overwritten_is_not_renewed", async |bench, mut driver| {
         let client = bench.client().await;
         let guard = client.lock("a").ttl(bench.ttl()).acquire().await.unwrap();
-        say(&mut driver, "SET a theirs").await;
-        wait::within_timeout("the loss is found out", guard.lost()).await;
+        run(&mut driver, "SET a theirs").await;
+        wait::within_timeout("the lock is lost", guard.lost()).await;
         let left: i64 = cmd("PTTL").arg("a").query_async(&mut driver).await.unwrap();
         assert_eq!(left, -1);
-        say(&mut driver, "DEL a").await;
+        run(&mut driver, "DEL a").await;
         client.close().await;
     });
 }
 
-/// Scenario 70: `ShedLock` without `safeUpdate`, whose job took longer than `lockAtMostFor`, deletes or overwrites whatever is at the
-/// key. The holder is told at its next renewal, what the other wrote stays, and the next token is larger.
+/// Scenario 70: `ShedLock` without `safeUpdate`, whose job took longer than `lockAtMostFor`, deletes or overwrites the key without
+/// comparing its value. The holder notices at its next renewal, the foreign value stays, and the next token is larger.
 #[test]
-fn a_peer_that_does_not_compare_costs_the_lock() {
-    let name = "a_peer_that_does_not_compare_costs_the_lock";
+fn a_foreign_client_that_does_not_compare_takes_the_lock() {
+    let name = "a_foreign_client_that_does_not_compare_takes_the_lock";
     let make = || DialectBench::with("dialect=shedlock");
     suite::run(name, make, async |bench: &DialectBench| {
         let (client, mut driver) = (bench.client().await, bench.redis.driver().await);
         let lock = client.lock("a").ttl(bench.ttl());
         let deleted = lock.acquire().await.unwrap();
-        say(&mut driver, "DEL job-lock:default:a").await;
-        // Before the first holder knows: two hold it, in the order of their tokens.
+        run(&mut driver, "DEL job-lock:default:a").await;
+        // Before the first holder notices there are two holders, ordered by their tokens.
         let overwritten = wait::within_timeout("the lock is free", lock.acquire()).await.unwrap();
         let tokens = [deleted.token(), overwritten.token()];
-        wait::within_timeout("the loss is found out", deleted.lost()).await;
+        wait::within_timeout("the lock is lost", deleted.lost()).await;
         assert!(deleted.release().await.is_err());
         let theirs = "ADDED:2026-01-01T00:00:00Z@host:x";
-        say(&mut driver, &format!("SET job-lock:default:a {theirs} XX PX 60000")).await;
-        wait::within_timeout("the loss is found out", overwritten.lost()).await;
+        run(&mut driver, &format!("SET job-lock:default:a {theirs} XX PX 60000")).await;
+        wait::within_timeout("the lock is lost", overwritten.lost()).await;
         assert!(overwritten.release().await.is_err());
         let value: String = cmd("GET").arg("job-lock:default:a").query_async(&mut driver).await.unwrap();
         assert_eq!(value, theirs);
-        say(&mut driver, "DEL job-lock:default:a").await;
+        run(&mut driver, "DEL job-lock:default:a").await;
         let last = wait::within_timeout("the lock is free", lock.acquire()).await.unwrap();
         assert!(tokens[0] < tokens[1] && tokens[1] < last.token(), "{tokens:?}, {:?}", last.token());
         last.release().await.unwrap();
@@ -160,16 +165,16 @@ fn a_peer_that_does_not_compare_costs_the_lock() {
 }
 
 #[test]
-fn a_list_shows_ours_and_those_that_ours_wait_for() {
-    with_redis_py("a_list_shows_ours_and_those_that_ours_wait_for", async |bench, mut driver| {
-        say(&mut driver, "MSET b theirs c theirs").await;
+fn a_list_shows_locks_with_a_fencepost_holder_or_waiter() {
+    with_redis_py("a_list_shows_locks_with_a_fencepost_holder_or_waiter", async |bench, mut driver| {
+        run(&mut driver, "MSET b theirs c theirs").await;
         let client = bench.client().await;
         let a = client.lock("a").ttl(LONG).acquire().await.unwrap();
         let waiter = tokio::spawn({
             let lock = client.lock("b").ttl(LONG);
             async move { lock.acquire().await }
         });
-        wait::until("somebody waits", async || client.inspect("b").await.unwrap().waiter_count == 1).await;
+        wait::until("the attempt waits", async || client.inspect("b").await.unwrap().waiter_count == 1).await;
         let page = client.list("", Page::new(10)).await.unwrap();
         let seen: Vec<_> = page
             .locks
@@ -177,14 +182,14 @@ fn a_list_shows_ours_and_those_that_ours_wait_for() {
             .map(|lock| (lock.name.as_str(), lock.holders[0].token, lock.waiter_count))
             .collect();
         assert_eq!(seen, [("a", Some(a.token()), 0), ("b", None, 1)]);
-        say(&mut driver, "DEL b c").await;
+        run(&mut driver, "DEL b c").await;
         wait::within_timeout("b is free", waiter).await.unwrap().unwrap().release().await.unwrap();
         a.release().await.unwrap();
         client.close().await;
     });
 }
 
-/// A resend gets what the first send got, and a late one nothing.
+/// A repeated acquire returns the same grant, and a repeated release does nothing.
 #[test]
 fn a_resend_is_harmless() {
     with_redis_py("a_resend_is_harmless", async |bench, _| {
@@ -212,24 +217,24 @@ fn a_resend_is_harmless() {
 }
 
 #[test]
-fn the_doctor_says_where_such_a_lock_is() {
-    with_redis_py("the_doctor_says_where_such_a_lock_is", async |bench, mut driver| {
-        say(&mut driver, "SET a theirs").await;
+fn locate_reports_the_keys_of_a_dialect() {
+    with_redis_py("locate_reports_the_keys_of_a_dialect", async |bench, mut driver| {
+        run(&mut driver, "SET a theirs").await;
         let client = bench.client().await;
         let found: Vec<String> =
             client.locate("a").await.unwrap().iter().map(|finding| format!("{finding:?}")).collect();
         assert!(found[0].contains("a (a string)"), "{found:?}");
         assert!(found.iter().any(|line| line.contains(":peer:q:a ")), "{found:?}");
         assert!(!found.iter().any(|line| line.contains("foreign")), "{found:?}");
-        say(&mut driver, "DEL a").await;
+        run(&mut driver, "DEL a").await;
         client.close().await;
     });
 }
 
-/// Somebody deletes the line behind our back: those who stood in it stand in it again, in their order.
+/// A foreign client deletes the queue: the waiters are in it again after their next check, in the same order.
 #[test]
-fn a_line_that_was_taken_away_is_made_again() {
-    with_redis_py("a_line_that_was_taken_away_is_made_again", async |bench, mut driver| {
+fn a_deleted_queue_is_restored() {
+    with_redis_py("a_deleted_queue_is_restored", async |bench, mut driver| {
         let client = bench.client().await;
         let guard = client.lock("a").ttl(LONG).acquire().await.unwrap();
         let mut waiters = Vec::new();
@@ -237,16 +242,16 @@ fn a_line_that_was_taken_away_is_made_again() {
             let lock = client.lock("a").ttl(bench.ttl());
             waiters.push(tokio::spawn(async move { lock.acquire().await }));
             let waits = async || client.inspect("a").await.unwrap().waiter_count == count;
-            wait::until("it stands in line", waits).await;
+            wait::until("it is in the queue", waits).await;
         }
-        say(&mut driver, &format!("DEL {}:peer:q:a", bench.redis.namespace())).await;
+        run(&mut driver, &format!("DEL {}:peer:q:a", bench.redis.namespace())).await;
         let again = async || client.inspect("a").await.unwrap().waiter_count == 2;
-        wait::until("they stand in line again", again).await;
+        wait::until("both are in the queue again", again).await;
         let mut newest = guard.token();
         guard.release().await.unwrap();
         for waiter in waiters {
-            let guard = wait::within_timeout("its turn comes", waiter).await.unwrap().unwrap();
-            assert!(guard.token() > newest, "somebody was overtaken");
+            let guard = wait::within_timeout("the waiter is granted", waiter).await.unwrap().unwrap();
+            assert!(guard.token() > newest, "a waiter was overtaken");
             newest = guard.token();
             guard.release().await.unwrap();
         }
@@ -254,16 +259,16 @@ fn a_line_that_was_taken_away_is_made_again() {
     });
 }
 
-/// The counter is lost, and the server's clock with it: whoever has seen the last token gets a larger one.
+/// The counter is lost, and the server's clock is behind it: a client that has seen the last token gets a larger one.
 #[test]
-fn a_lost_token_is_exceeded() {
-    with_redis_py("a_lost_token_is_exceeded", async |bench, mut driver| {
+fn a_token_grows_although_the_counter_was_lost() {
+    with_redis_py("a_token_grows_although_the_counter_was_lost", async |bench, mut driver| {
         let client = bench.client().await;
         let counter = format!("{}:c", bench.redis.namespace());
         let ahead = fencepost_core::clock::wall_time() + Duration::from_secs(3600);
-        say(&mut driver, &format!("SET {counter} {}", ahead.as_micros())).await;
+        run(&mut driver, &format!("SET {counter} {}", ahead.as_micros())).await;
         let first = client.lock("a").ttl(LONG).acquire().await.unwrap();
-        say(&mut driver, &format!("DEL {counter}")).await;
+        run(&mut driver, &format!("DEL {counter}")).await;
         let second = client.lock("b").ttl(LONG).acquire().await.unwrap();
         assert!(second.token() > first.token());
         first.release().await.unwrap();

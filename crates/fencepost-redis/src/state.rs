@@ -1,4 +1,4 @@
-//! What belongs to a client and is the same for all of its servers.
+//! The state of one client that all its connections share.
 
 use std::collections::VecDeque;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,28 +12,28 @@ use fencepost_net::Encryption;
 use crate::config::{Config, Servers};
 use crate::layout::Layout;
 
-/// What belongs to a client and is the same for all of its servers.
-pub(crate) struct Setup {
+/// The state of one client that all its connections share.
+pub(crate) struct ClientState {
     pub(crate) config: Config,
     pub(crate) encryption: Option<Encryption>,
     pub(crate) layout: Layout,
     /// The URL without secrets.
     pub(crate) location: String,
-    /// The client as the storage knows it: its channel, and where pushes to its tickets go.
+    /// The random id of this client, stored in its tickets and holder records. Its channel is named after it.
     pub(crate) client: String,
-    /// The largest token seen: a server that has lost its memory is told.
-    pub(crate) largest: AtomicU64,
-    /// Whether to make nothing.
+    /// The largest token seen. It is sent with every call, for servers that have lost their data.
+    pub(crate) largest_token: AtomicU64,
+    /// Whether to create nothing on the server.
     pub(crate) only_existing: bool,
     pushes: Pusher,
-    /// The newest grants that were pushed: every node of a cluster passes each of them on.
-    pushed: Mutex<VecDeque<(Owner, FencingToken)>>,
+    /// The newest grants that were pushed: in a cluster every node forwards each of them.
+    pushed_grants: Mutex<VecDeque<(Owner, FencingToken)>>,
 }
 
-/// How many grants are remembered so that a repeated push is recognised.
+/// How many grants are remembered to detect a repeated push.
 const REMEMBERED_PUSHES: usize = 256;
 
-impl Setup {
+impl ClientState {
     pub(crate) fn new(
         config: Config,
         encryption: Option<Encryption>,
@@ -46,10 +46,10 @@ impl Setup {
             layout: Layout::new(&config.namespace, is_cluster, config.dialect.clone()),
             location: config.location(),
             client: format!("{:016x}", rand::random::<u64>()),
-            largest: AtomicU64::new(0),
+            largest_token: AtomicU64::new(0),
             only_existing,
             pushes,
-            pushed: Mutex::default(),
+            pushed_grants: Mutex::default(),
             config,
         }
     }
@@ -58,20 +58,20 @@ impl Setup {
         matches!(self.config.servers, Servers::Cluster(_))
     }
 
-    /// The channel of this client.
+    /// Returns the pub/sub channel of this client.
     pub(crate) fn channel(&self) -> String {
         self.layout.channels() + &self.client
     }
 
-    /// No later grant has a smaller token, whatever a server forgets.
-    pub(crate) fn has_seen(&self, token: FencingToken) {
-        self.largest.fetch_max(token.get(), Ordering::Relaxed);
+    /// Records a token that was granted. Later grants to this client are larger, even if a server has lost its data.
+    pub(crate) fn record_token(&self, token: FencingToken) {
+        self.largest_token.fetch_max(token.get(), Ordering::Relaxed);
     }
 
-    /// Passes on what the storage pushed.
+    /// Forwards a server's push to the core.
     pub(crate) fn push(&self, wakeup: Wakeup) {
         if let Wakeup::Granted { attempt, award } = &wakeup {
-            self.has_seen(award.token);
+            self.record_token(award.token);
             if self.is_cluster() && self.is_repeated((attempt.owner, award.token)) {
                 return;
             }
@@ -80,7 +80,7 @@ impl Setup {
     }
 
     fn is_repeated(&self, grant: (Owner, FencingToken)) -> bool {
-        let mut pushed = self.pushed.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut pushed = self.pushed_grants.lock().unwrap_or_else(PoisonError::into_inner);
         let is_repeated = pushed.contains(&grant);
         if !is_repeated {
             pushed.truncate(REMEMBERED_PUSHES - 1);

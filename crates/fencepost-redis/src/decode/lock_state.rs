@@ -1,4 +1,4 @@
-//! What `inspect.lua` found, as people see it.
+//! Decodes the replies of `inspect.lua` and `inspect_dialect.lua` for the listing.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,19 +11,20 @@ use serde_json::Value as Json;
 
 use super::text;
 
-/// One lock: what holds it, the time left, the cell, how many wait, the first of them.
+/// Decodes one lock: its value, the time left, its kept cell, the number of waiters, the first tickets.
 pub(crate) fn lock_state(name: LockName, now: u64, found: &Value) -> Option<LockState> {
     let Value::Array(parts) = found else {
         return None;
     };
-    let [lock, Value::Int(left), kept, Value::Int(waiters), Value::Array(places)] = parts.as_slice() else {
+    let [lock, Value::Int(left), kept_cell, Value::Int(waiters), Value::Array(tickets)] = parts.as_slice()
+    else {
         return None;
     };
-    let mut cell = bytes(kept).and_then(stored_cell);
+    let mut cell = bytes(kept_cell).and_then(stored_cell);
     let mut holders = Vec::new();
     match lock {
         Value::BulkString(value) => {
-            let (holder, held_cell) = exclusive(value, now, *left);
+            let (holder, held_cell) = exclusive_holder(value, now, *left);
             cell = held_cell.or(cell);
             holders.push(holder);
         }
@@ -32,7 +33,7 @@ pub(crate) fn lock_state(name: LockName, now: u64, found: &Value) -> Option<Lock
             for pair in fields.chunks_exact(2) {
                 match (text(pair.first()), bytes(&pair[1])) {
                     (Some("="), Some(value)) => held_cell = stored_cell(value),
-                    (_, Some(value)) => holders.extend(several(value, now)),
+                    (_, Some(value)) => holders.extend(shared_holder(value, now)),
                     _ => {}
                 }
             }
@@ -44,7 +45,7 @@ pub(crate) fn lock_state(name: LockName, now: u64, found: &Value) -> Option<Lock
         _ => {}
     }
     let mut state = LockState::new(name);
-    let waiting = places.iter().filter_map(bytes).filter_map(|place| waiter(place, &state.name, now));
+    let waiting = tickets.iter().filter_map(bytes).filter_map(|ticket| waiter(ticket, &state.name, now));
     state.waiters = waiting.collect();
     state.waiter_count = usize::try_from(*waiters).unwrap_or_default();
     (state.holders, state.cell) = (holders, cell);
@@ -58,82 +59,88 @@ fn bytes(value: &Value) -> Option<&[u8]> {
     }
 }
 
-/// `TOKEN BYTES`.
+/// Parses `TOKEN BYTES`.
 fn stored_cell(value: &[u8]) -> Option<Cell> {
     let mut words = Words(value);
     let token = FencingToken::new(words.number()?);
     Some(Cell { token, bytes: words.0.into() })
 }
 
-/// The value of an exclusive lock; whatever we do not understand is held by somebody we do not know.
-fn exclusive(value: &[u8], now: u64, left: i64) -> (HolderState, Option<Cell>) {
+/// Parses the value of an exclusive lock. A value that cannot be parsed belongs to a foreign client.
+fn exclusive_holder(value: &[u8], now: u64, left: i64) -> (HolderState, Option<Cell>) {
     let expires_in = u64::try_from(left).map_or(HolderState::NO_EXPIRY, Duration::from_millis);
-    let known = || {
+    let parsed = || {
         let mut words = Words(value);
         words.next()?;
         let token = FencingToken::new(words.number()?);
-        let (mut holder, after) = rest(words, token, Mode::Exclusive, now)?;
+        let (mut holder, after) = holder_record(words, token, Mode::Exclusive, now)?;
         holder.expires_in = Some(expires_in);
         let cell = after.split_first().map(|(_, bytes)| Cell { token, bytes: bytes.into() });
         Some((holder, cell))
     };
-    known().unwrap_or_else(|| (foreign(expires_in), None))
+    parsed().unwrap_or_else(|| (foreign_holder(expires_in), None))
 }
 
-/// A holder that is not a Fencepost client: the key says nothing but when it expires.
-fn foreign(expires_in: Duration) -> HolderState {
+/// A holder that is not a Fencepost client: only the expiry of its key is known.
+fn foreign_holder(expires_in: Duration) -> HolderState {
     let mut holder = HolderState::new(Mode::Exclusive, "not a Fencepost client");
     holder.expires_in = Some(expires_in);
     holder
 }
 
-/// One field of a lock that several may hold, unless its lease has ended.
-fn several(value: &[u8], now: u64) -> Option<HolderState> {
+/// Parses one field of a lock that several clients may hold. Returns `None` if its lease has expired.
+fn shared_holder(value: &[u8], now: u64) -> Option<HolderState> {
     let mut words = Words(value);
     let mode = Mode::from_word(words.next()?)?;
     let token = FencingToken::new(words.number()?);
     let until = words.number()?;
-    let (mut holder, _) = rest(words, token, mode, now)?;
+    let (mut holder, _) = holder_record(words, token, mode, now)?;
     let expires_in = Duration::from_millis(until.checked_sub(now).filter(|left| *left > 0)?);
     holder.expires_in = holder.ttl.map(|ttl| expires_in.min(ttl));
     Some(holder)
 }
 
-/// `SINCE CHOSEN TTL CLIENT LENGTH REST`, and what comes after it.
-fn rest(mut words: Words<'_>, token: FencingToken, mode: Mode, now: u64) -> Option<(HolderState, &[u8])> {
+/// Parses `SINCE CHOSEN TTL CLIENT LENGTH REST`, and returns the bytes after it too.
+fn holder_record(
+    mut words: Words<'_>,
+    token: FencingToken,
+    mode: Mode,
+    now: u64,
+) -> Option<(HolderState, &[u8])> {
     let (since, _chosen) = (words.number()?, words.number()?);
-    let (ttl, person, after) = person(words)?;
-    let mut holder = HolderState::new(mode, person.label);
+    let (ttl, description, after) = record_tail(words)?;
+    let mut holder = HolderState::new(mode, description.label);
     holder.token = Some(token);
-    holder.meta = person.meta;
+    holder.meta = description.meta;
     (holder.ttl, holder.expires_in) = (Some(ttl), Some(ttl));
     holder.held_for = Some(Duration::from_millis(now.saturating_sub(since)));
     Some((holder, after))
 }
 
-/// `PLACE SINCE LENGTH WANTS`, then who it is.
-fn waiter(place: &[u8], name: &LockName, now: u64) -> Option<WaiterState> {
-    let mut words = Words(place);
-    let (_place, since, length) = (words.number()?, words.number()?, words.number()?);
+/// Parses a ticket: `POSITION SINCE LENGTH WANTS`, and the tail of the record.
+fn waiter(ticket: &[u8], name: &LockName, now: u64) -> Option<WaiterState> {
+    let mut words = Words(ticket);
+    let (_position, since, length) = (words.number()?, words.number()?, words.number()?);
     let (wants, after) = words.0.split_at_checked(usize::try_from(length).ok()?)?;
-    let (_, person, _) = person(Words(after))?;
+    let (_, description, _) = record_tail(Words(after))?;
     let wanted = || {
         let wants: Json = serde_json::from_slice(wants).ok()?;
         let want = wants["wants"].as_array()?.iter().find(|want| want[0] == name.as_str())?.clone();
         Mode::from_word(want[1].as_str()?)
     };
-    let mut waiter = WaiterState::new(wanted().unwrap_or(Mode::Exclusive), person.label);
+    let mut waiter = WaiterState::new(wanted().unwrap_or(Mode::Exclusive), description.label);
     waiter.waiting_for = Some(Duration::from_millis(now.saturating_sub(since)));
     Some(waiter)
 }
 
-struct Person {
+/// What a client stored about an attempt for the listing.
+struct Description {
     label: Arc<str>,
     meta: Arc<[(String, String)]>,
 }
 
-/// `TTL CLIENT LENGTH REST`.
-fn person(mut words: Words<'_>) -> Option<(Duration, Person, &[u8])> {
+/// Parses `TTL CLIENT LENGTH REST`, and returns the bytes after it too.
+fn record_tail(mut words: Words<'_>) -> Option<(Duration, Description, &[u8])> {
     let ttl = Duration::from_millis(words.number()?);
     words.next()?;
     let length = usize::try_from(words.number()?).ok()?;
@@ -141,11 +148,11 @@ fn person(mut words: Words<'_>) -> Option<(Duration, Person, &[u8])> {
     let rest: Json = serde_json::from_slice(rest).ok()?;
     let meta: Vec<(String, String)> = serde_json::from_value(rest["meta"].clone()).unwrap_or_default();
     let label = rest["label"].as_str().unwrap_or_default();
-    let person = Person { label: label.into(), meta: meta.into() };
-    Some((ttl, person, after))
+    let description = Description { label: label.into(), meta: meta.into() };
+    Some((ttl, description, after))
 }
 
-/// Words up to the next space.
+/// The rest of a record, read word by word. A word ends at a space.
 struct Words<'a>(&'a [u8]);
 
 impl<'a> Words<'a> {
