@@ -27,7 +27,7 @@ pub(super) const ENDS: [&str; 4] = ["released", "lost", "expired", "forced"];
 /// The `outcome` of a renewal.
 pub(super) const RENEWALS: [&str; 3] = ["renewed", "not_held", "failed"];
 /// The `reason` of a loss.
-pub(super) const REASONS: [&str; 5] = ["expired", "not_held", "broken", "max_hold", "closed"];
+pub(super) const REASONS: [&str; 6] = ["expired", "not_held", "broken", "max_hold", "closed", "abandoned"];
 /// The `op` of a request.
 pub(super) const REQUESTS: [&str; 3] = ["execute", "inspect", "list"];
 /// The `outcome` of a request, the worst last.

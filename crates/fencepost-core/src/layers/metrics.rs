@@ -110,7 +110,7 @@ impl Holding {
             Renewal::NotHeld => "not_held",
             Renewal::Failed(_) | Renewal::Unanswered => "failed",
         };
-        lock.renewals[place(&RENEWALS, outcome)].increment(1);
+        lock.renewals[index_of(&RENEWALS, outcome)].increment(1);
         match renewal {
             Renewal::Done { margin } => lock.margin.record(margin),
             // A request that hangs has no end at which it would be counted.
@@ -128,14 +128,27 @@ impl Holding {
             LostReason::NotHeld | LostReason::MaxHold | LostReason::Closed | LostReason::Abandoned => "lost",
         };
         lock.held.decrement(1);
-        lock.holds[place(&ENDS, end)].record(held);
+        lock.holds[index_of(&ENDS, end)].record(held);
         if reason != LostReason::Released {
-            lock.lost[place(&REASONS, labels::reason(reason))].increment(1);
+            lock.lost[index_of(&REASONS, labels::reason(reason))].increment(1);
         }
     }
 }
 
 /// Returns the index of a label value in its list, which contains it.
-fn place(words: &[&str], word: &str) -> usize {
-    words.iter().position(|other| *other == word).unwrap_or_default()
+fn index_of(values: &[&str], value: &str) -> usize {
+    values.iter().position(|other| *other == value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_of_a_loss_has_its_own_counter() {
+        use LostReason::{Abandoned, Broken, Closed, Expired, MaxHold, NotHeld};
+
+        let losses = [Expired, NotHeld, Broken, MaxHold, Closed, Abandoned];
+        assert_eq!(losses.map(labels::reason), REASONS);
+    }
 }

@@ -263,10 +263,7 @@ async fn holders_of_earlier_versions_count() {
     server.shift_clock(900);
     write('b', 600_000);
     let again = acquired().await;
-    assert!(
-        !is_free().await,
-        "the earlier version has renewed, and this version holds the other permit"
-    );
+    assert!(!is_free().await, "the earlier version has renewed, and this version holds the other permit");
     // The clock is set back: no lease is longer than its ttl.
     server.shift_clock(0);
     assert!(!is_free().await);
