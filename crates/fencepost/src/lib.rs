@@ -43,6 +43,8 @@
 //! | `tracing` | the spans `lock acquire` and `lock hold`, and warnings of losses and failed renewals |
 //! | `metrics` | counters, gauges and histograms, and `Options::metrics_names` |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+
 pub mod blocking;
 mod connect;
 
@@ -62,6 +64,18 @@ pub mod memory {
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/guides/first-lock.md")]
+struct FirstLock;
+
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../../docs/guides/library.md")]
+struct Library;
+
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../../docs/guides/testing-your-code.md")]
+struct Testing;
 
 #[cfg(all(doctest, feature = "sqlite", feature = "metrics", feature = "tracing"))]
 #[doc = include_str!("../../../docs/guides/observability.md")]
