@@ -44,6 +44,8 @@
 //! | `metrics` | counters, gauges and histograms, and `Options::metrics_names` |
 
 #![cfg_attr(docsrs, feature(doc_cfg))]
+// The included pages say in the first line of a block why it is not run by the check of console blocks.
+#![cfg_attr(doctest, allow(rustdoc::invalid_codeblock_attributes))]
 
 pub mod blocking;
 mod connect;
