@@ -43,6 +43,10 @@
 //! | `tracing` | the spans `lock acquire` and `lock hold`, and warnings of losses and failed renewals |
 //! | `metrics` | counters, gauges and histograms, and `Options::metrics_names` |
 
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The included pages say in the first line of a block why it is not run by the check of console blocks.
+#![cfg_attr(doctest, allow(rustdoc::invalid_codeblock_attributes))]
+
 pub mod blocking;
 mod connect;
 
@@ -62,6 +66,18 @@ pub mod memory {
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/guides/first-lock.md")]
+struct FirstLock;
+
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../../docs/guides/library.md")]
+struct Library;
+
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../../docs/guides/testing-your-code.md")]
+struct Testing;
 
 #[cfg(all(doctest, feature = "sqlite", feature = "metrics", feature = "tracing"))]
 #[doc = include_str!("../../../docs/guides/observability.md")]

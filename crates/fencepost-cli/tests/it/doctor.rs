@@ -282,18 +282,6 @@ fn findings_that_cannot_be_written_are_a_failure() {
     assert_eq!(output.status.code(), Some(125));
 }
 
-/// What the guide tells people to type works, in this order.
-#[test]
-fn the_guide_can_be_followed() {
-    let guide = include_str!("../../../../docs/guides/doctor.md");
-    let blocks: Vec<&str> =
-        guide.split("```sh\n").skip(1).filter_map(|block| Some(block.split_once("```")?.0)).collect();
-    assert_eq!(blocks.len(), 3);
-    let sandbox = Sandbox::new();
-    let output = sandbox.on_path("sh").args(["-exc", &blocks.concat()]).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-}
-
 #[test]
 fn rights_are_printed_without_touching_anything() {
     let sandbox = Sandbox::new();
