@@ -130,7 +130,7 @@ async fn tls_needs_the_right_certificates() {
     let connects = |options: String| async move { fencepost_redis::connect(&url(&options)).await.map(drop) };
     connects(format!("namespace=tls{known}")).await.unwrap();
     let with_other_ca = known.replace(&ca, &other_ca);
-    refused(&url(&with_other_ca), ErrorKind::Denied, "who signed its certificate").await;
+    refused(&url(&with_other_ca), ErrorKind::Denied, "which CA signed its certificate").await;
     refused(&url(&format!("tls_ca={ca}")), ErrorKind::Denied, "tls_cert").await;
     connects(format!("{known}&tls_server_name=localhost")).await.unwrap();
     refused(&url(&format!("{known}&tls_server_name=other")), ErrorKind::Denied, "certificate").await;
