@@ -1,4 +1,4 @@
-//! Rows as the lock table says they are now.
+//! Writes the rows that have changed in the lock table.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use super::{Statements, signed};
 use crate::rows;
 
 impl Statements {
-    /// Writes what has changed in the table.
+    /// Writes the changed rows, and deletes those that the table no longer has.
     pub(crate) fn save(&self, table: &LockTable) -> Result<()> {
         for key in table.changed() {
             match key {
