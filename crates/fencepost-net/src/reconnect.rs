@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
+use fencepost_core::Result;
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Error, Result};
 use tokio::sync::Mutex;
 
 /// Bounds connecting to one server, including the TLS handshake and the login.
@@ -49,7 +49,7 @@ impl<T: Clone> Coalesced<T> {
         let began = self.clock.now();
         // Boxed because every request's future contains this one, and almost none of them connects.
         let outcome = Box::pin(attempt()).await;
-        *last = Some((began, outcome.as_ref().map(T::clone).map_err(Error::clone)));
+        *last = Some((began, outcome.clone()));
         outcome
     }
 
@@ -81,7 +81,7 @@ impl Backoff {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use fencepost_core::ErrorKind;
+    use fencepost_core::{Error, ErrorKind};
     use futures_util::future::{join, join_all, pending};
     use tokio::sync::Notify;
 

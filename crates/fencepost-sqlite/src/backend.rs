@@ -109,8 +109,8 @@ impl Backend for SqliteBackend {
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
         match self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take() {
             Some(receiver) => {
-                let received = stream::unfold(receiver, WakeupReceiver::receive).boxed();
-                stream::select(self.pushes.stream(), received).boxed()
+                let from_others = stream::unfold(receiver, WakeupReceiver::receive).boxed();
+                stream::select(self.pushes.stream(), from_others).boxed()
             }
             None => stream::empty().boxed(),
         }
