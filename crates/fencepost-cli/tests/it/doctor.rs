@@ -162,13 +162,9 @@ fn what_everybody_can_write_to_is_a_problem() {
     sandbox.run(&["run", "a", "true"]).expect(0);
     set_permissions(sandbox.path("."), Permissions::from_mode(0o755)).unwrap();
     set_permissions(sandbox.path("locks.db"), Permissions::from_mode(0o644)).unwrap();
-    Examined::at(&sandbox, &[]).expect_code(0).expect("file", "warning", "everybody can read");
+    Examined::at(&sandbox, &[]).expect_code(0).expect("file", "warning", "all users can read");
     set_permissions(sandbox.path("locks.db"), Permissions::from_mode(0o666)).unwrap();
-    Examined::at(&sandbox, &[]).expect_code(1).expect(
-        "file",
-        "problem",
-        "everybody can take every lock away",
-    );
+    Examined::at(&sandbox, &[]).expect_code(1).expect("file", "problem", "all users can remove every lock");
     let ran = sandbox.run(&["doctor"]).expect(1);
     assert!(ran.stderr().starts_with("1 problem, "), "{}", ran.stderr());
     assert!(ran.stdout().contains("\n         hint: chmod o-rwx "), "{}", ran.stdout());
@@ -176,8 +172,8 @@ fn what_everybody_can_write_to_is_a_problem() {
     set_permissions(sandbox.path("locks.db-peers"), Permissions::from_mode(0o777)).unwrap();
     Examined::at(&sandbox, &[])
         .expect_code(1)
-        .expect("access", "problem", "can be written by everybody")
-        .expect("peers folder", "problem", "everybody can stop everybody")
+        .expect("access", "problem", "writable by all users")
+        .expect("peers folder", "problem", "all users can block all clients")
         .expect("free space", "fine", "MiB");
 }
 
