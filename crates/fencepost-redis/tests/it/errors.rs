@@ -177,7 +177,8 @@ async fn the_scheme_must_match_a_single_server_or_a_cluster() {
 async fn a_namespace_of_another_program_or_format_is_left_alone() {
     let server = RedisServer::start(&RedisServerConfig::plain());
     let id = "00112233445566778899aabbccddeeff";
-    for (about, words) in [("theirs", "no sense"), ("1 theirs", "no sense"), (&format!("2 {id}"), "format 2")]
+    for (about, words) in
+        [("theirs", "is invalid"), ("1 theirs", "is invalid"), (&format!("2 {id}"), "format 2")]
     {
         server.cli(&["SET", "fencepost:about", about]);
         refused(&server.url(), ErrorKind::Backend, words).await;
