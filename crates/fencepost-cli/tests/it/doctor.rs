@@ -126,8 +126,11 @@ fn a_storage_that_is_not_there_is_a_warning_and_is_not_made() {
 #[test]
 fn a_url_that_makes_no_sense_is_a_finding() {
     let sandbox = Sandbox::new();
-    for (url, said) in [("nonsense", "no scheme"), ("gopher:x", "unknown"), ("sqlite:a.db?x=1", "no options")]
-    {
+    for (url, said) in [
+        ("nonsense", "no scheme"),
+        ("gopher:x", "unknown"),
+        ("sqlite:a.db?x=1", "unknown option \"x\" in the sqlite URL"),
+    ] {
         Examined::at(&sandbox, &["--url", url])
             .expect_code(1)
             .expect("configuration", "fine", "from --url")
