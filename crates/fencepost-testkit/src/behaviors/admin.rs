@@ -14,7 +14,7 @@ async fn names(client: &Client, prefix: &str) -> Vec<String> {
 }
 
 /// Inspecting shows who holds a lock and who waits for it, as they introduce themselves.
-pub async fn inspect_shows_holders_and_the_line<B: TestBench>(bench: &B) {
+pub async fn inspect_shows_holders_and_the_queue<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let lock = ours.lock("a").ttl(LONG_TTL).label("ours").meta("job", "17").meta("why", "test");
     let guard = hold(&lock).await;
@@ -39,7 +39,7 @@ pub async fn inspect_shows_holders_and_the_line<B: TestBench>(bench: &B) {
 }
 
 /// A lock that nobody uses is idle, and looking at it leaves nothing behind.
-pub async fn looking_leaves_nothing_behind<B: TestBench>(bench: &B) {
+pub async fn reading_leaves_nothing_behind<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     assert!(client.inspect("nobody knows it").await.unwrap().is_idle());
     assert!(client.read_cell("nobody knows it").await.unwrap().is_none());
@@ -76,7 +76,7 @@ pub async fn a_list_comes_in_pages<B: TestBench>(bench: &B) {
 }
 
 /// A prefix means itself, whatever the storage's own patterns mean by it.
-pub async fn a_prefix_means_itself<B: TestBench>(bench: &B) {
+pub async fn a_prefix_is_matched_literally<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let all = ["A", "a", "a%", "a%b", "a*", "a/b", "a[b]", "a_b", "axb", "ä", "\u{10ffff}"];
     let mut guards = Vec::new();
@@ -110,7 +110,7 @@ pub async fn a_list_shows_holders_and_waiters<B: TestBench>(bench: &B) {
 }
 
 /// Breaking takes the lock from its holder, who learns of it, and gives it to the next in line.
-pub async fn a_broken_holder_learns_of_it<B: TestBench>(bench: &B) {
+pub async fn a_broken_holder_is_notified<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
     let waiter = spawn_waiter(theirs.lock("a").ttl(LONG_TTL));
@@ -145,7 +145,7 @@ pub async fn break_is_refused_when_the_token_moved_on<B: TestBench>(bench: &B) {
 }
 
 /// A holder that nobody can tell finds out by its next renewal.
-pub async fn a_deaf_broken_holder_finds_out_by_its_renewal<B: TestBench>(bench: &B) {
+pub async fn a_broken_holder_without_pushes_is_lost_at_its_renewal<B: TestBench>(bench: &B) {
     let (deaf, proxy) = bench.proxied().await;
     proxy.lose_pushes();
     let guard = hold(&deaf.lock("a").ttl(bench.ttl())).await;
@@ -172,7 +172,7 @@ pub async fn one_of_several_readers_is_broken<B: TestBench>(bench: &B) {
 
 /// A storage that is well has no problem, whatever is not fine comes with what to do about it, no check is made twice, and
 /// looking changes nothing.
-pub async fn an_examination_finds_no_problem_and_changes_nothing<B: TestBench>(bench: &B) {
+pub async fn a_diagnosis_finds_no_problem_and_changes_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let mut findings = client.diagnose().await.unwrap();
     let mut checks: Vec<&str> = findings.iter().map(|finding| finding.check.as_str()).collect();
@@ -189,7 +189,7 @@ pub async fn an_examination_finds_no_problem_and_changes_nothing<B: TestBench>(b
 
 /// A client that only looks makes nothing. Where no lock was ever taken it is told so, or finds no lock; and so does the next
 /// one, as the first has not made the storage that the second would have recognised. What is there it recognises.
-pub async fn a_client_that_only_looks_makes_nothing<B: TestBench>(bench: &B) {
+pub async fn a_read_only_client_creates_nothing<B: TestBench>(bench: &B) {
     let (Some(first), Some(second)) = (look(bench).await, look(bench).await) else { return };
     match (first, second) {
         (None, None) => {}

@@ -9,7 +9,7 @@ use super::{Bare, LONG_TTL, attempt, attempt_as, award, hold, name};
 use crate::test_bench::TestBench;
 
 /// Answers come in the order of the operations, one for each.
-pub async fn answers_come_in_order<B: TestBench>(bench: &B) {
+pub async fn replies_are_in_the_order_of_operations<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let attempts: Vec<_> = (0..100).map(|number| attempt(&[&format!("lock/{number}")], LONG_TTL)).collect();
     let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Return };
@@ -82,14 +82,14 @@ pub async fn one_failing_operation_does_not_fail_the_others<B: TestBench>(bench:
 }
 
 /// An empty flight is answered by nothing.
-pub async fn an_empty_flight_is_answered_by_nothing<B: TestBench>(bench: &B) {
+pub async fn an_empty_flight_has_no_replies<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     assert!(bare.backend.execute(Vec::new()).await.is_empty());
     bare.close().await;
 }
 
 /// Many tasks of one client at once get their own answers.
-pub async fn many_tasks_get_their_own_answers<B: TestBench>(bench: &B) {
+pub async fn many_tasks_get_their_own_replies<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let tasks: Vec<_> = (0..200)
         .map(|number| {

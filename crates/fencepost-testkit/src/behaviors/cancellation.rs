@@ -53,14 +53,14 @@ async fn at_every_point<F: Future>(mut make: impl AsyncFnMut() -> F, mut afterwa
 }
 
 /// A try that is dropped takes nothing.
-pub async fn a_dropped_try_takes_nothing<B: TestBench>(bench: &B) {
+pub async fn a_dropped_try_acquires_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG_TTL);
     at_every_point(async || lock.try_acquire(), async || until_free(&client, "a").await).await;
 }
 
 /// An acquire that is dropped takes nothing.
-pub async fn a_dropped_acquire_takes_nothing<B: TestBench>(bench: &B) {
+pub async fn a_dropped_acquire_acquires_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock_all(["a", "b"]).ttl(LONG_TTL);
     at_every_point(
@@ -89,7 +89,7 @@ pub async fn a_dropped_waiter_leaves_no_ticket<B: TestBench>(bench: &B) {
 }
 
 /// A waiter that is dropped while the lock is handed to it gives it back.
-pub async fn a_waiter_dropped_at_its_turn_gives_it_back<B: TestBench>(bench: &B) {
+pub async fn a_waiter_dropped_when_granted_releases_its_grant<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG_TTL);
     for _ in 0..3 {
@@ -107,7 +107,7 @@ pub async fn a_waiter_dropped_at_its_turn_gives_it_back<B: TestBench>(bench: &B)
 }
 
 /// Scenario 25: a release that is dropped goes on.
-pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
+pub async fn a_dropped_release_completes<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG_TTL);
     // Polled once at least: before that the guard is only dropped.
@@ -116,7 +116,7 @@ pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
 }
 
 /// Reading and looking may be dropped at any point, and so may the writing of a cell: the lock stays held.
-pub async fn questions_may_be_dropped<B: TestBench>(bench: &B) {
+pub async fn queries_may_be_dropped<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let still_held = async || assert!(guard.is_valid());
@@ -130,7 +130,7 @@ pub async fn questions_may_be_dropped<B: TestBench>(bench: &B) {
 }
 
 /// Breaking that is dropped has broken the lock or has not; both are whole.
-pub async fn a_dropped_break_is_done_or_not<B: TestBench>(bench: &B) {
+pub async fn a_dropped_break_is_atomic<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     for linger in LINGER {
         for polls in 0..3 {
@@ -158,7 +158,7 @@ pub async fn the_wait_for_a_loss_may_be_dropped<B: TestBench>(bench: &B) {
 }
 
 /// `run` that is dropped drops the work with it and gives the lock back.
-pub async fn a_dropped_run_gives_the_lock_back<B: TestBench>(bench: &B) {
+pub async fn a_dropped_run_releases_the_lock<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG_TTL);
     let work = async |_: &Guard| {
@@ -170,7 +170,7 @@ pub async fn a_dropped_run_gives_the_lock_back<B: TestBench>(bench: &B) {
 }
 
 /// A closing that is dropped goes on.
-pub async fn a_dropped_closing_goes_on<B: TestBench>(bench: &B) {
+pub async fn a_dropped_close_completes<B: TestBench>(bench: &B) {
     let observer = bench.client().await;
     for linger in LINGER {
         let client = bench.client().await;
@@ -188,7 +188,7 @@ pub async fn a_dropped_connect_leaves_nothing<B: TestBench>(bench: &B) {
 }
 
 /// Many waiters come and go at once; whoever stays is served.
-pub async fn whoever_stays_is_served<B: TestBench>(bench: &B) {
+pub async fn the_remaining_waiters_are_granted<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let come = |_| {

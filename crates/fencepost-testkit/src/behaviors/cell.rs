@@ -22,7 +22,7 @@ async fn wipe(client: &Client, name: &str) {
 }
 
 /// What the holder writes can be read by all, with the token of the grant that wrote it.
-pub async fn what_the_holder_writes_all_can_read<B: TestBench>(bench: &B) {
+pub async fn what_the_holder_writes_every_client_reads<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     assert_eq!(read(&theirs, "a").await, None);
     let guard = hold(&ours.lock("a")).await;
@@ -52,7 +52,7 @@ pub async fn a_cell_while_held_ends_with_its_grant<B: TestBench>(bench: &B) {
 }
 
 /// `For` outlives the grant, and ends after its time.
-pub async fn a_cell_for_a_time_ends_after_it<B: TestBench>(bench: &B) {
+pub async fn a_cell_for_a_time_expires<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     guard.write_cell(*b"soon gone", Keep::For(bench.ttl())).await.unwrap();
@@ -67,7 +67,7 @@ pub async fn a_cell_for_a_time_ends_after_it<B: TestBench>(bench: &B) {
 }
 
 /// `Always` stays, over grants and clients, until it is overwritten.
-pub async fn a_cell_for_always_stays<B: TestBench>(bench: &B) {
+pub async fn an_always_kept_cell_outlives_its_grant<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     let token = guard.token();
@@ -97,7 +97,7 @@ pub async fn a_write_after_a_loss_is_refused<B: TestBench>(bench: &B) {
 }
 
 /// The storage itself refuses the write of a grant that has ended, and of one that has another name.
-pub async fn the_storage_checks_who_writes<B: TestBench>(bench: &B) {
+pub async fn the_backend_rejects_writes_without_a_grant<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
     let grant = bare.hold(&attempt(&["a"], bench.ttl())).await;
@@ -116,7 +116,7 @@ pub async fn the_storage_checks_who_writes<B: TestBench>(bench: &B) {
 }
 
 /// A cell holds 64 KiB and not a byte more.
-pub async fn a_cell_has_a_largest_size<B: TestBench>(bench: &B) {
+pub async fn a_cell_has_a_maximum_size<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     let large: Vec<u8> = (0..Cell::MAX_BYTES).map(|at| u8::try_from(at % 251).unwrap()).collect();
@@ -129,7 +129,7 @@ pub async fn a_cell_has_a_largest_size<B: TestBench>(bench: &B) {
 }
 
 /// A cell that is kept makes its lock visible, and is not in the way of whoever wants the lock.
-pub async fn a_kept_cell_is_listed_and_in_nobodys_way<B: TestBench>(bench: &B) {
+pub async fn a_kept_cell_is_listed_and_blocks_no_client<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     guard.write_cell(*b"kept", Keep::For(Duration::from_secs(7 * 24 * 3600))).await.unwrap();

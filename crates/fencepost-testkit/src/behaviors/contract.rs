@@ -46,7 +46,7 @@ pub async fn late_acquire_is_defeated<B: TestBench>(bench: &B) {
 }
 
 /// Whoever leaves after it was granted is told so, and holds the lock still.
-pub async fn leaving_too_late_changes_nothing<B: TestBench>(bench: &B) {
+pub async fn leaving_after_the_grant_changes_nothing<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let waiter = attempt(&["a"], LONG_TTL);
@@ -62,7 +62,7 @@ pub async fn leaving_too_late_changes_nothing<B: TestBench>(bench: &B) {
 }
 
 /// Leaving the line is leaving: the next is served, and a check finds no ticket.
-pub async fn leaving_gives_up_the_place<B: TestBench>(bench: &B) {
+pub async fn leaving_removes_the_ticket<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let (leaving, staying) = (attempt(&["a"], bench.ttl()), attempt(&["a"], LONG_TTL));
@@ -78,7 +78,7 @@ pub async fn leaving_gives_up_the_place<B: TestBench>(bench: &B) {
 }
 
 /// A check is a heartbeat and a claim: it answers "waiting", then the grant, the same one as often as it is asked.
-pub async fn a_check_is_answered_with_the_grant<B: TestBench>(bench: &B) {
+pub async fn a_check_returns_the_grant<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let waiter = attempt(&["a"], LONG_TTL);
@@ -93,7 +93,7 @@ pub async fn a_check_is_answered_with_the_grant<B: TestBench>(bench: &B) {
 }
 
 /// A waiter is told when it is worth looking again: not before the leases ahead of it can have ended.
-pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
+pub async fn a_waiter_is_told_when_to_check_again<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let waiter = attempt(&["a"], LONG_TTL);
@@ -107,7 +107,7 @@ pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
 }
 
 /// An owner whose grant of several names was taken away comes anew, and is not told of what it had.
-pub async fn an_owner_comes_anew_after_its_grant_was_broken<B: TestBench>(bench: &B) {
+pub async fn an_owner_acquires_again_after_its_grant_was_broken<B: TestBench>(bench: &B) {
     let (bare, other) = (Bare::new(bench).await, Bare::new(bench).await);
     let again = attempt(&["a", "b"], LONG_TTL);
     let broken = bare.hold(&again).await;
@@ -135,7 +135,7 @@ pub async fn a_try_leaves_no_trace<B: TestBench>(bench: &B) {
 }
 
 /// A storage says what it is, the same every time.
-pub async fn a_storage_says_what_it_is<B: TestBench>(bench: &B) {
+pub async fn a_backend_describes_itself<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let (info, again) = (bare.backend.info(), bare.backend.info());
     assert_eq!((info.scheme, info.storage_id), (again.scheme, again.storage_id));

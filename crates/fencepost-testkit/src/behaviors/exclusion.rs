@@ -39,7 +39,7 @@ pub async fn a_held_lock_is_not_granted_to_the_same_client<B: TestBench>(bench: 
 }
 
 /// Locks of other names are other locks.
-pub async fn names_do_not_disturb_each_other<B: TestBench>(bench: &B) {
+pub async fn locks_with_different_names_are_independent<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let a = hold(&client.lock("a")).await;
     let b = hold(&client.lock("b")).await;
@@ -111,7 +111,7 @@ pub async fn increments_under_the_lock_are_never_lost<B: TestBench>(bench: &B) {
 }
 
 /// One grant may be shared by several tasks: it is released when the last share goes.
-pub async fn a_shared_guard_holds_until_its_last_share_goes<B: TestBench>(bench: &B) {
+pub async fn a_shared_guard_holds_until_its_last_share_is_dropped<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     let share = guard.share();

@@ -15,7 +15,7 @@ use crate::test_bench::TestBench;
 use crate::wait;
 
 /// The lock of a process that died becomes free when its lease has ended, and somebody who waits gets it.
-pub async fn a_dead_holder_makes_room_after_its_ttl<B: TestBench>(bench: &B) {
+pub async fn the_lock_of_a_dead_holder_is_granted_after_its_ttl<B: TestBench>(bench: &B) {
     let (dying, proxy) = bench.proxied().await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
     let heir = bench.client().await;
@@ -28,7 +28,7 @@ pub async fn a_dead_holder_makes_room_after_its_ttl<B: TestBench>(bench: &B) {
 }
 
 /// Nobody is needed in line for a lease to end: a later try finds the lock free.
-pub async fn an_ended_lease_is_free_for_a_try<B: TestBench>(bench: &B) {
+pub async fn an_expired_lock_is_free_for_a_try<B: TestBench>(bench: &B) {
     let (dying, proxy) = bench.proxied().await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
     proxy.crash();
@@ -54,7 +54,7 @@ pub async fn expired_lease_is_not_revived<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 22: a release that comes after the end of its lease does not touch the lock of the next holder.
-pub async fn an_expired_holder_does_not_release_the_next<B: TestBench>(bench: &B) {
+pub async fn an_expired_holder_cannot_release_the_next_grant<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let old = bare.hold(&attempt(&["a"], bench.ttl())).await;
     let client = bench.client().await;
@@ -65,7 +65,7 @@ pub async fn an_expired_holder_does_not_release_the_next<B: TestBench>(bench: &B
 }
 
 /// A lease is given in full: it is renewed to its whole ttl, counted from the renewal.
-pub async fn a_renewal_gives_the_whole_ttl_again<B: TestBench>(bench: &B) {
+pub async fn a_renewal_restores_the_full_ttl<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
     let grant = bare.hold(&attempt(&["a"], LONG_TTL)).await;
@@ -83,7 +83,7 @@ pub async fn a_renewal_gives_the_whole_ttl_again<B: TestBench>(bench: &B) {
 
 /// Scenario 11: a process that stands still between sending and reading for longer than the lease does not get to
 /// see the grant.
-pub async fn a_grant_that_is_read_too_late_is_not_shown<B: TestBench>(bench: &B) {
+pub async fn a_grant_read_too_late_is_not_returned<B: TestBench>(bench: &B) {
     let (slow, proxy) = bench.proxied().await;
     proxy.pause_before_reply(OpKind::Acquire);
     let lock = slow.lock("a").ttl(bench.ttl());
@@ -120,7 +120,7 @@ pub async fn holder_and_first_waiter_die_together<B: TestBench>(bench: &B) {
 }
 
 /// A ticket whose owner is never heard of again ends, and what it stood before moves on.
-pub async fn a_ticket_that_is_not_renewed_ends<B: TestBench>(bench: &B) {
+pub async fn a_ticket_that_is_not_renewed_expires<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -136,7 +136,7 @@ pub async fn a_ticket_that_is_not_renewed_ends<B: TestBench>(bench: &B) {
 }
 
 /// An acquire that is repeated after the lease has ended is a new grant with a new token.
-pub async fn a_grant_after_the_end_of_a_lease_has_a_new_token<B: TestBench>(bench: &B) {
+pub async fn a_grant_after_an_expired_lease_has_a_new_token<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
     let attempt = attempt(&["a"], bench.ttl());

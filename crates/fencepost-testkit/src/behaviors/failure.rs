@@ -14,7 +14,7 @@ use crate::test_bench::TestBench;
 use crate::wait;
 
 /// The storage is away for less than half a lease: nobody notices.
-pub async fn a_short_absence_goes_unnoticed<B: TestBench>(bench: &B) {
+pub async fn a_short_outage_goes_unnoticed<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let ttl = bench.ttl() * 4;
     let guard = hold(&client.lock("a").ttl(ttl)).await;
@@ -27,7 +27,7 @@ pub async fn a_short_absence_goes_unnoticed<B: TestBench>(bench: &B) {
 }
 
 /// The storage is away for longer than the lease: the lock is lost at its deadline, and for ever.
-pub async fn a_long_absence_loses_the_lock_for_ever<B: TestBench>(bench: &B) {
+pub async fn a_long_outage_loses_the_lock_permanently<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let clock = Clock::system();
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
@@ -50,7 +50,7 @@ pub async fn a_long_absence_loses_the_lock_for_ever<B: TestBench>(bench: &B) {
 }
 
 /// Waiters keep their places while the storage is away for less than their lease.
-pub async fn waiters_keep_their_places_through_a_short_absence<B: TestBench>(bench: &B) {
+pub async fn waiters_keep_their_positions_through_a_short_outage<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let ttl = bench.ttl() * 4;
     let guard = hold(&ours.lock("a").ttl(ttl)).await;
@@ -71,7 +71,7 @@ pub async fn waiters_keep_their_places_through_a_short_absence<B: TestBench>(ben
 }
 
 /// Waiters outlast an absence that ends their tickets: they ask anew by themselves.
-pub async fn waiters_outlast_a_long_absence<B: TestBench>(bench: &B) {
+pub async fn waiters_survive_a_long_outage<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
     let waiter = spawn_waiter(client.lock("a").ttl(bench.ttl()));
@@ -84,7 +84,7 @@ pub async fn waiters_outlast_a_long_absence<B: TestBench>(bench: &B) {
 }
 
 /// A try while the storage is away fails, says so clearly and leaves nothing behind.
-pub async fn a_try_while_away_fails_and_leaves_nothing<B: TestBench>(bench: &B) {
+pub async fn a_try_during_an_outage_fails_and_leaves_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     bench.cut().await;
     let lock = client.lock("orders").ttl(bench.ttl());
@@ -131,7 +131,7 @@ pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
 }
 
 /// A storage that is away does not keep a client from closing; what it held ends by itself.
-pub async fn closing_ends_although_the_storage_is_away<B: TestBench>(bench: &B) {
+pub async fn closing_ends_although_the_backend_is_unreachable<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
     bench.cut().await;
@@ -143,7 +143,7 @@ pub async fn closing_ends_although_the_storage_is_away<B: TestBench>(bench: &B) 
 }
 
 /// A question that is not answered does not keep a client from closing.
-pub async fn closing_does_not_wait_for_a_question<B: TestBench>(bench: &B) {
+pub async fn closing_does_not_wait_for_a_query<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     proxy.pause();
     let asking = client.clone();
@@ -170,7 +170,7 @@ pub async fn a_closed_client_refuses_everything<B: TestBench>(bench: &B) {
 }
 
 /// The answer to an acquire gets lost: it is asked again, and there is one grant.
-pub async fn a_lost_answer_to_an_acquire_is_one_grant<B: TestBench>(bench: &B) {
+pub async fn an_acquire_with_a_lost_reply_is_granted_once<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     for trouble in [crate::proxy::Proxy::lose_reply, crate::proxy::Proxy::lose_request] {
         trouble(&proxy, OpKind::Acquire);
@@ -184,7 +184,7 @@ pub async fn a_lost_answer_to_an_acquire_is_one_grant<B: TestBench>(bench: &B) {
 }
 
 /// The answer that says "wait" gets lost: the place in line is kept, and there is one.
-pub async fn a_lost_answer_to_a_waiter_is_one_place<B: TestBench>(bench: &B) {
+pub async fn a_waiter_with_a_lost_reply_has_one_ticket<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let other = bench.client().await;
     let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
@@ -225,7 +225,7 @@ pub async fn an_acquire_that_arrives_after_its_undo_does_nothing<B: TestBench>(b
 }
 
 /// Scenario 50, once more: of two sends of one try the second is answered "busy" and the first arrives later still.
-pub async fn a_stuck_try_that_was_answered_busy_does_nothing<B: TestBench>(bench: &B) {
+pub async fn a_delayed_try_that_was_answered_busy_does_nothing<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let other = bench.client().await;
     let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
@@ -238,7 +238,7 @@ pub async fn a_stuck_try_that_was_answered_busy_does_nothing<B: TestBench>(bench
 }
 
 /// An acquire gives up in time although the storage does not answer.
-pub async fn a_wait_ends_in_time_although_nobody_answers<B: TestBench>(bench: &B) {
+pub async fn a_wait_ends_in_time_without_a_reply<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     proxy.pause();
     let lock = client.lock("a").ttl(LONG_TTL).wait(Duration::from_millis(50));

@@ -71,7 +71,7 @@ pub async fn a_writer_has_a_larger_token_than_the_readers_before_it<B: TestBench
 }
 
 /// The token of several names is larger than those of each name before, and smaller than those after.
-pub async fn the_token_of_several_names_fits_each_of_them<B: TestBench>(bench: &B) {
+pub async fn the_token_of_several_names_is_newer_for_each_name<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let mut newest = FencingToken::new(0);
     for names in [&["a"][..], &["b"], &["a", "b"], &["b"], &["a", "b"], &["a"]] {
@@ -83,7 +83,7 @@ pub async fn the_token_of_several_names_fits_each_of_them<B: TestBench>(bench: &
 }
 
 /// All clients of one storage agree on the life within which tokens are ordered.
-pub async fn clients_agree_on_the_storage<B: TestBench>(bench: &B) {
+pub async fn clients_see_the_same_storage_id<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let guard = hold(&ours.lock("a")).await;
     assert_eq!(guard.storage_id(), theirs.info().storage_id);

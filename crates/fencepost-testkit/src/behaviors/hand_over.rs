@@ -26,7 +26,7 @@ pub async fn a_release_hands_over_in_one_step<B: TestBench>(bench: &B) {
 }
 
 /// A lock that changes hands again and again reaches everybody, with rising tokens.
-pub async fn a_lock_travels_between_clients<B: TestBench>(bench: &B) {
+pub async fn a_lock_is_handed_over_between_clients<B: TestBench>(bench: &B) {
     let clients = [bench.client().await, bench.client().await];
     let mut guard = hold(&clients[0].lock("a").ttl(LONG_TTL)).await;
     for round in 0..20 {
@@ -58,7 +58,7 @@ pub async fn a_handed_over_lock_is_renewed_in_time<B: TestBench>(bench: &B) {
 
 /// Scenario 45: a waiter stands still, the lock is handed to it, its lease ends, another enters; it goes on and reads
 /// the grant. It is given back and never shown.
-pub async fn a_stopped_waiter_does_not_show_an_old_grant<B: TestBench>(bench: &B) {
+pub async fn a_paused_waiter_does_not_return_an_old_grant<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let (stopped, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -79,7 +79,7 @@ pub async fn a_stopped_waiter_does_not_show_an_old_grant<B: TestBench>(bench: &B
 }
 
 /// A waiter that goes away just when its turn comes does not keep the lock from the next.
-pub async fn a_grant_to_somebody_who_left_goes_on_to_the_next<B: TestBench>(bench: &B) {
+pub async fn a_grant_to_a_cancelled_waiter_goes_to_its_successor<B: TestBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.client().await);
     for _ in 0..20 {
         let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -97,12 +97,12 @@ pub async fn a_grant_to_somebody_who_left_goes_on_to_the_next<B: TestBench>(benc
 
 /// Scenario 65: the storage has a ticket of which its client knows nothing, as after a restart from a snapshot. What is
 /// handed to it is given back at once, not when the lease ends.
-pub async fn a_grant_that_the_client_does_not_know_is_given_back<B: TestBench>(bench: &B) {
+pub async fn a_grant_unknown_to_its_client_is_released<B: TestBench>(bench: &B) {
     gives_back(bench, attempt(&["a"], LONG_TTL)).await;
 }
 
 /// Scenario 65, with a ticket for any of several names.
-pub async fn a_choice_that_the_client_does_not_know_is_given_back<B: TestBench>(bench: &B) {
+pub async fn a_choice_unknown_to_its_client_is_released<B: TestBench>(bench: &B) {
     gives_back(bench, attempt_as(&["a", "b"], Mode::Exclusive, Rule::Any, LONG_TTL)).await;
 }
 
@@ -129,7 +129,7 @@ async fn gives_back<B: TestBench>(bench: &B, unknown: Arc<Attempt>) {
 }
 
 /// When a client closes, its locks go to those who wait for them.
-pub async fn closing_hands_over_to_the_next<B: TestBench>(bench: &B) {
+pub async fn closing_hands_over_to_the_successor<B: TestBench>(bench: &B) {
     let (closing, client) = (bench.client().await, bench.client().await);
     let guard = hold(&closing.lock("a").ttl(LONG_TTL)).await;
     let waiter = spawn_waiter(client.lock("a").ttl(LONG_TTL));
@@ -161,7 +161,7 @@ async fn all_granted(waiters: Vec<Waiter>) -> Vec<Guard> {
 
 /// Scenario 62: many readers of one process wait behind a writer of another. Its release grants all of them at once, and
 /// every one of them is woken.
-pub async fn readers_granted_at_once_all_enter<B: TestBench>(bench: &B) {
+pub async fn readers_granted_at_once_are_all_woken<B: TestBench>(bench: &B) {
     let (writing, reading) = (bench.client().await, bench.client().await);
     let ttl = beyond_heartbeats(&reading);
     let writer = hold(&writing.lock("a").ttl(ttl)).await;

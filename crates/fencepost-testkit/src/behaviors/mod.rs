@@ -17,7 +17,7 @@ pub mod expiry;
 pub mod failure;
 pub mod fencing;
 pub mod hand_over;
-pub mod lost_answers;
+pub mod lost_replies;
 pub mod modes;
 pub mod names;
 pub mod network_faults;

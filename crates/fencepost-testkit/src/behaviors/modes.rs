@@ -16,7 +16,7 @@ async fn is_refused_now(lock: &Lock) -> bool {
 }
 
 /// Many readers hold the lock together; a writer does not get it meanwhile.
-pub async fn readers_share_and_keep_the_writer_out<B: TestBench>(bench: &B) {
+pub async fn readers_share_and_block_the_writer<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let one = hold(&ours.lock("a").mode(Mode::Shared)).await;
     let two = hold(&theirs.lock("a").mode(Mode::Shared)).await;
@@ -29,7 +29,7 @@ pub async fn readers_share_and_keep_the_writer_out<B: TestBench>(bench: &B) {
 }
 
 /// A writer keeps readers out.
-pub async fn a_writer_keeps_readers_out<B: TestBench>(bench: &B) {
+pub async fn a_writer_blocks_readers<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let writer = hold(&client.lock("a")).await;
     assert!(is_refused_now(&client.lock("a").mode(Mode::Shared)).await);
@@ -55,7 +55,7 @@ pub async fn readers_do_not_overtake_a_waiting_writer<B: TestBench>(bench: &B) {
 }
 
 /// Readers that stand together at the head of the line enter together.
-pub async fn readers_in_line_enter_together<B: TestBench>(bench: &B) {
+pub async fn queued_readers_are_granted_together<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let writer = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let reading = || client.lock("a").ttl(LONG_TTL).mode(Mode::Shared);
@@ -75,7 +75,7 @@ pub async fn readers_in_line_enter_together<B: TestBench>(bench: &B) {
 }
 
 /// A semaphore admits as many as it has slots, and a slot that becomes free goes to the next in line.
-pub async fn a_semaphore_admits_as_many_as_it_has_slots<B: TestBench>(bench: &B) {
+pub async fn a_semaphore_admits_as_many_as_it_has_permits<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let slot = ours.lock("a").ttl(LONG_TTL).mode(THREE);
     let mut inside = vec![hold(&slot).await, hold(&theirs.lock("a").mode(THREE)).await, hold(&slot).await];
@@ -89,7 +89,7 @@ pub async fn a_semaphore_admits_as_many_as_it_has_slots<B: TestBench>(bench: &B)
 }
 
 /// Slots of holders that died become free like any other lock.
-pub async fn the_slot_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
+pub async fn the_permit_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
     let mode = Mode::Semaphore { permits: 2 };
     let client = bench.client().await;
     let (dying, proxy) = bench.proxied().await;
@@ -135,7 +135,7 @@ pub async fn many_shared_holders_are_all_renewed_in_time<B: TestBench>(bench: &B
 }
 
 /// Clients that disagree about what a lock is are told so, and nothing is changed by it.
-pub async fn modes_that_contradict_each_other_are_a_conflict<B: TestBench>(bench: &B) {
+pub async fn contradicting_modes_are_a_conflict<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL).mode(THREE)).await;
     for mode in [Mode::Semaphore { permits: 4 }, Mode::Exclusive, Mode::Shared] {
@@ -151,7 +151,7 @@ pub async fn modes_that_contradict_each_other_are_a_conflict<B: TestBench>(bench
 }
 
 /// What a lock is, is agreed anew when nobody uses it.
-pub async fn an_idle_lock_may_become_something_else<B: TestBench>(bench: &B) {
+pub async fn an_idle_lock_may_change_its_mode<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     for mode in [THREE, Mode::Exclusive, Mode::Semaphore { permits: 1 }, Mode::Shared, THREE] {
         hold(&client.lock("a").mode(mode)).await.release().await.unwrap();
@@ -160,7 +160,7 @@ pub async fn an_idle_lock_may_become_something_else<B: TestBench>(bench: &B) {
 }
 
 /// A semaphore without slots is refused before anything is sent.
-pub async fn a_semaphore_of_nothing_is_refused<B: TestBench>(bench: &B) {
+pub async fn a_semaphore_without_permits_is_refused<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let error = refused(client.lock("a").mode(Mode::Semaphore { permits: 0 }).try_acquire().await);
     assert_eq!(error.kind(), ErrorKind::BadConfig);

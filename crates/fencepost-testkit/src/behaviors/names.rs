@@ -28,7 +28,7 @@ async fn are_different_locks<B: TestBench>(bench: &B, names: &[&str]) {
 }
 
 /// Scenario 39: names that a storage might take for something else.
-pub async fn hostile_names_mean_themselves<B: TestBench>(bench: &B) {
+pub async fn hostile_names_are_taken_literally<B: TestBench>(bench: &B) {
     let names = [
         "/",
         "//",
@@ -101,7 +101,7 @@ pub async fn long_names_are_kept_in_full<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 40: a lock and one below it are independent, and so is the list of each.
-pub async fn a_name_and_one_below_it_are_independent<B: TestBench>(bench: &B) {
+pub async fn a_name_and_a_name_below_it_are_independent<B: TestBench>(bench: &B) {
     are_different_locks(bench, &["a", "a/", "a/b", "a/b/c", "ab"]).await;
     let client = bench.client().await;
     let both = hold(&client.lock_all(["a", "a/b"]).ttl(LONG_TTL)).await;
@@ -138,7 +138,7 @@ pub async fn internal_names_are_ordinary_names<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 39: what is no name is refused with the reason, before anything is sent.
-pub async fn what_is_no_name_is_refused<B: TestBench>(bench: &B) {
+pub async fn an_invalid_name_is_refused<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let long = "x".repeat(LockName::MAX_BYTES + 1);
     for name in ["", "a\0b", "\0", "line\nbreak", "\u{7f}", "\u{85}", long.as_str()] {

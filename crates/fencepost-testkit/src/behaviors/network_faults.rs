@@ -25,7 +25,7 @@ fn break_one<B: WireBench>(bench: &B, wire: &Wire, rng: &mut Rng) {
 }
 
 /// Clients with a wire each take turns, while their wires break in all ways.
-pub async fn no_network_makes_two_holders<B: WireBench>(bench: &B) {
+pub async fn network_faults_never_make_two_holders<B: WireBench>(bench: &B) {
     let wires: Vec<Wire> = (0..WIRES).map(|_| Wire::to(bench.wire().server())).collect();
     let mut clients = Vec::new();
     for wire in &wires {

@@ -21,7 +21,7 @@ async fn listening<B: WireBench>(bench: &B, count: usize) {
 }
 
 /// A connection that is replaced costs nobody his place, whoever comes while it is away.
-pub async fn waiters_keep_their_places_over_a_reset<B: WireBench>(bench: &B) {
+pub async fn waiters_keep_their_positions_over_a_reset<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
     let guard = hold(&other.lock("a").ttl(DOUBTFUL)).await;
     let first = enqueue(&other, client.lock("a").ttl(DOUBTFUL), "a", 1).await;
@@ -41,7 +41,7 @@ pub async fn waiters_keep_their_places_over_a_reset<B: WireBench>(bench: &B) {
 }
 
 /// Nobody listens when the lock becomes free: whoever comes back first in line gets it long before its heartbeat.
-pub async fn a_lock_that_became_free_while_nobody_listened_is_found<B: WireBench>(bench: &B) {
+pub async fn a_lock_released_while_disconnected_is_granted_after_the_reconnect<B: WireBench>(bench: &B) {
     let (away, other) = (bench.client().await, bench.direct_client().await);
     let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
     let waiter = enqueue(&other, away.lock("a").ttl(LONG_TTL), "a", 1).await;
@@ -56,7 +56,7 @@ pub async fn a_lock_that_became_free_while_nobody_listened_is_found<B: WireBench
 }
 
 /// Connections end at every moment of locking and unlocking, and nothing is left of it.
-pub async fn connections_that_end_at_any_moment_leave_nothing<B: WireBench>(bench: &B) {
+pub async fn connections_closed_at_any_moment_leave_nothing<B: WireBench>(bench: &B) {
     let client = bench.client().await;
     let workers: Vec<_> = (0..8)
         .map(|number| {

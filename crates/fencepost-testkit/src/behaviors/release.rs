@@ -18,14 +18,14 @@ pub async fn a_released_lock_is_free<B: TestBench>(bench: &B) {
 }
 
 /// A guard that is dropped gives its lock back.
-pub async fn a_dropped_guard_gives_its_lock_back<B: TestBench>(bench: &B) {
+pub async fn a_dropped_guard_releases_its_lock<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     drop(hold(&client.lock("a").ttl(LONG_TTL)).await);
     until_free(&client, "a").await;
 }
 
 /// Scenario 55: a program that ends right after dropping its guard leaves no lock behind.
-pub async fn a_program_that_ends_after_its_guard_leaves_no_lock<B: TestBench>(bench: &B) {
+pub async fn a_program_that_exits_after_dropping_its_guard_leaves_no_lock<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     drop(client);
@@ -63,7 +63,7 @@ pub async fn a_late_release_does_not_touch_the_next_grant<B: TestBench>(bench: &
 }
 
 /// Scenario 23: a task takes the lock while the release of another fails; the new owner is not cleared.
-pub async fn a_failed_release_does_not_clear_the_next_owner<B: TestBench>(bench: &B) {
+pub async fn a_failed_release_does_not_remove_the_next_owner<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let lock = client.lock("a").ttl(bench.ttl() * 4);
     let first = hold(&lock).await;
@@ -87,7 +87,7 @@ pub async fn a_lost_release_is_sent_again<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 25: a release whose future is dropped in flight goes on.
-pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
+pub async fn a_dropped_release_completes<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     proxy.pause();
@@ -97,7 +97,7 @@ pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
 }
 
 /// The release of a lock that was stolen says that it was lost.
-pub async fn the_release_of_a_lost_lock_says_so<B: TestBench>(bench: &B) {
+pub async fn the_release_of_a_lost_lock_fails_with_the_reason<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     bench.steal(&name("a")).await;

@@ -23,7 +23,7 @@ pub async fn a_lock_is_held_over_many_ttls<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 26: a release stops the keeper; no lease jumps up again afterwards.
-pub async fn release_stops_the_keeper<B: TestBench>(bench: &B) {
+pub async fn a_release_stops_the_renewals<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let ttl = bench.ttl();
     let guard = hold(&client.lock("a").ttl(ttl)).await;
@@ -37,7 +37,7 @@ pub async fn release_stops_the_keeper<B: TestBench>(bench: &B) {
 
 /// Scenario 27: two tasks lock and unlock one name in turn; what the first leaves behind does not end the renewal of
 /// the second.
-pub async fn the_next_holder_is_renewed_after_the_first_has_gone<B: TestBench>(bench: &B) {
+pub async fn the_second_holder_is_renewed_after_the_first_releases<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let ttl = bench.ttl() * 2;
     let first = hold(&client.lock("a").ttl(ttl)).await;
@@ -83,7 +83,7 @@ pub async fn a_hung_renewal_does_not_delay_the_loss<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 31: renewals fail one after the other; the guard knows its deadline all the while.
-pub async fn failing_renewals_let_the_time_run_out<B: TestBench>(bench: &B) {
+pub async fn failing_renewals_do_not_extend_the_lease<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
     proxy.cut();
@@ -101,7 +101,7 @@ pub async fn failing_renewals_let_the_time_run_out<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 21: somebody who is told of the loss and blocks keeps nobody else from seeing it.
-pub async fn everybody_sees_a_loss_whatever_the_first_does<B: TestBench>(bench: &B) {
+pub async fn a_blocked_observer_does_not_hide_a_loss_from_others<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let (share, other) = (guard.share(), guard.share());
@@ -122,7 +122,7 @@ pub async fn everybody_sees_a_loss_whatever_the_first_does<B: TestBench>(bench: 
 }
 
 /// Scenario 32: work that hangs is not renewed for ever; at the end of `max_hold` the lock goes to the next.
-pub async fn max_hold_ends_what_could_be_renewed<B: TestBench>(bench: &B) {
+pub async fn max_hold_ends_a_lease_that_could_be_renewed<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL).max_hold(bench.ttl())).await;
     assert!(guard.remaining() <= bench.ttl());

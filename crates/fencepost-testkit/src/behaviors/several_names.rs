@@ -28,7 +28,7 @@ pub async fn all_names_are_held_and_released_together<B: TestBench>(bench: &B) {
 }
 
 /// All or nothing: if one name is taken, none is.
-pub async fn one_name_that_is_taken_keeps_all_from_being_granted<B: TestBench>(bench: &B) {
+pub async fn one_held_name_blocks_the_grant_of_all<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let b = hold(&client.lock("b").ttl(LONG_TTL)).await;
     let both = client.lock_all(["a", "b"]).ttl(LONG_TTL);
@@ -60,7 +60,7 @@ pub async fn opposite_order_does_not_deadlock<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 38 with many names: a waiter for all of them that dies costs the next one no ttl.
-pub async fn a_dead_waiter_for_many_names_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
+pub async fn a_dead_waiter_for_many_names_does_not_delay_the_next_by_its_ttl<B: TestBench>(bench: &B) {
     if bench.has_entry_per_waiter() {
         // Its entries stand in the way until its lease ends.
         return;
@@ -103,7 +103,7 @@ pub async fn a_waiter_for_all_is_not_starved<B: TestBench>(bench: &B) {
 }
 
 /// Somebody who gives up waiting for several names frees the way in all of their lines.
-pub async fn a_waiter_for_all_that_leaves_frees_every_line<B: TestBench>(bench: &B) {
+pub async fn a_cancelled_waiter_for_all_leaves_every_queue<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let a = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let both = spawn_waiter(client.lock_all(["a", "b"]).ttl(LONG_TTL));
@@ -116,7 +116,7 @@ pub async fn a_waiter_for_all_that_leaves_frees_every_line<B: TestBench>(bench: 
 }
 
 /// Any of the names will do: a free one is taken at once, and the others are left alone.
-pub async fn any_takes_one_that_is_free<B: TestBench>(bench: &B) {
+pub async fn any_acquires_a_free_name<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let seats = client.lock_any(["seat/1", "seat/2", "seat/3"]).ttl(LONG_TTL);
     let taken = [hold(&seats).await, hold(&seats).await, hold(&seats).await];
@@ -145,7 +145,7 @@ pub async fn any_waits_for_the_first_that_becomes_free<B: TestBench>(bench: &B) 
 
 /// Many who want any of a few names, more than one client has entries for in a line: nobody gets what another has, nobody
 /// gets two, and every wait ends although several names become free at once.
-pub async fn a_crowd_for_any_is_served_one_by_one<B: TestBench>(bench: &B) {
+pub async fn many_waiters_for_any_are_granted_one_by_one<B: TestBench>(bench: &B) {
     const NAMES: [&str; 3] = ["seat/1", "seat/2", "seat/3"];
     let clients = [bench.client().await, bench.client().await];
     let taken: Arc<[AtomicBool; 3]> = Arc::default();
@@ -195,7 +195,7 @@ pub async fn several_names_expire_together<B: TestBench>(bench: &B) {
 }
 
 /// No name at all, or one that is none, is refused.
-pub async fn no_name_is_refused<B: TestBench>(bench: &B) {
+pub async fn an_empty_list_of_names_is_refused<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     for lock in [client.lock_all::<&str>([]), client.lock_any(["a", ""])] {
         assert_eq!(refused(lock.try_acquire().await).kind(), ErrorKind::BadName);

@@ -15,7 +15,7 @@ use crate::test_bench::TestBench;
 use crate::wait;
 
 /// Waiters of several clients enter in the order in which they joined.
-pub async fn waiters_enter_in_the_order_they_joined<B: TestBench>(bench: &B) {
+pub async fn waiters_are_granted_in_queue_order<B: TestBench>(bench: &B) {
     let clients = [bench.client().await, bench.client().await, bench.client().await];
     let history = Arc::new(History::default());
     let guard = hold(&clients[0].lock("a")).await;
@@ -43,7 +43,7 @@ pub async fn waiters_enter_in_the_order_they_joined<B: TestBench>(bench: &B) {
 }
 
 /// Somebody who tries does not get in before those who wait.
-pub async fn a_try_does_not_overtake_the_line<B: TestBench>(bench: &B) {
+pub async fn a_try_does_not_overtake_the_queue<B: TestBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.client().await);
     let guard = hold(&client.lock("a")).await;
     let waiters = enqueue_all(&client, "a", [client.lock("a"), other.lock("a")]).await;
@@ -56,7 +56,7 @@ pub async fn a_try_does_not_overtake_the_line<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 35: an acquire that waits out leaves no waiter behind.
-pub async fn a_waiter_that_waits_out_leaves_the_line<B: TestBench>(bench: &B) {
+pub async fn a_waiter_that_times_out_leaves_the_queue<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let impatient = client.lock("a").ttl(LONG_TTL).wait(Duration::from_millis(50));
@@ -69,7 +69,7 @@ pub async fn a_waiter_that_waits_out_leaves_the_line<B: TestBench>(bench: &B) {
 }
 
 /// No wait at all is a try that says so.
-pub async fn a_wait_of_zero_does_not_join_the_line<B: TestBench>(bench: &B) {
+pub async fn a_wait_of_zero_does_not_join_the_queue<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a")).await;
     let error = refused(client.lock("a").wait(Duration::ZERO).acquire().await);
@@ -79,7 +79,7 @@ pub async fn a_wait_of_zero_does_not_join_the_line<B: TestBench>(bench: &B) {
 }
 
 /// A waiter whose future is dropped leaves the line, and those behind it move up.
-pub async fn cancelled_waiter_leaves_the_line<B: TestBench>(bench: &B) {
+pub async fn cancelled_waiter_leaves_the_queue<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let locks = (0..3).map(|_| client.lock("a").ttl(LONG_TTL));
@@ -94,7 +94,7 @@ pub async fn cancelled_waiter_leaves_the_line<B: TestBench>(bench: &B) {
 }
 
 /// Scenario 38: a waiter that dies in line costs nobody its ttl, where the storage can tell; at most that where it cannot.
-pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
+pub async fn a_dead_waiter_does_not_delay_the_next_by_its_ttl<B: TestBench>(bench: &B) {
     let clock = Clock::system();
     let client = bench.client().await;
     let (dying, proxy) = bench.proxied().await;
@@ -121,7 +121,7 @@ pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
 }
 
 /// A place in line is kept for as long as its owner lives, however short its lease.
-pub async fn a_place_in_line_outlives_its_ttl<B: TestBench>(bench: &B) {
+pub async fn a_renewed_ticket_outlives_its_ttl<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let other = bench.client().await;
     let ttl = bench.ttl() * 2;
@@ -158,7 +158,7 @@ pub async fn a_release_wakes_one_waiter<B: TestBench>(bench: &B) {
 }
 
 /// A push that gets lost costs time, not the turn: the heartbeat of the ticket finds out.
-pub async fn a_lost_push_is_found_by_the_heartbeat<B: TestBench>(bench: &B) {
+pub async fn a_lost_push_is_recovered_by_the_heartbeat<B: TestBench>(bench: &B) {
     let (deaf, proxy) = bench.proxied().await;
     proxy.lose_pushes();
     let client = bench.client().await;
@@ -170,7 +170,7 @@ pub async fn a_lost_push_is_found_by_the_heartbeat<B: TestBench>(bench: &B) {
 }
 
 /// A push that comes twice grants once.
-pub async fn a_repeated_push_is_harmless<B: TestBench>(bench: &B) {
+pub async fn a_repeated_push_grants_once<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     proxy.repeat_pushes();
     let mut guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -186,7 +186,7 @@ pub async fn a_repeated_push_is_harmless<B: TestBench>(bench: &B) {
 
 /// Scenario 43: a crowd waits for one lock and its holder dies. One waiter is woken, not the crowd, and all of them
 /// get their turn.
-pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
+pub async fn many_waiters_are_granted_one_by_one<B: TestBench>(bench: &B) {
     let (dying, holders_proxy) = bench.proxied().await;
     let (client, proxy) = bench.proxied().await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
@@ -218,7 +218,7 @@ pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
 }
 
 /// A waiter's future that is never polled again does not stop the line: its grant is given back when it is dropped.
-pub async fn a_waiter_that_sleeps_on_its_grant_gives_it_back<B: TestBench>(bench: &B) {
+pub async fn a_waiter_dropped_before_it_reads_its_grant_releases_it<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let mut asleep = Box::pin(async { client.lock("a").ttl(LONG_TTL).acquire().await });

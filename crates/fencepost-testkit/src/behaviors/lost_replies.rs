@@ -39,7 +39,7 @@ async fn is_one_grant<B: WireBench>(bench: &B, observer: &Client, guard: &Guard)
 }
 
 /// An acquire is sent again, and there is one grant.
-pub async fn an_acquire_without_an_answer_is_one_grant<B: WireBench>(bench: &B) {
+pub async fn an_acquire_without_a_reply_is_granted_once<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
     let mut lost = 0;
     for lock in every_way(&client) {
@@ -55,7 +55,7 @@ pub async fn an_acquire_without_an_answer_is_one_grant<B: WireBench>(bench: &B) 
 }
 
 /// The same for whoever does not wait.
-pub async fn a_try_without_an_answer_is_one_grant<B: WireBench>(bench: &B) {
+pub async fn a_try_without_a_reply_is_granted_once<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
     let mut lost = 0;
     for lock in every_way(&client) {
@@ -69,7 +69,7 @@ pub async fn a_try_without_an_answer_is_one_grant<B: WireBench>(bench: &B) {
 }
 
 /// A waiter whose coming was not answered has one place.
-pub async fn a_waiter_without_an_answer_is_one_place<B: WireBench>(bench: &B) {
+pub async fn a_waiter_without_a_reply_has_one_ticket<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
     let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
     bench.wire().lose_reply_to(bench.acquire_bytes());
@@ -81,7 +81,7 @@ pub async fn a_waiter_without_an_answer_is_one_place<B: WireBench>(bench: &B) {
 
 /// Whoever asked has gone when the connection is back: what was granted meanwhile is given back, long before its lease
 /// would end.
-pub async fn an_acquire_that_nobody_waits_for_any_more_leaves_no_ghost<B: WireBench>(bench: &B) {
+pub async fn an_acquire_whose_caller_is_gone_leaves_no_orphan<B: WireBench>(bench: &B) {
     const TTL: Duration = Duration::from_secs(12);
     const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
     let (client, other) = (bench.client().await, bench.direct_client().await);
@@ -116,7 +116,7 @@ pub async fn an_acquire_that_nobody_waits_for_any_more_leaves_no_ghost<B: WireBe
 }
 
 /// A release has taken place, the next holder is left alone, and nobody is told of a loss.
-pub async fn a_release_without_an_answer_is_no_loss<B: WireBench>(bench: &B) {
+pub async fn a_release_without_a_reply_is_not_a_loss<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
     for round in 1..=5 {
         let guard = hold(&client.lock("a").ttl(DOUBTFUL)).await;
