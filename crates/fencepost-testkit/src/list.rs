@@ -1,36 +1,36 @@
 //! [`behavior_suite!`](crate::behavior_suite) and [`wire_suite!`](crate::wire_suite): every behaviour, listed once.
 //!
-//! A backend runs all of them once. Its other set-ups select those that depend on what is different, by [`Tag`]. What has no
-//! tag depends on the client alone, or on what all set-ups of a backend have in common.
+//! A backend runs all of them in one configuration. Its other configurations select those that depend on the difference, by
+//! [`Tag`]. A behaviour without tags depends on the client alone, or on what all configurations of a backend have in common.
 
-/// Which set-ups of a backend run a behaviour, besides the one that runs all.
-#[expect(non_camel_case_types, reason = "they are words of `behavior_suite!`")]
+/// The configurations of a backend that run a behaviour, besides the one that runs all.
+#[expect(non_camel_case_types, reason = "they are arguments of `behavior_suite!`")]
 #[derive(Clone, Copy, Debug)]
 pub enum Tag {
     /// Every behaviour.
     all,
-    /// Each kind of request about one exclusive lock: for any set-up.
+    /// Each kind of request about one exclusive lock: for any configuration.
     core,
-    /// Modes, cells, lists, pushes between clients: for set-ups that change which requests are allowed or complete.
+    /// Modes, cells, lists, pushes between clients: for configurations that change which requests are allowed or complete.
     features,
-    /// Several names at once: the same, for set-ups that keep all locks in one place.
+    /// Several names at once: the same, for configurations that keep all locks in one place.
     several,
-    /// Names, flights and pushes: for set-ups that keep locks on several servers.
+    /// Names, flights and pushes: for configurations that keep locks on several servers.
     spread,
-    /// The rest of what a backend must do for an exclusive lock: for set-ups that store it in another form.
+    /// The rest of what a backend must do for an exclusive lock: for configurations that store it in another form.
     exclusive,
-    /// What depends on the names of entries: for set-ups that name them in another way.
+    /// What depends on the names of entries: for configurations that name them in another way.
     dialect,
 }
 
-/// Runs every behaviour on a storage: one `#[test]` each, in a module per group, so that a failure reads
+/// Runs every behaviour on a backend: one `#[test]` each, in a module per group, so that a failure reads
 /// `memory::waiting::cancelled_waiter_leaves_the_queue`.
 ///
-/// The first argument names the module, the second makes a fresh [`TestBench`](crate::TestBench):
-/// `behavior_suite!(memory, MemoryBench::new);`
+/// The first argument names the module, the second creates a [`TestBench`](crate::TestBench): `behavior_suite!(memory,
+/// MemoryBench::new);`
 ///
-/// A backend that passes all of it may be set up in other ways too. For these a part is enough, which is selected by
-/// [`Tag`](crate::list::Tag): `behavior_suite!(memory_again, MemoryBench::again, only [core several]);`
+/// Further configurations of a backend run a part of it, which is selected by [`Tag`](crate::list::Tag):
+/// `behavior_suite!(memory_again, MemoryBench::again, only [core several]);`
 #[macro_export]
 macro_rules! behavior_suite {
     ($storage:ident, $make:expr) => {
@@ -239,10 +239,10 @@ macro_rules! behavior_suite {
     };
 }
 
-/// Runs every behaviour on a broken network: one `#[test]` each, as [`behavior_suite!`](crate::behavior_suite) does.
+/// Runs every behaviour on a faulty network: one `#[test]` each, as [`behavior_suite!`](crate::behavior_suite) does.
 ///
-/// The first argument names the module, the second makes a fresh [`WireBench`](crate::WireBench):
-/// `wire_suite!(redis_wire, RedisBench::plain);`
+/// The first argument names the module, the second creates a [`WireBench`](crate::WireBench): `wire_suite!(redis_wire,
+/// RedisBench::plain);`
 #[macro_export]
 macro_rules! wire_suite {
     ($wire:ident, $make:expr) => {
@@ -275,17 +275,17 @@ macro_rules! wire_suite {
     };
 }
 
-/// Makes a module of tests from a list of behaviours: those with one of the tags.
+/// Expands to a module of tests for the listed behaviours that have one of the tags.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! behaviors_in_groups {
     ($storage:ident [$make:expr] $tags:tt $($group:ident { $($name:ident $([$($tag:ident)*])?,)* })*) => {
         mod $storage {
-            #[allow(unused_imports, reason = "a set-up may select nothing of a group")]
+            #[allow(unused_imports, reason = "a configuration may select nothing of a group")]
             use super::*;
             $(
                 mod $group {
-                    #[allow(unused_imports, reason = "a set-up may select nothing of a group")]
+                    #[allow(unused_imports, reason = "a configuration may select nothing of a group")]
                     use super::*;
                     const _: &[$crate::list::Tag] = &[$($($($crate::list::Tag::$tag,)*)?)*];
                     $(
@@ -303,8 +303,8 @@ macro_rules! behaviors_in_groups {
     };
 }
 
-/// `if_tagged! { [wanted …] [tag …] { item } }` is the item if one of the tags is wanted. A macro cannot compare two words, so
-/// there is a rule for each tag.
+/// `if_tagged! { [selected …] [tag …] { item } }` expands to the item if one of the tags is selected. A macro cannot compare
+/// two identifiers, so there is a rule for each tag.
 #[doc(hidden)]
 #[macro_export]
 macro_rules! if_tagged {

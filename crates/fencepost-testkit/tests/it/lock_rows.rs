@@ -1,5 +1,5 @@
-//! A storage that writes the rows that a lock table says have changed, and forgets the rest after every operation. It fetches
-//! one waiter of a line at first: what databases rely on that share the rules.
+//! A backend that writes the rows that a lock table reports as changed, and forgets everything else after every operation.
+//! It fetches one waiter of a queue at first: databases that share the lock table rely on that.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, ready};
@@ -25,7 +25,7 @@ struct Rows {
 }
 
 impl Rows {
-    /// A line with its first waiters.
+    /// A queue with its first waiters.
     fn fetch(&self, name: &LockName, waiters: usize) -> (LockRecord, Vec<Ticket>) {
         let mut tickets =
             self.tickets.iter().filter(|((on, _), _)| on == name).map(|(_, ticket)| ticket.clone());
@@ -149,7 +149,7 @@ impl Backend for RowsBackend {
     async fn close(&self) {}
 }
 
-/// The least that the state machine needs.
+/// The minimum that the state machine test needs.
 struct RowsBench {
     clock: ManualClock,
     storage: Arc<Mutex<Storage>>,
@@ -196,6 +196,6 @@ impl TestBench for RowsBench {
 }
 
 #[test]
-fn a_table_tells_what_it_needs_and_everything_that_changed() {
+fn a_table_reports_what_it_needs_and_everything_that_changed() {
     state_machine::check(1_000, RowsBench::new);
 }
