@@ -1,7 +1,7 @@
 //! The list of commands: the one place to add one.
 
 use crate::shell::Outcome;
-use crate::{bench, ci, interop, lines, mutants, proto, scenarios, test, tidy};
+use crate::{bench, ci, docs, interop, lines, mutants, proto, scenarios, test, tidy, words};
 
 /// A command: its name, its help, and what it does with the rest of the line.
 pub(crate) struct Command {
@@ -10,12 +10,14 @@ pub(crate) struct Command {
     pub(crate) run: fn(&[String]) -> Outcome,
 }
 
-const COMMANDS: [Command; 9] = [
+const COMMANDS: [Command; 11] = [
     Command { name: "test", help: test::HELP, run: test::run },
     Command { name: "tidy", help: tidy::HELP, run: tidy::run },
+    Command { name: "docs", help: docs::HELP, run: docs::run },
     Command { name: "bench", help: bench::HELP, run: bench::run },
     Command { name: "interop", help: interop::HELP, run: interop::run },
     Command { name: "lines", help: lines::HELP, run: lines::run },
+    Command { name: "words", help: words::HELP, run: words::run },
     Command { name: "mutants", help: mutants::HELP, run: mutants::run },
     Command { name: "proto", help: proto::HELP, run: proto::run },
     Command { name: "scenarios", help: scenarios::HELP, run: scenarios::run },

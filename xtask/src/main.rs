@@ -3,6 +3,7 @@
 mod bench;
 mod ci;
 mod commands;
+mod docs;
 mod interop;
 mod lines;
 mod manifest;
@@ -13,6 +14,7 @@ mod shell;
 mod stages;
 mod test;
 mod tidy;
+mod words;
 
 use shell::{Failure, Outcome};
 use std::process::ExitCode;

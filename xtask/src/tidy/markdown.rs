@@ -19,6 +19,16 @@ pub(crate) fn links(text: &str) -> Vec<Found> {
         .collect()
 }
 
+/// The text without what stands in backticks; lines keep their numbers, and blocks are kept.
+pub(crate) fn without_code_words(text: &str) -> String {
+    let mut prose = prose(text).peekable();
+    let lines = text.lines().enumerate().map(|(index, line)| {
+        let is_prose = prose.next_if(|(number, _)| *number == index + 1).is_some();
+        if is_prose { split_code(line).0 } else { line.to_owned() }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
 /// The headings of the second level.
 pub(crate) fn headings(text: &str) -> Vec<Found> {
     let found = prose(text).filter_map(|(number, line)| Some((number, line.strip_prefix("## ")?)));
@@ -82,6 +92,12 @@ mod tests {
     fn code_words_stand_in_backticks_outside_blocks() {
         let text = "a `b` and `` c`d ``\n```rust\nlet `e`\n```\n`f\n~~~\n```\n`g`\n~~~\n`h`";
         assert_eq!(code_words(text), [(1, "b".into()), (1, "c`d".into()), (10, "h".into())]);
+    }
+
+    #[test]
+    fn code_words_are_removed_from_prose_only() {
+        let text = "a `b` c\n```sh\nx `y`\n```\n`d` e";
+        assert_eq!(without_code_words(text), "a  c\n```sh\nx `y`\n```\n e");
     }
 
     #[test]

@@ -48,6 +48,22 @@ impl Repo {
         Ok(Self { files: files.collect() })
     }
 
+    /// Reads the Rust files of the repository at `root` as they were in this revision.
+    pub(crate) fn load_revision(root: &Path, revision: &str) -> Result<Self, Failure> {
+        let git = |args: &[&str]| {
+            let output = Command::new("git").args(args).current_dir(root).output();
+            let output = output.map_err(|why| Failure::Failed(format!("could not run git: {why}")))?;
+            if output.status.success() {
+                return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+            }
+            Err(Failure::Failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+        };
+        let names = git(&["ls-tree", "-r", "-z", "--name-only", "--end-of-options", revision])?;
+        let names = names.split_terminator('\0').filter(|path| extension(path) == "rs");
+        let files = names.map(|path| Ok((path.to_owned(), git(&["show", &format!("{revision}:{path}")])?)));
+        Ok(Self { files: files.collect::<Result<_, Failure>>()? })
+    }
+
     /// A repository made of these files.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(files: [(&str, &str); N]) -> Self {

@@ -18,6 +18,11 @@ pub(crate) fn uncommented(text: &str) -> String {
     keep(text, &[Kind::Code, Kind::Literal])
 }
 
+/// The comments of the text; blanks take the place of everything else, so that lines keep their numbers.
+pub(crate) fn comments(text: &str) -> String {
+    keep(text, &[Kind::Comment])
+}
+
 /// Code (as from [`code`]) without its modules and functions for tests.
 pub(crate) fn shipped(code: &str) -> String {
     let mut rest = code;
