@@ -3,7 +3,7 @@
 use crate::shell::Outcome;
 use crate::{bench, ci, docs, interop, lines, mutants, proto, scenarios, test, tidy, words};
 
-/// A command: its name, its help, and what it does with the rest of the line.
+/// A command: its name, its help, and its function, which gets the remaining arguments.
 pub(crate) struct Command {
     name: &'static str,
     help: &'static str,
@@ -24,12 +24,12 @@ const COMMANDS: [Command; 11] = [
     Command { name: "ci", help: ci::HELP, run: ci::run },
 ];
 
-/// The command of this name.
+/// Returns the command of this name.
 pub(crate) fn find(name: &str) -> Option<&'static Command> {
     COMMANDS.iter().find(|command| command.name == name)
 }
 
-/// What `cargo xtask help` prints.
+/// Returns what `cargo xtask help` prints.
 pub(crate) fn usage() -> String {
     let lines = COMMANDS.map(|command| format!("\n  cargo xtask {:<9} {}", command.name, command.help));
     format!("usage:{}", lines.concat())

@@ -1,5 +1,5 @@
-//! `cargo xtask mutants`: takes one safeguard after the other out of a copy of the sources, and expects that the simulation
-//! alone notices each of them.
+//! `cargo xtask mutants`: removes one safeguard after the other from a copy of the sources, and expects that the simulation
+//! alone detects each removal.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::tidy::repo::Repo;
 /// What `cargo xtask help` says about this command.
 pub(crate) const HELP: &str = "take safeguards out of a copy, one at a time; the simulation must notice each";
 
-/// A safeguard, and how to take it out.
+/// A safeguard, and how to remove it.
 struct Mutant {
     name: &'static str,
     file: &'static str,
@@ -87,7 +87,7 @@ const MUTANTS: [Mutant; 8] = [
     },
 ];
 
-/// Runs the simulation against the sources as they are, and then against each mutant.
+/// Runs the simulation against the unchanged sources, and then against each mutant.
 pub(crate) fn run(args: &[String]) -> Outcome {
     if let Some(word) = args.first() {
         return Err(Failure::Usage(format!("`mutants` takes no arguments, but got `{word}`")));
@@ -141,7 +141,7 @@ fn write_all(repo: &Repo, copy: &Path) -> Outcome {
     repo.files().try_for_each(|(path, text)| write(&copy.join(path), text))
 }
 
-/// Writes a file unless it is there already, so that cargo builds only what has changed.
+/// Writes a file unless it has this content already, so that cargo rebuilds only what has changed.
 fn write(path: &Path, text: &str) -> Outcome {
     if fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(());

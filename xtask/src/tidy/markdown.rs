@@ -1,16 +1,16 @@
-//! The little of Markdown that the checks need: code words, links and headings outside code blocks.
+//! A parser for the part of Markdown that the checks need: code words, links and headings outside code blocks.
 
 /// A piece of a text, with the number of its line.
 pub(crate) type Found = (usize, String);
 
-/// What stands in backticks.
+/// Returns what is in backticks.
 pub(crate) fn code_words(text: &str) -> Vec<Found> {
     prose(text)
         .flat_map(|(number, line)| split_code(line).1.into_iter().map(move |word| (number, word)))
         .collect()
 }
 
-/// The targets of links and images, and of reference definitions (`[name]: target`).
+/// Returns the targets of links and images, and of reference definitions (`[name]: target`).
 pub(crate) fn links(text: &str) -> Vec<Found> {
     prose(text)
         .flat_map(|(number, line)| {
@@ -19,7 +19,7 @@ pub(crate) fn links(text: &str) -> Vec<Found> {
         .collect()
 }
 
-/// The text without what stands in backticks; lines keep their numbers, and blocks are kept.
+/// Returns the text without what is in backticks; lines keep their numbers, and code blocks are kept.
 pub(crate) fn without_code_words(text: &str) -> String {
     let mut prose = prose(text).peekable();
     let lines = text.lines().enumerate().map(|(index, line)| {
@@ -29,13 +29,13 @@ pub(crate) fn without_code_words(text: &str) -> String {
     lines.collect::<Vec<_>>().join("\n")
 }
 
-/// The headings of the second level.
+/// Returns the headings of the second level.
 pub(crate) fn headings(text: &str) -> Vec<Found> {
     let found = prose(text).filter_map(|(number, line)| Some((number, line.strip_prefix("## ")?)));
     found.map(|(number, heading)| (number, heading.trim().to_owned())).collect()
 }
 
-/// The numbered lines outside fenced code blocks.
+/// Returns the numbered lines outside fenced code blocks.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fence: Option<&str> = None;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -50,7 +50,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The line without its code, and the code: what stands between two runs of as many backticks.
+/// Returns the line without its code, and the code: what is between two runs of as many backticks.
 fn split_code(line: &str) -> (String, Vec<String>) {
     let (mut plain, mut words, mut rest) = (String::new(), Vec::new(), line);
     while let Some(start) = rest.find('`') {
@@ -73,7 +73,7 @@ fn targets(line: &str) -> Vec<String> {
     inline.chain(defined).filter_map(bare).collect()
 }
 
-/// A target without its title and its angle brackets.
+/// Returns a target without its title and its angle brackets.
 fn bare(target: &str) -> Option<String> {
     let target = target.trim();
     let bracketed = target.strip_prefix('<').and_then(|rest| rest.split('>').next());

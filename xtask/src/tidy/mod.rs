@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the invariants that the compiler cannot keep, each checked by a small file here.
+//! `cargo xtask tidy`: the invariants that the compiler cannot check, a small file for each.
 
 mod architecture;
 mod backends;

@@ -128,7 +128,7 @@ impl Machine {
             },
             Step::Read { name } => Op::ReadCell(lock_name(*name)),
             // Any call that finds a lock free grants it to the first waiter, so an unrelated attempt asks for all names.
-            Step::Pass(_) | Step::CreateEntry(_) => Op::Check(attempt(usize::MAX, &stranger())),
+            Step::Pass(_) | Step::CreateEntry(_) => Op::Check(attempt(usize::MAX, &unrelated())),
         }
     }
 
@@ -153,7 +153,7 @@ fn attempt(number: usize, ask: &Ask) -> Arc<Attempt> {
     })
 }
 
-fn stranger() -> Ask {
+fn unrelated() -> Ask {
     Ask {
         wants: (0..NAMES.len()).collect(),
         mode: fencepost_core::Mode::Exclusive,

@@ -41,17 +41,17 @@ impl Simulation {
     }
 
     /// Every entry that is kept in the backend is known to the client that it belongs to.
-    pub(super) fn check_ghosts(&self) -> Result<(), String> {
+    pub(super) fn check_orphans(&self) -> Result<(), String> {
         // A release that keeps failing is given up when the lease is about to expire.
         let leases = self.backend.leases().filter(|lease| lease.until > self.now + TTL / 6);
-        let mut ghosts = leases.filter(|lease| {
+        let mut orphans = leases.filter(|lease| {
             let process = &self.processes[lease.client];
             !process.is_dead && !process.knows(lease.owner)
         });
-        match ghosts.next() {
+        match orphans.next() {
             None => Ok(()),
-            Some(ghost) => {
-                Err(format!("at {:?} its client does not know of {ghost:?}", self.now.since(start())))
+            Some(orphan) => {
+                Err(format!("at {:?} its client does not know of {orphan:?}", self.now.since(start())))
             }
         }
     }

@@ -146,7 +146,7 @@ impl Simulation {
             self.check_beliefs()?;
             self.check_max_hold()?;
             if self.conditions.late == 0 {
-                self.check_ghosts()?;
+                self.check_orphans()?;
             }
         }
         self.check_the_end()
