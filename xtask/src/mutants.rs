@@ -8,7 +8,7 @@ use crate::shell::{self, Failure, Outcome, cargo};
 use crate::tidy::repo::Repo;
 
 /// What `cargo xtask help` says about this command.
-pub(crate) const HELP: &str = "take safeguards out of a copy, one at a time; the simulation must notice each";
+pub(crate) const HELP: &str = "remove safeguards from a copy, one at a time; the simulation must detect each";
 
 /// A safeguard, and how to remove it.
 struct Mutant {
@@ -51,13 +51,13 @@ const MUTANTS: [Mutant; 8] = [
 ",
     },
     Mutant {
-        name: "a grant that comes too late is shown",
+        name: "a grant that arrives too late is returned",
         file: "crates/fencepost-core/src/machine/asking.rs",
         from: "gone.is_none() && valid_until(counted_from, award.ttl) > now",
         to: "gone.is_none()",
     },
     Mutant {
-        name: "a grant whose caller has gone is not given back",
+        name: "a grant whose caller is gone is not released",
         file: "crates/fencepost-core/src/machine/asking.rs",
         from: "        if wanted.caller.is_none() {
             self.give_back(owner, award, None, now);
@@ -73,13 +73,13 @@ const MUTANTS: [Mutant; 8] = [
         to: "false",
     },
     Mutant {
-        name: "a late send is not defeated after its ticket was given up",
+        name: "a late acquire takes effect after its ticket was given up",
         file: "crates/fencepost-core/src/machine/leaving.rs",
         from: "Ok(_) if *is_doubtful && leaving.may_be_in_line => now,",
         to: "",
     },
     Mutant {
-        name: "what is lost is renewed when the storage is back",
+        name: "a lost grant is renewed when the backend is reachable again",
         file: "crates/fencepost-core/src/machine/entry.rs",
         from: "            Phase::Held(held) if held.lost.is_some() => {}
 ",
@@ -96,9 +96,9 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let repo = Repo::load(&shell::root())?;
     write_all(&repo, &copy)?;
     if let Some(why) = complaint(&copy)? {
-        return Err(Failure::Failed(format!("the simulation fails without any mutation: {why}")));
+        return Err(Failure::Failed(format!("the simulation fails without a mutation: {why}")));
     }
-    let mut unnoticed = Vec::new();
+    let mut undetected = Vec::new();
     for Mutant { name, file, from, to } in &MUTANTS {
         let text = repo.text(file).unwrap_or_default();
         if text.matches(from).count() != 1 {
@@ -109,15 +109,15 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         write(&copy.join(file), &text.replace(from, to))?;
         let found = complaint(&copy)?;
         write(&copy.join(file), text)?;
-        println!("{name}: {}", found.as_deref().unwrap_or("NOT NOTICED"));
+        println!("{name}: {}", found.as_deref().unwrap_or("NOT DETECTED"));
         if found.is_none() {
-            unnoticed.push(*name);
+            undetected.push(*name);
         }
     }
-    if unnoticed.is_empty() {
+    if undetected.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Failed(format!("not noticed: {}", unnoticed.join(", "))))
+        Err(Failure::Failed(format!("not detected: {}", undetected.join(", "))))
     }
 }
 
@@ -133,7 +133,10 @@ fn complaint(copy: &Path) -> Result<Option<String>, Failure> {
     let line = text.lines().find(|line| line.starts_with("seed "));
     match line {
         Some(line) => Ok(Some(line.to_owned())),
-        None => Err(Failure::Failed(format!("it did not run:\n{}", String::from_utf8_lossy(&output.stderr)))),
+        None => Err(Failure::Failed(format!(
+            "the simulation did not run:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        ))),
     }
 }
 

@@ -40,6 +40,6 @@ mod tests {
     fn the_version_is_that_of_the_library() {
         let model = "<artifactId>us</artifactId><version>1</version> <artifactId>them</artifactId>\n <version>5.9.0</version>";
         assert_eq!(version(model, "them"), "5.9.0");
-        assert_eq!(version(model, "nobody"), "");
+        assert_eq!(version(model, "unknown"), "");
     }
 }
