@@ -25,7 +25,8 @@ const MUTANTS: [Mutant; 8] = [
         from: "            if self.holds(&want.name, grant) {
                 self.remove_holder(&want.name, grant.attempt.owner);
 ",
-        to: "            let owner = self.line(&want.name).holders.iter().next().map(|holder| holder.owner);
+        to:
+            "            let owner = self.record(&want.name).holders.iter().next().map(|holder| holder.owner);
             if let Some(owner) = owner {
                 self.remove_holder(&want.name, owner);
 ",
@@ -33,7 +34,7 @@ const MUTANTS: [Mutant; 8] = [
     Mutant {
         name: "no tombstone",
         file: "crates/fencepost-core/src/lock_table/step.rs",
-        from: "self.table.departed.insert(attempt.owner, self.now + attempt.ttl);",
+        from: "self.table.tombstones.insert(attempt.owner, self.now + attempt.ttl);",
         to: "",
     },
     Mutant {
@@ -52,18 +53,18 @@ const MUTANTS: [Mutant; 8] = [
     },
     Mutant {
         name: "a grant that arrives too late is returned",
-        file: "crates/fencepost-core/src/machine/asking.rs",
-        from: "gone.is_none() && valid_until(counted_from, award.ttl) > now",
-        to: "gone.is_none()",
+        file: "crates/fencepost-core/src/machine/acquire.rs",
+        from: "lost.is_none() && valid_until(counted_from, award.ttl) > now",
+        to: "lost.is_none()",
     },
     Mutant {
         name: "a grant whose caller is gone is not released",
-        file: "crates/fencepost-core/src/machine/asking.rs",
-        from: "        if wanted.caller.is_none() {
-            self.give_back(owner, award, None, now);
+        file: "crates/fencepost-core/src/machine/acquire.rs",
+        from: "        if acquiring.caller.is_none() {
+            self.release_award(owner, award, None, now);
 ",
-        to: "        if wanted.caller.is_none() {
-            self.over(owner, now);
+        to: "        if acquiring.caller.is_none() {
+            self.remove_or_undo(owner, now);
 ",
     },
     Mutant {
@@ -75,7 +76,7 @@ const MUTANTS: [Mutant; 8] = [
     Mutant {
         name: "a late acquire takes effect after its ticket was given up",
         file: "crates/fencepost-core/src/machine/leaving.rs",
-        from: "Ok(_) if *is_doubtful && leaving.may_be_in_line => now,",
+        from: "Ok(_) if *outcome_unknown && leaving.may_be_queued => now,",
         to: "",
     },
     Mutant {
@@ -152,4 +153,17 @@ fn write(path: &Path, text: &str) -> Outcome {
     let failed = |why| Failure::Failed(format!("could not write {}: {why}", path.display()));
     path.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
     fs::write(path, text).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mutant_is_code_of_its_file() {
+        for Mutant { name, file, from, .. } in &MUTANTS {
+            let text = fs::read_to_string(shell::root().join(file)).unwrap_or_default();
+            assert_eq!(text.matches(from).count(), 1, "{name}");
+        }
+    }
 }
