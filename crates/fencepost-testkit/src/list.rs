@@ -33,12 +33,12 @@ pub enum Tag {
 /// `behavior_suite!(memory_again, MemoryBench::again, only [core several]);`
 #[macro_export]
 macro_rules! behavior_suite {
-    ($storage:ident, $make:expr) => {
-        $crate::behavior_suite!($storage, $make, only[all]);
+    ($module:ident, $make:expr) => {
+        $crate::behavior_suite!($module, $make, only[all]);
     };
-    ($storage:ident, $make:expr, only [$($wanted:ident)+]) => {
+    ($module:ident, $make:expr, only [$($wanted:ident)+]) => {
         const _: &[$crate::list::Tag] = &[$($crate::list::Tag::$wanted),+];
-        $crate::behaviors_in_groups! { $storage [$make] [$($wanted)+]
+        $crate::behaviors_in_groups! { $module [$make] [$($wanted)+]
             exclusion {
                 a_free_lock_is_granted [core],
                 a_held_lock_is_not_granted_to_another_client [core],
@@ -279,8 +279,8 @@ macro_rules! wire_suite {
 #[doc(hidden)]
 #[macro_export]
 macro_rules! behaviors_in_groups {
-    ($storage:ident [$make:expr] $tags:tt $($group:ident { $($name:ident $([$($tag:ident)*])?,)* })*) => {
-        mod $storage {
+    ($module:ident [$make:expr] $tags:tt $($group:ident { $($name:ident $([$($tag:ident)*])?,)* })*) => {
+        mod $module {
             #[allow(unused_imports, reason = "a configuration may select nothing of a group")]
             use super::*;
             $(

@@ -216,9 +216,9 @@ async fn look<B: TestBench>(bench: &B) -> Option<Option<StorageId>> {
         }
         Ok(read_only_client) => {
             assert!(names(&read_only_client, "").await.is_empty());
-            let storage = read_only_client.info().storage_id;
+            let storage_id = read_only_client.info().storage_id;
             read_only_client.close().await;
-            Some(Some(storage))
+            Some(Some(storage_id))
         }
     }
 }

@@ -66,8 +66,9 @@ impl SimulatedBackend {
 
     /// Returns a holder of this lock, if there is one.
     pub(super) fn holder(&self, name: &LockName) -> Option<(Owner, FencingToken)> {
-        let line = self.table.record(name)?;
-        line.holders
+        let record = self.table.record(name)?;
+        record
+            .holders
             .iter()
             .map(|holder| (holder.token, holder.owner))
             .min()
@@ -81,7 +82,7 @@ impl SimulatedBackend {
             client: number(client),
             until: Moment::from_nanos(until.as_nanos()),
         };
-        let holders = self.table.records().flat_map(|(_, line)| line.holders.iter());
+        let holders = self.table.records().flat_map(|(_, record)| record.holders.iter());
         let holders = holders.map(move |holder| lease(holder.owner, holder.client, holder.until));
         let tickets = self.table.tickets().values();
         holders.chain(tickets.map(move |ticket| lease(ticket.attempt.owner, ticket.client, ticket.until)))
@@ -90,7 +91,7 @@ impl SimulatedBackend {
     /// Returns what is left after everything that has expired was removed.
     pub(super) fn remaining(&mut self, now: Moment) -> Vec<String> {
         self.ask(usize::MAX, now, LockTable::sweep_all).expect("everything is there");
-        self.table.records().map(|(name, line)| format!("{name}: {line:?}")).collect()
+        self.table.records().map(|(name, record)| format!("{name}: {record:?}")).collect()
     }
 
     /// Returns the number of tombstones of owners whose acquire has not arrived.
