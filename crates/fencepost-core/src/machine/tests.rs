@@ -86,7 +86,7 @@ impl Stage {
     }
 
     /// One in the queue since second 0.
-    fn in_line() -> Self {
+    fn queued() -> Self {
         let mut stage = Self::asking(OnBusy::Wait, Moment::NEVER);
         assert_eq!(stage.answer(RequestKind::Acquire, at(0), still_waiting(), at(0)), "");
         stage

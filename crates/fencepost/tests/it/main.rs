@@ -44,7 +44,7 @@ async fn no_part_of_an_unknown_url_is_repeated() {
 
 #[cfg(not(feature = "sqlite"))]
 #[tokio::test]
-async fn a_storage_that_is_not_built_in_names_its_feature() {
+async fn a_backend_that_is_not_built_in_names_its_feature() {
     let error = refused("sqlite:").await;
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.hint().unwrap().contains("\"sqlite\""));

@@ -152,7 +152,7 @@ fn a_lock_that_expires_is_seen_to() {
 
 /// A backend that hangs sends no reply to count; the repeated renewals are counted.
 #[test]
-fn a_storage_that_hangs_is_seen_before_the_lock_is_lost() {
+fn a_backend_that_hangs_is_reported_before_the_lock_is_lost() {
     recorded("hanging", async |stage, seen| {
         let (client, proxy) = stage.proxied(Options::new()).await;
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();

@@ -32,7 +32,7 @@ fn only(heard: &Heard, name: &str) -> Seen {
 }
 
 #[test]
-fn whoever_connects_is_warned_of_what_weakens_a_promise() {
+fn a_client_that_connects_logs_what_weakens_a_guarantee() {
     heard("connecting", async |_, heard| {
         let server = fencepost_testkit::servers::redis::shared();
         let client = fencepost::connect(server.url()).await.unwrap();

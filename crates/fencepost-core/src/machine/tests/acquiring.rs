@@ -92,7 +92,7 @@ fn a_transient_error_is_retried() {
 /// A waiter whose ticket has expired, and that retries, does not fail if the backend is unreachable just then.
 #[test]
 fn a_waiter_that_retries_outlasts_an_outage() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.answer(RequestKind::Check, at(4), Reply::NoTicket, at(4)), "acquire");
     for second in 4..10 {
@@ -145,7 +145,7 @@ fn a_waiter_that_meets_its_own_tombstone_retries_under_a_new_owner() {
 
 #[test]
 fn a_pushed_grant_counts_from_the_newest_heartbeat() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     for sent in [4, 8] {
         assert_eq!(stage.tick(at(sent)), "check");
         assert_eq!(stage.answer(RequestKind::Check, at(sent), still_waiting(), at(sent)), "");
@@ -175,7 +175,7 @@ fn a_push_of_a_loss_may_come_before_the_reply_that_grants() {
 
 #[test]
 fn a_grant_of_a_later_request_is_not_the_lost_one() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     stage.push_gone(LostReason::Broken, at(1));
     assert_eq!(stage.push_turn(at(2)), "check");
     assert_eq!(stage.answer(RequestKind::Check, at(2), granted(1), at(3)), "granted");
@@ -221,7 +221,7 @@ fn an_acquire_that_failed_keeps_its_backoff_when_the_backend_is_back() {
 /// Scenario 45: a waiter that was stopped reads a grant whose lease has expired.
 #[test]
 fn a_grant_that_is_pushed_too_late_is_released_and_requested_again() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     let first = stage.owner;
     assert_eq!(stage.push_grant(1, at(12)), "release, acquire");
     assert_ne!(stage.owner, first);
@@ -252,7 +252,7 @@ fn a_push_of_a_grant_that_has_ended_is_not_believed() {
 
 #[test]
 fn a_ticket_that_has_expired_is_requested_again() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     let first = stage.owner;
     stage.tick(at(4));
     assert_eq!(stage.answer(RequestKind::Check, at(4), Reply::NoTicket, at(4)), "acquire");
@@ -263,7 +263,7 @@ fn a_ticket_that_has_expired_is_requested_again() {
 
 #[test]
 fn a_check_that_fails_for_a_while_keeps_the_position() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.answer(RequestKind::Check, at(4), failure(ErrorKind::Unreachable), at(4)), "");
     assert_eq!(stage.tick(at(5)), "check");
@@ -275,7 +275,7 @@ fn a_check_that_fails_for_a_while_keeps_the_position() {
 
 #[test]
 fn a_ticket_is_checked_for_ever_and_never_lost() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     for _ in 0..50 {
         let now = stage.machine.next();
         assert_eq!(stage.tick(now), "check");

@@ -40,7 +40,7 @@ fn an_attempt_whose_caller_is_dropped_is_undone_by_the_reply() {
 /// A caller refers to its attempt by the first owner.
 #[test]
 fn a_dropped_caller_is_found_under_its_new_owner() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     stage.tick(at(4));
     stage.answer(RequestKind::Check, at(4), Reply::NoTicket, at(4));
     assert_ne!(stage.owner, stage.attempt.owner);
@@ -52,7 +52,7 @@ fn a_dropped_caller_is_found_under_its_new_owner() {
 
 #[test]
 fn a_grant_that_comes_while_the_attempt_leaves_the_queue_is_released() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     assert_eq!(stage.abandon(at(1)), "leave");
     assert_eq!(stage.push_grant(1, at(1)), "");
     assert_eq!(stage.answer(RequestKind::Leave, at(1), Reply::AlreadyGranted(award(1)), at(1)), "release");
@@ -62,11 +62,11 @@ fn a_grant_that_comes_while_the_attempt_leaves_the_queue_is_released() {
 
 #[test]
 fn a_leave_waits_for_the_reply_to_a_check() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.abandon(at(4)), "");
     assert_eq!(stage.answer(RequestKind::Check, at(4), still_waiting(), at(5)), "leave");
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     assert_eq!(stage.tick(at(4)), "check");
     assert_eq!(stage.on(Input::Close, at(4)), "leave, failed Closed", "a client that closes does not wait");
     assert_eq!(stage.answer(RequestKind::Check, at(4), granted(1), at(5)), "");
@@ -75,7 +75,7 @@ fn a_leave_waits_for_the_reply_to_a_check() {
 
 #[test]
 fn a_leave_is_repeated_until_its_leases_have_expired() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     stage.abandon(at(0));
     let (mut leaves, mut now) = (1, at(0));
     while !stage.is_over() {

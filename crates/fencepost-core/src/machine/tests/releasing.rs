@@ -47,7 +47,7 @@ fn a_release_is_repeated_at_once_after_a_reconnect() {
 /// A grant that was pushed while a check was in flight: its release does not overtake the check.
 #[test]
 fn a_release_waits_for_the_reply_to_a_check() {
-    let mut stage = Stage::in_line();
+    let mut stage = Stage::queued();
     assert_eq!(stage.push_turn(at(1)), "check");
     assert_eq!(stage.push_grant(1, at(1)), "granted");
     assert_eq!(stage.release(None, at(1)), "");
