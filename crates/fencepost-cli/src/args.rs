@@ -5,15 +5,17 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
+use clap::error::{ContextKind, ContextValue};
 use clap::{Args as ClapArgs, Parser, Subcommand};
 use fencepost::{LockName, Mode};
 
 use crate::durations;
 use crate::exit::Exit;
 use crate::output::{self, Level};
+use crate::secrets::without_secrets;
 use crate::stopping::OnLost;
-use crate::waiting::Patience;
-use crate::words::without_secrets;
+use crate::waiting::OnBusy;
+use crate::words::shortened;
 
 /// Hold a lock while a command runs: one after another, first come, first served.
 #[derive(Debug, Parser)]
@@ -95,7 +97,7 @@ pub(crate) struct Waiting {
     pub(crate) no_wait: bool,
 
     /// Wait at most this long, then exit with 75 [default: for ever]
-    #[arg(short = 'w', long, visible_alias = "timeout", value_name = "DUR", value_parser = durations::parse)]
+    #[arg(short = 'w', long, visible_alias = "timeout", value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse)]
     pub(crate) wait: Option<Duration>,
 
     /// Exit with N instead of 75 when the lock was not acquired
@@ -108,8 +110,8 @@ pub(crate) struct Waiting {
 }
 
 impl Waiting {
-    pub(crate) fn patience(&self) -> Patience {
-        if self.no_wait || self.skip_ok && self.wait.is_none() { Patience::None } else { Patience::InLine }
+    pub(crate) fn on_busy(&self) -> OnBusy {
+        if self.no_wait || self.skip_ok && self.wait.is_none() { OnBusy::Exit } else { OnBusy::Wait }
     }
 }
 
@@ -150,12 +152,13 @@ impl Sharing {
 #[command(next_help_heading = "Lease")]
 pub(crate) struct Timing {
     /// How long the lock outlives a fencepost that was killed, 1s to 24h; renewed at a third of it
-    #[arg(long, value_name = "DUR", value_parser = durations::parse, default_value = "30s")]
-    pub(crate) ttl: Duration,
+    /// [default: 30s, or the nearest that the backend can keep]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse)]
+    pub(crate) ttl: Option<Duration>,
 
     /// Between TERM and KILL, if the lock is lost; taken out of the ttl, at most a third of it
     /// [default: 5s, or a quarter of the ttl if that is less]
-    #[arg(long, value_name = "DUR", value_parser = durations::parse)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse)]
     pub(crate) kill_after: Option<Duration>,
 
     /// What happens to the command when the lock is lost
@@ -163,7 +166,7 @@ pub(crate) struct Timing {
     pub(crate) on_lost: OnLost,
 
     /// Hold the lock at least this long, also if the command ends sooner
-    #[arg(long, value_name = "DUR", value_parser = durations::parse)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse)]
     pub(crate) at_least: Option<Duration>,
 }
 
@@ -172,7 +175,7 @@ pub(crate) struct Timing {
 #[command(next_help_heading = "Command")]
 pub(crate) struct Process {
     /// Stop the command after this long, with TERM and then KILL, and exit with 124
-    #[arg(long, value_name = "DUR", value_parser = durations::parse_some)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse_some)]
     pub(crate) max_run: Option<Duration>,
 
     /// Leave the command in fencepost's own process group, to share the terminal with a pipeline;
@@ -336,7 +339,8 @@ pub(crate) struct Rights {
 
 /// Reads the command line; says what is wrong with it, or the help that was asked for.
 pub(crate) fn parse() -> Result<Args, Exit> {
-    Args::try_parse().map_err(|error| {
+    Args::try_parse().map_err(|mut error| {
+        shorten(&mut error);
         let text = without_secrets(&error.render().to_string());
         if error.use_stderr() {
             output::usage(&text);
@@ -345,6 +349,17 @@ pub(crate) fn parse() -> Result<Args, Exit> {
         output::help(&text);
         Exit::Done
     })
+}
+
+/// Cuts what the error quotes from the command line, and escapes what could control a terminal.
+fn shorten(error: &mut clap::Error) {
+    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg, ContextKind::InvalidSubcommand] {
+        if let Some(ContextValue::String(text)) = error.get(kind) {
+            // Secrets first: the beginning of a URL cannot be told from one without a password.
+            let text = shortened(&without_secrets(text));
+            error.insert(kind, ContextValue::String(text));
+        }
+    }
 }
 
 fn pace(text: &str) -> Result<Duration, String> {

@@ -1,5 +1,6 @@
-//! The command to run, and what it is told about its lock. Never the secret that permits release.
+//! The command of a run, its environment and what is recorded about it with the lock. Never the secret that permits release.
 
+use std::ffi::OsStr;
 use std::process::Command;
 
 use fencepost::Guard;
@@ -9,19 +10,17 @@ use crate::args::Run;
 use crate::nesting::{self, HeldAbove};
 use crate::timestamps::rfc3339;
 
-/// The command of the command line, with its environment.
+/// The key of the meta entry with the program that a run executes.
+pub(crate) const COMMAND_META: &str = "command";
+/// How much of the program's path is recorded.
+const MAX_COMMAND_CHARS: usize = 200;
+
+/// Returns the command of the command line, with its environment.
 pub(crate) fn command(args: &Run, guard: &Guard, location: &str, above: &HeldAbove) -> Command {
-    let mut command = match (&args.shell, args.command.split_first()) {
-        (None, Some((program, arguments))) => {
-            let mut command = Command::new(program);
-            command.args(arguments);
-            command
-        }
-        (shell, _) => {
-            let mut command = Command::new("sh");
-            command.arg("-c").args(shell);
-            command
-        }
+    let mut command = Command::new(program(args));
+    match &args.shell {
+        Some(script) => command.arg("-c").arg(script),
+        None => command.args(args.command.iter().skip(1)),
     };
     command
         .env("FENCEPOST_LOCK_NAME", guard.name().as_str())
@@ -33,4 +32,21 @@ pub(crate) fn command(args: &Run, guard: &Guard, location: &str, above: &HeldAbo
         .env("FENCEPOST_TTL_MS", guard.ttl().as_millis().to_string())
         .env(nesting::VARIABLE, above.with(guard));
     command
+}
+
+fn program(args: &Run) -> &OsStr {
+    match (&args.shell, args.command.first()) {
+        (None, Some(program)) => program,
+        _ => OsStr::new("sh"),
+    }
+}
+
+/// Returns what is recorded about the holder: the program, without its arguments, which may contain secrets, and the facts
+/// that the user gave. A fact of the same key replaces the program.
+pub(crate) fn meta(args: &Run) -> Vec<(String, String)> {
+    let given = &args.identity.meta;
+    let program: String = program(args).to_string_lossy().chars().take(MAX_COMMAND_CHARS).collect();
+    let recorded = (COMMAND_META.to_owned(), program);
+    let is_given = given.iter().any(|(key, _)| key == COMMAND_META);
+    (!is_given).then_some(recorded).into_iter().chain(given.iter().cloned()).collect()
 }

@@ -1,27 +1,32 @@
 //! The `fencepost` command: hold a lock while a command runs, and see who holds which.
 
 mod args;
+mod backend;
 mod child;
 mod commands;
+mod connecting;
 mod durations;
 mod environment;
 mod exit;
 mod json;
 mod lines;
+mod live;
+mod locked_run;
 mod nesting;
 mod news;
 mod output;
+mod progress;
 #[cfg(test)]
 mod sample;
+mod secrets;
 mod signals;
 mod status;
 mod stopping;
-mod storage;
 mod supervise;
 mod terminal;
 mod timestamps;
-mod turn;
 mod unchecked;
+mod wait_limit;
 mod waiting;
 mod warden;
 mod words;
@@ -29,7 +34,7 @@ mod words;
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
-    if warden::is_meant() {
+    if warden::is_warden() {
         return warden::watch();
     }
     let exit = match args::parse() {

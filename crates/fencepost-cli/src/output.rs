@@ -8,6 +8,7 @@ use std::time::Duration;
 use fencepost::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::live;
 use crate::words::plain;
 
 /// How long somebody may take to hear a message.
@@ -122,7 +123,17 @@ static SPEAKER: OnceLock<Option<mpsc::Sender<Message>>> = OnceLock::new();
 /// Says something. Nobody to hear it is no reason to fail, and somebody who does not read no reason to miss a deadline:
 /// what takes too long is left to the thread that writes.
 fn say(text: &str) {
-    hand_on(text.to_owned(), HEARD);
+    hand_on(format!("{}{text}", live::before_message()), HEARD);
+}
+
+/// Writes a state of the live line.
+pub(crate) fn draw(line: String) {
+    hand_on(line, HEARD);
+}
+
+/// Writes what erases the live line, and waits until it is written.
+pub(crate) fn erase(sequence: &str) {
+    hand_on(sequence.to_owned(), FAREWELL);
 }
 
 /// Waits until everything that was said is written, but not for ever. To be called before the end.

@@ -53,12 +53,12 @@ fn flock_spelling_is_understood() {
 
 #[test]
 fn a_skipped_turn_is_not_waited_for_unless_told_so() {
-    let patience = |words: &[&str]| run(words).unwrap().waiting.patience();
-    assert_eq!(patience(&["a", "x"]), Patience::InLine);
-    assert_eq!(patience(&["-n", "a", "x"]), Patience::None);
-    assert_eq!(patience(&["--skip-ok", "a", "x"]), Patience::None);
-    assert_eq!(patience(&["--skip-ok", "-w", "5m", "a", "x"]), Patience::InLine);
-    assert_eq!(patience(&["-E", "0", "a", "x"]), Patience::InLine);
+    let on_busy = |words: &[&str]| run(words).unwrap().waiting.on_busy();
+    assert_eq!(on_busy(&["a", "x"]), OnBusy::Wait);
+    assert_eq!(on_busy(&["-n", "a", "x"]), OnBusy::Exit);
+    assert_eq!(on_busy(&["--skip-ok", "a", "x"]), OnBusy::Exit);
+    assert_eq!(on_busy(&["--skip-ok", "-w", "5m", "a", "x"]), OnBusy::Wait);
+    assert_eq!(on_busy(&["-E", "0", "a", "x"]), OnBusy::Wait);
 }
 
 #[test]

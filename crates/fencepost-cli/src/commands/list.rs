@@ -8,13 +8,13 @@ use crate::durations::{show, show_lease};
 use crate::exit::Exit;
 use crate::output;
 use crate::words::{mode, plain};
-use crate::{json, storage};
+use crate::{backend, json};
 
 const PAGE: usize = 500;
 const TITLES: [&str; 7] = ["NAME", "MODE", "HOLDER", "TOKEN", "HELD FOR", "TTL LEFT", "WAITING"];
 
 pub(crate) async fn list(args: &List) -> Result<Exit> {
-    let client = storage::connect_existing(args.storage.url.as_deref()).await?;
+    let client = backend::connect_existing(args.storage.url.as_deref()).await?;
     let locks = everything(&client, &args.prefix).await?;
     let outcome = if args.json {
         output::results(as_json(&locks, &client))

@@ -5,9 +5,9 @@ use fencepost::Result;
 use super::printed;
 use crate::args::Rights;
 use crate::exit::Exit;
-use crate::{output, storage};
+use crate::{backend, output};
 
 pub(crate) fn rights(args: &Rights) -> Result<Exit> {
-    let chosen = storage::chosen(args.storage.url.as_deref())?;
+    let chosen = backend::chosen(args.storage.url.as_deref())?;
     printed(output::results(fencepost::rights(chosen.url)?))
 }

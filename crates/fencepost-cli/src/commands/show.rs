@@ -12,7 +12,7 @@ use crate::exit::Exit;
 use crate::output;
 use crate::timestamps::rfc3339;
 use crate::words::{mode, plain};
-use crate::{json, storage};
+use crate::{backend, json};
 
 /// What the backend does not record about holders that are not Fencepost clients.
 const UNKNOWN: &str = "unknown";
@@ -21,7 +21,7 @@ const UNKNOWN: &str = "unknown";
 const CELL_TEXT: usize = 200;
 
 pub(crate) async fn show(args: &Show) -> Result<Exit> {
-    let client = storage::connect_existing(args.storage.url.as_deref()).await?;
+    let client = backend::connect_existing(args.storage.url.as_deref()).await?;
     let state = client.inspect(&args.name).await?;
     let text = if args.json {
         json::line(&json::Lock::new(&state, client.info().scope)) + "\n"

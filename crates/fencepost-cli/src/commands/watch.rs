@@ -14,7 +14,7 @@ use crate::news::News;
 use crate::output::{self, Output};
 use crate::signals::Signals;
 use crate::timestamps::rfc3339_millis;
-use crate::{json, storage};
+use crate::{backend, json};
 
 /// How often it is looked whether anybody still reads.
 const LOOK: Duration = Duration::from_millis(500);
@@ -41,7 +41,7 @@ async fn until_nobody_reads() -> io::Result<()> {
 async fn tell(args: &Watch, output: Output) -> Result<Exit> {
     let url = args.storage.url.as_deref();
     let lines = Lines::new().map_err(|error| failed("could not start", error))?;
-    let mut watch = storage::connect_existing(url).await?.watch(args.prefix.as_str()).every(args.every);
+    let mut watch = backend::connect_existing(url).await?.watch(args.prefix.as_str()).every(args.every);
     let mut said = News::new();
     loop {
         match watch.next().await {
@@ -60,7 +60,7 @@ async fn tell(args: &Watch, output: Output) -> Result<Exit> {
                 }
                 // A storage that was replaced needs a new connection; others come back by themselves.
                 if matches!(error.kind(), ErrorKind::Backend | ErrorKind::Closed)
-                    && let Ok(client) = storage::connect_existing(url).await
+                    && let Ok(client) = backend::connect_existing(url).await
                 {
                     watch = watch.through(&client);
                 }

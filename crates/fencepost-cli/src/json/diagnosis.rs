@@ -23,7 +23,7 @@ struct Entry<'a> {
 
 impl<'a> Diagnosis<'a> {
     pub(crate) fn new(findings: &'a [Finding], worst: Severity) -> Self {
-        Self { verdict: words::verdict(worst), findings: findings.iter().map(Entry::from).collect() }
+        Self { verdict: words::severity(worst), findings: findings.iter().map(Entry::from).collect() }
     }
 }
 
@@ -31,7 +31,7 @@ impl<'a> From<&'a Finding> for Entry<'a> {
     fn from(finding: &'a Finding) -> Self {
         Self {
             check: &finding.check,
-            verdict: words::verdict(finding.severity),
+            verdict: words::severity(finding.severity),
             found: &finding.found,
             advice: finding.advice.as_deref(),
         }
