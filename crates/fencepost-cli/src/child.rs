@@ -292,7 +292,8 @@ mod tests {
         let (mut warden, socket) = UnixStream::pair().unwrap();
         for (placement, word) in [(Placement::OwnGroup, "group"), (Placement::OurGroup, "process")] {
             let mut command = Command::new("true");
-            let mut group = Group::spawn(&mut command, placement, start(socket.try_clone().unwrap())).unwrap();
+            let mut group =
+                Group::spawn(&mut command, placement, start(socket.try_clone().unwrap())).unwrap();
             let expected = format!("{word} {}\n", group.id());
             let mut received = vec![0; expected.len()];
             warden.read_exact(&mut received).unwrap();

@@ -12,8 +12,8 @@ use crate::backend::Chosen;
 use crate::commands::failed;
 use crate::output::Output;
 use crate::progress::{Progress, Report};
-use crate::wait_limit::WaitLimit;
 use crate::secrets::location;
+use crate::wait_limit::WaitLimit;
 
 /// The time before the second attempt to connect; each one after it waits twice as long.
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);

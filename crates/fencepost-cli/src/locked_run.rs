@@ -226,7 +226,9 @@ impl LockedRun<'_> {
         let asked = async {
             if !asked_before {
                 signals.requests_to_end(1).await;
-                output.note(format_args!("--at-least keeps lock {name:?} for now; a second signal releases it"));
+                output.note(format_args!(
+                    "--at-least keeps lock {name:?} for now; a second signal releases it"
+                ));
             }
             signals.requests_to_end(1).await;
         };
@@ -283,7 +285,10 @@ async fn get_ready(guard: &Guard, kill_after: Duration, warden: &mut Warden) -> 
     let clock = Clock::system();
     while guard.remaining() <= kill_after + headroom(guard.ttl()) {
         guard.check()?;
-        clock.sleep_until(clock.now() + GRANT_CHECK_INTERVAL).await.map_err(|error| failed("could not wait", error))?;
+        clock
+            .sleep_until(clock.now() + GRANT_CHECK_INTERVAL)
+            .await
+            .map_err(|error| failed("could not wait", error))?;
     }
     let no_warden = |error| failed("could not start the warden", error);
     loop {

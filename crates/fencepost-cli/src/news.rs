@@ -19,7 +19,8 @@ impl<T: PartialEq> News<T> {
 
     /// Returns whether this should be written; if so, it counts as written.
     pub(crate) fn is_news(&mut self, what: T, now: Moment) -> bool {
-        let news = self.0.as_ref().is_none_or(|(last, at)| *last != what || now.since(*at) >= REPEAT_INTERVAL);
+        let news =
+            self.0.as_ref().is_none_or(|(last, at)| *last != what || now.since(*at) >= REPEAT_INTERVAL);
         if news {
             self.0 = Some((what, now));
         }

@@ -221,7 +221,9 @@ impl<'a> Watch<'a> {
             Ok(()) => self.setup.output.warning("the warden was gone and has been replaced"),
             // As long as this process lives, it enforces the deadline itself.
             Err(error) => {
-                self.setup.output.warning(format_args!("the warden is gone and could not be replaced: {error}"));
+                self.setup
+                    .output
+                    .warning(format_args!("the warden is gone and could not be replaced: {error}"));
             }
         }
     }
@@ -259,9 +261,9 @@ impl<'a> Watch<'a> {
                 output::failure(format_args!("lock {name:?} was lost: {}: {then}", LostReason::Expired));
             }
             Why::Revoked(reason) => output::failure(format_args!("lock {name:?} was lost: {reason}: {then}")),
-            Why::MaxRun => output::failure(format_args!(
-                "the command under lock {name:?} has reached --max-run: {then}"
-            )),
+            Why::MaxRun => {
+                output::failure(format_args!("the command under lock {name:?} has reached --max-run: {then}"))
+            }
         }
         match why {
             Why::LeaseEnds(_) | Why::LeaseOver => self.setup.status.tell(Event::lost(LostReason::Expired)),

@@ -232,7 +232,11 @@ mod tests {
         assert_eq!(after(Signal::STOP, ours, StopRequest::None), AfterStop::Report);
         assert_eq!(after(Signal::TSTP, None, StopRequest::Key), AfterStop::Continue);
         assert_eq!(after(Signal::TSTP, None, StopRequest::Signal), AfterStop::Report);
-        assert_eq!(after(Signal::TTIN, None, StopRequest::Key), AfterStop::Report, "it would only be stopped again");
+        assert_eq!(
+            after(Signal::TTIN, None, StopRequest::Key),
+            AfterStop::Report,
+            "it would only be stopped again"
+        );
     }
 
     #[test]

@@ -147,8 +147,7 @@ impl Waiter<'_> {
         let began = clock.now();
         let mut progress = Progress::new(self.output, began);
         let mut told = News::new();
-        let mut next =
-            if self.status.is_wanted() { began + SHORT_WAIT_VERBOSE } else { progress.starts() };
+        let mut next = if self.status.is_wanted() { began + SHORT_WAIT_VERBOSE } else { progress.starts() };
         loop {
             clock.sleep_until(next).await?;
             let state = self.read(REPORT_TIMEOUT).await;

@@ -12,6 +12,7 @@ use crate::finding::Finding;
 use crate::grant::Rule;
 use crate::guard::{call, read_cell};
 use crate::handle::{Command, Connector, Handle};
+use crate::label::default_label;
 use crate::lock::Lock;
 use crate::name::LockName;
 use crate::options::Options;
@@ -213,11 +214,4 @@ fn several<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<Vec<Lock
         return Err(Error::new(ErrorKind::BadName, "no lock was named"));
     }
     Ok(names)
-}
-
-fn default_label() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
-    format!("{host}:{}:{user}", std::process::id())
 }

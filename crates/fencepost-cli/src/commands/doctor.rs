@@ -140,8 +140,7 @@ fn report(findings: &[Finding]) -> String {
 }
 
 fn summary(findings: &[Finding]) -> String {
-    let count =
-        |severity: Severity| findings.iter().filter(|finding| finding.severity == severity).count();
+    let count = |severity: Severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let many = |count: usize, what: &str| match count {
         0 => format!("no {what}s"),
         1 => format!("1 {what}"),

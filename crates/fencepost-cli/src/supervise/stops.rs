@@ -67,9 +67,9 @@ impl Watch<'_> {
     fn report_stop(&self, signal: Signal) {
         let name = self.setup.guard.name();
         if matches!(signal, Signal::TTIN | Signal::TTOU) {
-            self.setup.output.note(format_args!(
-                "the command needs the terminal and is stopped; it keeps lock {name:?}"
-            ));
+            self.setup
+                .output
+                .note(format_args!("the command needs the terminal and is stopped; it keeps lock {name:?}"));
             self.setup
                 .output
                 .note("hint: with --foreground it shares the terminal with the rest of a pipeline");

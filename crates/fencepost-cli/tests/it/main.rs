@@ -2,17 +2,21 @@
 //! a condition.
 
 mod breaking;
+mod connecting;
 mod containers;
 mod counting;
 mod doctor;
 mod endurance;
+mod environment;
 mod events;
 mod exit_codes;
+mod foreign;
 mod group;
 mod job_control;
 mod keys;
 mod limits;
 mod listing;
+mod live_line;
 mod losing;
 mod modes;
 mod nesting;
@@ -25,7 +29,6 @@ mod secrets;
 mod servers;
 mod sessions;
 mod signals;
-mod strangers;
 mod terminal;
 mod waiting;
 mod warden;

@@ -99,6 +99,32 @@ impl Terminal {
         self.screen.lock().unwrap().replace("\r\n", "\n")
     }
 
+    /// What a user sees: lines after carriage returns and erasures, without an empty last line.
+    pub(crate) fn visible(&self) -> Vec<String> {
+        let mut lines = vec![String::new()];
+        let shown = self.screen.lock().unwrap().replace("\x1b[K", "\x0b");
+        let mut column = 0;
+        for c in shown.chars() {
+            let line = lines.last_mut().unwrap();
+            let from_column = line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
+            match c {
+                '\r' => column = 0,
+                '\n' => {
+                    lines.push(String::new());
+                    column = 0;
+                }
+                '\x0b' => line.truncate(from_column),
+                other => {
+                    let rest: String = line.drain(from_column..).skip(1).collect();
+                    line.push(other);
+                    line.push_str(&rest);
+                    column += 1;
+                }
+            }
+        }
+        lines
+    }
+
     /// Waits until the screen contains a text.
     #[track_caller]
     pub(crate) fn until_shown(&self, text: &str) {

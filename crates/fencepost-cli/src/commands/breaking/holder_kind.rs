@@ -101,10 +101,7 @@ mod tests {
         assert_eq!(removal("etcd", &holder, &[]).unwrap(), "etcdctl del a/694d");
         let node = [Finding::ok("lock's node", "/locks/a (1 first, 0 behind)")];
         let holder = foreign("_c_1-lock-0000000001");
-        assert_eq!(
-            removal("zk", &holder, &node).unwrap(),
-            "zkCli.sh delete /locks/a/_c_1-lock-0000000001"
-        );
+        assert_eq!(removal("zk", &holder, &node).unwrap(), "zkCli.sh delete /locks/a/_c_1-lock-0000000001");
         assert_eq!(removal("redis", &holder, &[]), None);
         assert_eq!(removal("sqlite", &holder, &key), None);
     }

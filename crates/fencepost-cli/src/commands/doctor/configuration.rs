@@ -17,12 +17,13 @@ pub(super) fn check(chosen: &Chosen) -> Finding {
     }
     let found = format!("the URL, with a password, is {from}");
     match from {
-        Origin::Flag => {
-            Finding::warning(CHECK, format!("{found}: every user of this host can see it in the list of processes"))
-                .with_advice(format!(
-                    "put the URL into a file that only you can read, and set {URL_FILE} to its path"
-                ))
-        }
+        Origin::Flag => Finding::warning(
+            CHECK,
+            format!("{found}: every user of this host can see it in the list of processes"),
+        )
+        .with_advice(format!(
+            "put the URL into a file that only you can read, and set {URL_FILE} to its path"
+        )),
         Origin::File(path) if is_open_to_others(path) => {
             Finding::warning(CHECK, format!("{found}: every user of this host can read it"))
                 .with_advice("make it unreadable for other users: chmod o-r")
