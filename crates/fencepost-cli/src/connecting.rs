@@ -19,12 +19,18 @@ use crate::wait_limit::WaitLimit;
 const FIRST_BACKOFF: Duration = Duration::from_millis(50);
 /// The longest time between two attempts to connect.
 const MAX_BACKOFF: Duration = Duration::from_secs(2);
+/// The time that the first attempt has even if the wait is shorter: connecting to a server that is up may take longer than
+/// `--wait 100ms`, and is no outage.
+const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// Connects to the backend, again and again while the server is away and `--wait` allows it.
 ///
 /// # Errors
 /// Those of the backend: at once if waiting cannot mend it, and the last one when the wait is over.
 pub(crate) async fn connect(chosen: &Chosen, limit: WaitLimit, output: Output) -> Result<Client> {
+    if !limit.is_limited() {
+        return chosen.connect().await;
+    }
     Connecting { chosen, limit, output, outage: RefCell::new(None) }.run().await
 }
 
@@ -38,13 +44,21 @@ struct Connecting<'a> {
 
 impl Connecting<'_> {
     async fn run(&self) -> Result<Client> {
-        let end = self.limit.end();
+        let first_timeout = Clock::system().now() + FIRST_ATTEMPT_TIMEOUT;
         tokio::select! {
             biased;
             connected = self.retry() => connected,
-            never = self.report(), if end != Moment::NEVER => match never? {},
-            _ = sleep_until(end), if end != Moment::NEVER => Err(self.gave_up()),
+            never = self.report() => match never? {},
+            ended = self.wait_until_over(first_timeout) => Err(ended.map_or_else(|error| error, |()| self.gave_up())),
         }
+    }
+
+    async fn wait_until_over(&self, first_timeout: Moment) -> Result<()> {
+        sleep_until(self.limit.end()).await?;
+        if self.outage.borrow().is_none() {
+            sleep_until(first_timeout).await?;
+        }
+        Ok(())
     }
 
     async fn retry(&self) -> Result<Client> {
@@ -54,6 +68,9 @@ impl Connecting<'_> {
                 Err(error) if self.limit.covers(&error) => self.outage.replace(Some(error)),
                 connected => return connected,
             };
+            if Clock::system().now() >= self.limit.end() {
+                return Err(self.gave_up());
+            }
             sleep_until(Clock::system().now() + backoff).await?;
             backoff = (backoff * 2).min(MAX_BACKOFF);
         }
@@ -79,6 +96,7 @@ impl Connecting<'_> {
         let message = format!("connecting to {}: {state}, {waited}", location(&self.chosen.url));
         let live = vec![
             format!("fencepost: {message}"),
+            message.clone(),
             format!("connecting: {state}, {waited}"),
             format!("connecting, {waited}"),
         ];

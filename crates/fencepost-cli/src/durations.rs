@@ -68,6 +68,9 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Malformed> {
     let (mut total, mut rest, mut units) = (0u64, text, UNITS.as_slice());
     while !rest.is_empty() {
         let (number, after) = split(rest, |c| c.is_ascii_digit() || c == '.');
+        if number.is_empty() {
+            return Err(Malformed::NotANumber);
+        }
         let (unit, after) = split(after, |c| !c.is_ascii_digit() && c != '.');
         let nanos = unit_nanos(unit, &mut units)?;
         total = total.checked_add(amount(number, nanos)?).ok_or(Malformed::TooLong)?;

@@ -25,6 +25,11 @@ impl WaitLimit {
         self.wait.map(|wait| (self.began + wait).since(now))
     }
 
+    /// Returns whether `--wait` was given and is not zero.
+    pub(crate) fn is_limited(self) -> bool {
+        self.wait.is_some_and(|wait| !wait.is_zero())
+    }
+
     /// Returns the end of the wait.
     pub(crate) fn end(self) -> Moment {
         self.wait.map_or(Moment::NEVER, |wait| self.began + wait)
@@ -37,7 +42,7 @@ impl WaitLimit {
 
     /// Returns whether waiting can mend this error and `--wait` says how long: the server is away, or cannot serve now.
     pub(crate) fn covers(self, error: &Error) -> bool {
-        self.wait.is_some_and(|wait| !wait.is_zero()) && is_outage(error)
+        self.is_limited() && is_outage(error)
     }
 
     /// Writes the progress of the wait: `2s of 30s`, or `2s` if it has no end.

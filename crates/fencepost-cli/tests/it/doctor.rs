@@ -201,7 +201,7 @@ fn a_storage_that_hangs_is_a_finding_in_the_end() {
     flock(&turn, FlockOperation::LockExclusive).unwrap();
     Examined::at(&sandbox, &[])
         .expect_code(1)
-        .expect("reachability", "problem", "nobody answered within 10s")
+        .expect("reachability", "problem", "no reply within 10s")
         .expect("file", "fine", "locks.db");
 }
 

@@ -37,7 +37,7 @@ fn a_command_that_ends_in_time_is_not_minded() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "--max-run", "1h", "a", "-c", "exit 7"]).expect(7);
     let ran = sandbox.run(&["run", "--max-run", "0", "a", "true"]).expect(125);
-    assert!(ran.stderr().contains("more than nothing"), "{}", ran.stderr());
+    assert!(ran.stderr().contains("more than zero"), "{}", ran.stderr());
 }
 
 #[test]
@@ -94,7 +94,7 @@ fn a_loss_that_is_ignored_does_not_stop_the_command() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--ttl", "1s", "--on-lost", "ignore"]);
     break_it(&sandbox, "a");
-    holder.until_said("the command runs on without it");
+    holder.until_said("the command continues without it");
     sandbox.run(&["run", "-n", "a", "true"]).expect(0);
     assert!(!holder.has_ended());
     sandbox.let_go();

@@ -109,7 +109,7 @@ fn a_command_that_wants_the_terminal_in_a_pipeline_is_told_of_and_can_have_it() 
     sandbox.write("asks.sh", "echo $PPID > fencepost; echo $$ > command; read x < /dev/tty; echo got $x");
     terminal.type_line("fencepost run a -- sh asks.sh | sh sink.sh");
     sandbox.line("sink");
-    terminal.until_next("the command wants the terminal and stands still; it keeps lock \"a\"");
+    terminal.until_next("the command needs the terminal and is stopped; it keeps lock \"a\"");
     terminal.until_next("--foreground");
     // Ctrl-Z gives the prompt back although the command stands still already.
     terminal.type_text(CTRL_Z);
@@ -117,7 +117,7 @@ fn a_command_that_wants_the_terminal_in_a_pipeline_is_told_of_and_can_have_it() 
     terminal.until_next(PROMPT);
     until_both_stand_still(&sandbox);
     terminal.type_line("fg");
-    terminal.until_next("the command wants the terminal");
+    terminal.until_next("the command needs the terminal");
     terminal.type_text(CTRL_C);
     terminal.until_next(PROMPT);
     until("the lock is free", || sandbox.inspect("a").is_idle());

@@ -214,7 +214,7 @@ fn a_warden_that_was_killed_is_replaced() {
     let token = next_after(&folder, 0, 1);
     let (warden, command) = warden_and_command(&holder);
     kill_process(pid(&warden), Signal::KILL).unwrap();
-    holder.until_said("another one is on duty");
+    holder.until_said("has been replaced");
     until("it has its name", || {
         children(&holder.id().to_string()).iter().any(|id| name_of(id) == "fp-warden")
     });
@@ -281,7 +281,7 @@ fn a_warden_that_was_stopped_is_replaced() {
     let worker = sandbox.line("worker");
     let (warden, _) = warden_and_command(&holder);
     kill_process(pid(&warden), Signal::STOP).unwrap();
-    holder.until_said("another one is on duty");
+    holder.until_said("has been replaced");
     assert!(!is_alive(&warden) && is_alive(&worker));
     holder.send(Signal::KILL);
     holder.wait();
