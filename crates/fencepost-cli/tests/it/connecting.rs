@@ -115,7 +115,7 @@ impl Stage {
         Running::start(&mut fencepost(&self.sandbox, &self.server.url(), args))
     }
 
-    fn let_go(mut self) {
+    fn let_go(&mut self) {
         self.sandbox.let_go();
         self.holder.expect(0);
     }
@@ -123,7 +123,7 @@ impl Stage {
 
 #[test]
 fn what_connecting_has_left_of_the_wait_is_spent_in_the_queue() {
-    let stage = Stage::new();
+    let mut stage = Stage::new();
     stage.server.pause();
     let mut waiter = stage.start(&["run", "-v", "--wait", "3s", "a", "--", "true"]);
     waiter.until_said("no reply yet, 0s of 3s");
@@ -135,7 +135,7 @@ fn what_connecting_has_left_of_the_wait_is_spent_in_the_queue() {
 /// A waiter whose server goes away cannot know whether the lock is held.
 #[test]
 fn a_wait_that_ends_while_the_server_is_stopped_is_an_error() {
-    let stage = Stage::new();
+    let mut stage = Stage::new();
     let mut waiter = stage.start(&["run", "-v", "--skip-ok", "--wait", "4s", "a", "--", "true"]);
     waiter.until_said("you are next");
     stage.server.pause();
@@ -156,20 +156,20 @@ fn a_wait_that_ends_after_the_server_was_killed_is_an_error() {
     let said = waiter.said();
     assert!(said.contains("fencepost: error: gave up waiting for lock \"a\" after 4s: "), "{said}");
     // The server has lost the lock of the holder, too.
-    stage.holder.send(Signal::TERM);
+    stage.holder.send(Signal::KILL);
     stage.holder.wait();
 }
 
 #[test]
 fn a_waiter_outlasts_an_outage() {
-    let stage = Stage::new();
+    let mut stage = Stage::new();
     let mut waiter = stage.start(&["run", "--wait", "10m", "a", "--", "touch", "ran"]);
     waiter.until_said("you are next");
     stage.server.pause();
     waiter.until_said("warning: waiting for \"a\": no reply from redis://127.0.0.1:");
     stage.server.resume();
-    let ran = stage.sandbox.path("ran");
-    assert!(!ran.exists());
+    assert!(!stage.sandbox.path("ran").exists());
     stage.let_go();
     waiter.expect(0);
+    assert!(stage.sandbox.path("ran").exists());
 }

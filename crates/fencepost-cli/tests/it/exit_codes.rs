@@ -166,7 +166,7 @@ fn help_and_version_are_no_failures() {
 }
 
 #[test]
-fn the_help_of_run_teaches_by_example() {
+fn the_help_of_run_has_examples() {
     let help = Sandbox::new().run(&["run", "--help"]).expect(0).stdout();
     for part in [
         "EXAMPLES",

@@ -100,7 +100,7 @@ fn without_a_cursor_there_are_plain_lines() {
         let mut command = sandbox.fencepost(["run", "-v", "backup", "--", "true"]);
         command.env("TERM", term);
         let terminal = Terminal::start(&command);
-        terminal.until_shown("you are next\n");
+        terminal.until_shown("waiting for \"backup\": held by ");
         assert!(!terminal.screen().contains('\x1b'), "{term:?}: {}", terminal.screen());
     }
     let mut command = sandbox.fencepost(["run", "-v", "backup", "--", "true"]);
@@ -109,7 +109,7 @@ fn without_a_cursor_there_are_plain_lines() {
     let terminal = Terminal::start_with(&command, |command| {
         command.stderr(Stdio::from(std::fs::File::create(&said).unwrap()));
     });
-    until("it is written to the file", || sandbox.read("said").contains("you are next\n"));
+    until("it is written to the file", || sandbox.read("said").contains("waiting for \"backup\": held by "));
     assert!(!sandbox.read("said").contains('\x1b') && terminal.screen().is_empty());
     drop(terminal);
     sandbox.let_go();

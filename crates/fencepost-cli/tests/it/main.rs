@@ -1,4 +1,4 @@
-//! Real processes of the real binary, on a database of their own. Nothing here sleeps to make sure: every wait is for
+//! Runs real processes of the binary, each test on a separate database. No test sleeps for a fixed time: every wait is for
 //! a condition.
 
 mod breaking;

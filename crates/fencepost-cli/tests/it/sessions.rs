@@ -1,4 +1,4 @@
-//! Terminals without a shell, terminals that go away, and programs between the terminal and fencepost.
+//! Terminals without a shell, terminals that hang up, and programs between the terminal and fencepost.
 
 use rustix::process::Signal;
 
@@ -35,7 +35,7 @@ fn without_a_shell_ctrl_z_freezes_nothing() {
 #[test]
 fn without_a_shell_ctrl_z_freezes_no_pipeline() {
     let sandbox = Sandbox::new();
-    // It starts nothing, and is told that Ctrl-Z was typed.
+    // It starts no program, and is notified that Ctrl-Z was typed.
     let script = "trap 'echo x > continued' CONT; mkfifo gate; exec 9<> gate; echo $PPID > fencepost; \
                   echo $$ > command; while ! [ -e continued ]; do read x <&9; done; exit 5";
     sandbox.write("waiter.sh", script);
@@ -69,7 +69,7 @@ fn a_terminal_that_hangs_up_ends_the_command_and_frees_the_lock() {
         terminal.type_line(&format!("fencepost run {options} a -- sh loop.sh"));
         let (command, fencepost) = (sandbox.line("command"), sandbox.line("fencepost"));
         terminal.hang_up();
-        until("nobody is left", || terminal.session().is_empty());
+        until("no process is left", || terminal.session().is_empty());
         assert!(!is_alive(&command) && !is_alive(&fencepost));
         sandbox.assert_free("a");
     }
@@ -84,7 +84,7 @@ fn a_terminal_that_hangs_up_ends_what_was_stopped() {
     terminal.until_next(PROMPT);
     until_both_stand_still(&sandbox);
     terminal.hang_up();
-    until("nobody is left", || terminal.session().is_empty());
+    until("no process is left", || terminal.session().is_empty());
     sandbox.assert_free("a");
 }
 
@@ -140,9 +140,9 @@ fn an_interactive_shell_under_the_lock_has_job_control() {
     }
 }
 
-/// `timeout` sends to its child and to its own group, of which the child is a part.
+/// `timeout` signals its child and its own group, of which the child is a part.
 #[test]
-fn a_request_that_comes_twice_at_once_is_one_request() {
+fn a_duplicate_request_to_end_counts_once() {
     let sandbox = Sandbox::new();
     let script = "trap 'echo x >> told; sleep 0.1; exit 7' TERM; echo x > ready; \
                   while [ -e locks.db ]; do sleep 0.02; done";
@@ -161,7 +161,7 @@ fn a_request_that_comes_twice_at_once_is_one_request() {
 }
 
 #[test]
-fn programs_that_run_others_do_not_get_in_the_way() {
+fn programs_that_run_others_do_not_interfere() {
     let (sandbox, mut terminal) = shell();
     for (line, code) in [
         ("script -qec \"fencepost run a -- sh -c 'exit 5'\" /dev/null", 5),
