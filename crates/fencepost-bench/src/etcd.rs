@@ -1,6 +1,6 @@
 //! etcd: one server that syncs every write to its disk, and who takes locks there.
 
-use fencepost_testkit::servers::etcd::{EtcdServer, Setup};
+use fencepost_testkit::servers::etcd::{EtcdServer, EtcdServerConfig};
 
 use crate::compare::subject::{self, Subject, TASKS};
 use crate::compare::{Bench, Build, Storage, benches, go, us};
@@ -32,7 +32,7 @@ impl Storage for Etcd {
     fn start() -> Result<Self, String> {
         subject::require("etcd")?;
         subject::require("etcdctl")?;
-        Ok(Self { server: EtcdServer::start(&Setup::plain()), subjects: 0 })
+        Ok(Self { server: EtcdServer::start(&EtcdServerConfig::plain()), subjects: 0 })
     }
 
     fn url(&self) -> String {

@@ -1,6 +1,6 @@
 //! ZooKeeper: one server that syncs every write to its disk, and who takes locks there.
 
-use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer};
+use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, ZooKeeperServerConfig};
 
 use crate::compare::subject::{Subject, TASKS};
 use crate::compare::{Bench, Build, Storage, benches, java, python, us};
@@ -34,7 +34,7 @@ impl Storage for ZooKeeper {
         &[("uncontended", benches::uncontended), ("contended", benches::contended)];
 
     fn start() -> Result<Self, String> {
-        Ok(Self { server: ZooKeeperServer::start(&Setup::in_earnest()), subjects: 0 })
+        Ok(Self { server: ZooKeeperServer::start(&ZooKeeperServerConfig::production_like()), subjects: 0 })
     }
 
     fn url(&self) -> String {

@@ -1,11 +1,10 @@
-//! What a storage system must do: [`Backend`], the [`Op`]s it executes, the [`Reply`]s it gives, the [`Wakeup`]s it
-//! pushes.
+//! The contract of a backend: [`Backend`], the [`Op`]s it executes, the [`Reply`]s it returns, the [`Wakeup`]s it pushes.
 //!
-//! A backend executes each operation of a batch once. It may reconnect, follow redirections, split a batch and repeat a
-//! request that is known to have had no effect, within [`crate::request_timeout`]; and it may keep a session or a watch alive
-//! in the background. It never repeats a request whose outcome is unknown, never keeps what the engine has not renewed for a
-//! ttl, never decides that a lock is lost because time has passed, and never logs: the engine does that, the same way for
-//! every storage.
+//! A backend executes each operation of a batch once. It may reconnect, follow redirections, split a batch and retry a request
+//! that is known to have had no effect, within [`crate::request_timeout`]; and it may keep a session or a watch alive in the
+//! background. It never retries a request whose outcome is unknown, never keeps a lease that the engine has not renewed for a
+//! ttl, never decides that a lock is lost because time has passed, and never logs: the engine does that, the same way for every
+//! backend.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,50 +12,49 @@ use std::time::Duration;
 use async_trait::async_trait;
 use futures_util::stream::BoxStream;
 
-use crate::error::Result;
+use crate::duration_text::duration_text;
+use crate::error::{Error, ErrorKind, Result};
 use crate::finding::Finding;
 use crate::grant::{Attempt, Award, Grant, LostReason, Mode};
 use crate::name::LockName;
 use crate::token::{FencingToken, Owner, StorageId};
 
-/// A storage system that keeps locks.
+/// A system that stores locks.
 ///
-/// Each promise below is checked by a behaviour of the test kit, which is named after it in brackets.
+/// Each guarantee below is checked by a behaviour of the test kit, named in brackets.
 #[async_trait]
 pub trait Backend: Send + Sync + 'static {
-    /// What this storage is and what it can do. Constant for the life of the backend.
+    /// Returns what this backend is and what it can do. Constant for the life of the backend.
     fn info(&self) -> BackendInfo;
 
-    /// Executes the operations as one flight; answers come in the same order, one per operation.
+    /// Executes the operations as one flight; returns one reply per operation, in the same order.
     ///
     /// # Contract
-    /// * Each operation is atomic, and takes effect at most once per send. An operation that fails does not keep the
-    ///   others of its flight from succeeding. (`batching`)
-    /// * Expiry is judged by the storage's time only. (`expiry`)
-    /// * A dropped future may or may not have had its effect. (`cancellation`)
+    /// * Each operation is atomic, and applied at most once per send. A failed operation does not make the others of its flight
+    ///   fail. (`batching`)
+    /// * Expiry is decided by the backend's clock only. (`expiry`)
+    /// * The operations of a dropped future may or may not have been applied. (`cancellation`)
     /// * The engine never has two acquires, checks, leaves or releases of one owner in flight, unless the client closes; and it
     ///   drops the future before it sends such an operation again. Renewals may be in flight beside them.
-    /// * An error of kind `Unreachable` means that nothing took effect; if that is not certain the kind is
-    ///   `OutcomeUnknown`. (`failure`)
+    /// * An error of kind `Unreachable` means that nothing was applied; if that is not certain the kind is `OutcomeUnknown`.
+    ///   (`failure`)
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>>;
 
-    /// What the storage pushes to this client. Called once, on the client's thread.
+    /// Returns the pushes to this client. Called once, on the client's thread.
     ///
     /// # Contract
-    /// * Pushes may be lost or repeated: a ticket's heartbeat finds out all the same. (`waiting`)
-    /// * A storage that was set back may push to a ticket that this client has given up. The client then gives back what
-    ///   the push names. (`a_grant_that_the_client_does_not_know_is_given_back`)
+    /// * Pushes may be lost or repeated: the heartbeat of a ticket detects a grant without them. (`waiting`)
+    /// * A backend that was set back, for example restored from a backup, may push to a ticket that this client has given up. The
+    ///   client then releases the grant. (`admin`)
     fn wakeups(&self) -> BoxStream<'static, Wakeup>;
 
-    /// Who holds the lock and who waits for it.
+    /// Returns the holders and waiters of a lock.
     async fn inspect(&self, name: &LockName) -> Result<LockState>;
 
-    /// The locks that are held, waited for or have a cell and whose name begins with `prefix`, in the order of their
-    /// names, a page at a time.
+    /// Returns one page of the locks with holders, waiters or a cell whose names begin with `prefix`, sorted by name.
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage>;
 
-    /// Looks at itself, for people who want to know whether locks are safe here: version, durability, rights, clocks. It
-    /// only reads.
+    /// Diagnoses whether locks are safe on this backend: version, durability, rights, clocks. It only reads.
     ///
     /// # Contract
     /// What cannot be checked is a finding that says so ([`Finding::not_checked`]), never a failure. No finding shows a
@@ -66,8 +64,8 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns what a program should log when it connects: of [`Backend::diagnose`], what is not fine and quickly found out.
-    /// Called only if there is a subscriber.
+    /// Returns the findings to log when a program connects: those of [`Backend::diagnose`] that are not ok and cheap to get. Called
+    /// only if there is a subscriber.
     ///
     /// # Contract
     /// That of [`Backend::diagnose`].
@@ -75,8 +73,8 @@ pub trait Backend: Send + Sync + 'static {
         Finding::concerns(self.diagnose().await)
     }
 
-    /// Where a lock lives, for people who want to find it with the storage's own tools (the file, the exact keys), and
-    /// whether something else lies there. It only reads.
+    /// Returns where a lock is stored, for use with the server's own tools: the file or the exact keys, and any foreign data
+    /// there. It only reads.
     ///
     /// # Contract
     /// That of [`Backend::diagnose`].
@@ -85,17 +83,17 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns, and forgets, what was noticed about a lock while it was taken or waited for and its user should know: something
-    /// there that ours and others may not both wait for.
+    /// Takes the findings about a lock that were noticed while it was acquired or waited for: a foreign client that may not
+    /// respect it.
     ///
     /// # Contract
-    /// It asks the storage nothing and does not block. A finding is never fine, and each is returned once.
+    /// It does no I/O and does not block. No finding is ok, and each is returned once.
     fn remarks(&self, name: &LockName) -> Vec<Finding> {
         let _ = name;
         Vec::new()
     }
 
-    /// Lets go of connections, threads and files. Nothing is executed afterwards.
+    /// Closes connections, threads and files. Nothing is executed afterwards.
     async fn close(&self);
 }
 
@@ -105,23 +103,23 @@ pub trait Backend: Send + Sync + 'static {
 pub struct BackendInfo {
     /// The URL scheme: `sqlite`.
     pub scheme: &'static str,
-    /// Where the locks live, without any secret: `sqlite:/var/lib/jobs.db`.
+    /// Where the locks are stored, without any secret: `sqlite:/var/lib/jobs.db`.
     pub location: String,
-    /// How far a lock of this storage reaches.
+    /// The scope of its locks.
     pub scope: Scope,
-    /// The life of the storage within which tokens are ordered.
+    /// The id within which tokens are ordered.
     pub storage_id: StorageId,
     /// The shortest ttl it can keep.
     pub min_ttl: Duration,
     /// The longest ttl it can keep.
     pub max_ttl: Duration,
-    /// How many flights may be under way at once.
+    /// The number of flights that may be in flight at once.
     pub flights: usize,
-    /// How many operations one flight may carry.
+    /// The number of operations that one flight may carry.
     pub batch: usize,
-    /// Returns whether two operations of different owners that name a common lock may leave in the same flight, the first before
-    /// the second; what may not leaves in a later flight, in order. Two operations of one owner never share a flight then.
-    /// `None` if the backend executes the operations of a flight one after the other, so that everything may share.
+    /// Returns whether two operations of different owners with a common lock may share a flight, the first before the second; if
+    /// not, the second is sent in a later flight, in order. Two operations of one owner never share a flight then. `None` if the
+    /// backend executes the operations of a flight one after the other, so that all may share.
     pub may_share: Option<fn(&Op, &Op) -> bool>,
 }
 
@@ -145,107 +143,119 @@ impl BackendInfo {
             may_share: None,
         }
     }
+
+    /// Checks that the backend can keep leases of this length.
+    ///
+    /// # Errors
+    /// [`ErrorKind::BadConfig`] with the range.
+    pub fn check_ttl(&self, ttl: Duration) -> Result<()> {
+        if (self.min_ttl..=self.max_ttl).contains(&ttl) {
+            return Ok(());
+        }
+        let [ttl, min, max] = [ttl, self.min_ttl, self.max_ttl].map(duration_text);
+        let text = format!("ttl {ttl} is out of range for {}: from {min} to {max}", self.scheme);
+        Err(Error::new(ErrorKind::BadConfig, text))
+    }
 }
 
-/// How far a lock reaches.
+/// The clients among which a lock excludes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Scope {
-    /// Between the tasks and threads of one process.
+    /// The tasks and threads of one process.
     Process,
-    /// Between the processes of one host.
+    /// The processes of one host.
     Host,
-    /// Between all hosts that reach the storage.
+    /// All hosts that reach the server.
     Fleet,
 }
 
-/// One operation. All operations of an attempt come from the client that made it.
+/// One operation. All operations of an attempt are sent by the client that created it.
 #[derive(Clone, Debug)]
 pub enum Op {
-    /// Takes the locks if they are free and nobody waits for them; joins the line otherwise, if told to.
+    /// Acquires the locks if they are free and have no waiters; otherwise joins the queue, if requested.
     ///
-    /// Answers [`Reply::Granted`], [`Reply::Waiting`] or [`Reply::Busy`]. For an owner that holds already it renews
-    /// and answers `Granted` with the same token, for one that waits already it is a [`Op::Check`]: a resend is
-    /// harmless. For an owner that has left it answers `Busy`. (`acquire_is_idempotent`)
+    /// Returns [`Reply::Granted`], [`Reply::Waiting`] or [`Reply::Busy`]. For an owner that holds the locks it renews and returns
+    /// `Granted` with the same token, for one in the queue it is an [`Op::Check`]: a resend is harmless. For an owner with a
+    /// tombstone it returns `Busy`. (`acquire_is_idempotent`)
     Acquire {
-        /// Who wants what.
+        /// The attempt.
         attempt: Arc<Attempt>,
-        /// Whether to wait in line.
+        /// Whether to join the queue.
         on_busy: OnBusy,
     },
-    /// The heartbeat of a ticket, and its claim: any call that finds the lock free gives it to the first in line.
+    /// The heartbeat of a ticket, and its claim: every operation that finds the lock free grants it to the first waiter.
     ///
-    /// Answers [`Reply::Waiting`], [`Reply::Granted`] (and renews, so that the grant counts from this call) or
+    /// Returns [`Reply::Waiting`], [`Reply::Granted`] (and renews, so that the lease counts from this call) or
     /// [`Reply::NoTicket`].
     Check(Arc<Attempt>),
-    /// Leaves the line, or defeats an acquire that may still arrive.
+    /// Leaves the queue, or writes a tombstone against an acquire that may still arrive.
     ///
-    /// Answers [`Reply::Left`], or [`Reply::AlreadyGranted`] and changes nothing. If the owner is unknown it is
-    /// remembered for a ttl, so that a late [`Op::Acquire`] of this owner does nothing. (`late_acquire_is_defeated`)
+    /// Returns [`Reply::Left`], or [`Reply::AlreadyGranted`] and changes nothing. If the owner is unknown its tombstone is kept
+    /// for a ttl, so that a late [`Op::Acquire`] of this owner does nothing. (`late_acquire_is_defeated`)
     Leave(Arc<Attempt>),
-    /// Extends the lease to its full ttl from now. Answers [`Reply::Renewed`] or [`Reply::NotHeld`]; it never revives
-    /// a lease that has ended. (`expired_lease_is_not_revived`)
+    /// Extends the lease to its full ttl from now. Returns [`Reply::Renewed`] or [`Reply::NotHeld`]; it never revives an expired
+    /// lease. (`expired_lease_is_not_revived`)
     Renew(Grant),
-    /// Gives the locks back and hands them to the first in line, in one step. Answers [`Reply::Released`] or
-    /// [`Reply::NotHeld`], and touches nobody else's grant. (`stale_owner_cannot_release`)
+    /// Releases the locks and grants them to the first waiter, in one step. Returns [`Reply::Released`] or [`Reply::NotHeld`], and
+    /// changes no other owner's grant. (`stale_owner_cannot_release`)
     Release(Grant),
-    /// Reads the lock's cell. Answers [`Reply::Cell`].
+    /// Reads the lock's cell. Returns [`Reply::Cell`].
     ReadCell(LockName),
-    /// Writes the lock's cell if the grant is live. Answers [`Reply::Written`] or [`Reply::NotHeld`].
+    /// Writes the lock's cell if the grant is live. Returns [`Reply::Written`] or [`Reply::NotHeld`].
     WriteCell {
-        /// The proof of holding.
+        /// The grant of the holder.
         grant: Grant,
         /// Which of the grant's names.
         name: LockName,
-        /// What to write.
+        /// The value.
         bytes: Arc<[u8]>,
-        /// How long it stays.
+        /// How long to keep it.
         keep: Keep,
     },
-    /// Takes the lock from the holder with this token, and hands it to the first in line. Answers [`Reply::Released`]
-    /// or [`Reply::NotHeld`]. (`break_is_refused_when_the_token_moved_on`)
+    /// Removes the holder with this token, and grants the lock to the first waiter. Returns [`Reply::Released`] or
+    /// [`Reply::NotHeld`]. (`break_is_refused_when_the_token_moved_on`)
     Break {
         /// The lock.
         name: LockName,
-        /// The holder, as seen in [`LockState`].
+        /// The token of the holder, as in [`LockState`].
         token: FencingToken,
     },
 }
 
-/// Whether an attempt waits.
+/// What an attempt does if the lock is not free.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum OnBusy {
-    /// Now or never.
+    /// Returns [`Reply::Busy`].
     Return,
-    /// Join the line.
+    /// Joins the queue.
     Wait,
 }
 
-/// The answer to an [`Op`].
+/// The reply to an [`Op`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Reply {
     /// The locks are held.
     Granted(Award),
-    /// Somebody else holds a lock or waits for it, and the attempt was not to wait.
+    /// Another owner holds a lock or waits for it, and the attempt does not wait.
     Busy,
-    /// The attempt waits in line.
+    /// The attempt is in the queue.
     Waiting {
-        /// When the leases of all that stand before it will have ended, should nobody renew them: worth a
-        /// [`Op::Check`] then.
+        /// When the leases of all owners before it will have expired if none is renewed: time for an [`Op::Check`].
         check_after: Duration,
     },
-    /// The storage knows no such ticket: its lease ended.
+    /// There is no such ticket: its lease has expired.
     NoTicket,
-    /// The line was left.
+    /// The attempt has left the queue.
     Left,
-    /// The line could not be left: the lock had been granted, and is held.
+    /// The attempt could not leave the queue: the lock had been granted, and is held.
     AlreadyGranted(Award),
-    /// The lease runs for this long from now.
+    /// The lease was extended.
     Renewed {
-        /// The ttl really given.
+        /// Its length from now.
         ttl: Duration,
     },
-    /// The lock was given back.
+    /// The lock was released.
     Released,
     /// This owner does not hold the lock.
     NotHeld,
@@ -255,38 +265,38 @@ pub enum Reply {
     Written,
 }
 
-/// What a storage pushes.
+/// A push of a backend.
 #[derive(Clone, Debug)]
 pub enum Wakeup {
     /// The ticket was granted.
     Granted {
         /// The ticket.
         attempt: Arc<Attempt>,
-        /// What it was awarded.
+        /// Its award.
         award: Award,
     },
-    /// The lock is free for this ticket, which must take it by a check. Until then the lock is idle.
+    /// The lock is free for this ticket, which acquires it by a check. Until then the lock is idle.
     Offered {
         /// The ticket.
         attempt: Arc<Attempt>,
     },
-    /// It may be this ticket's turn: check.
+    /// A check of this ticket is worthwhile: it may be first.
     Check {
         /// The ticket's owner.
         owner: Owner,
     },
-    /// A grant is gone.
+    /// A grant was lost.
     Lost {
         /// The grant's owner.
         owner: Owner,
-        /// Why.
+        /// The reason.
         reason: LostReason,
     },
     /// Pushes may have been lost: renew and check everything.
     CheckAll,
 }
 
-/// How long a cell stays.
+/// How long a cell is kept.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Keep {
     /// Until the grant that wrote it ends.
@@ -297,7 +307,7 @@ pub enum Keep {
     Always,
 }
 
-/// A small value that lives with the lock. Only the current holder may write it, and the storage checks that.
+/// A small value that is stored with the lock. Only the current holder can write it; the backend checks that.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cell {
     /// The token of the grant that wrote it.
@@ -311,13 +321,13 @@ impl Cell {
     pub const MAX_BYTES: usize = 64 * 1024;
 }
 
-/// A lock as it is now.
+/// The state of a lock.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct LockState {
     /// The lock.
     pub name: LockName,
-    /// Who holds it; more than one in shared and counting modes.
+    /// Its holders; more than one if it is shared or a semaphore.
     pub holders: Vec<HolderState>,
     /// The first [`LockState::MAX_WAITERS`] waiters, in the order of the queue.
     pub waiters: Vec<WaiterState>,
@@ -328,7 +338,7 @@ pub struct LockState {
 }
 
 impl LockState {
-    /// How many waiters are listed at most.
+    /// The number of waiters that are listed at most.
     pub const MAX_WAITERS: usize = 100;
 
     /// Returns the state of a lock that is not in use.
@@ -336,7 +346,7 @@ impl LockState {
         Self { name, holders: Vec::new(), waiters: Vec::new(), waiter_count: 0, cell: None }
     }
 
-    /// Whether nobody holds it, nobody waits for it and it has no cell.
+    /// Returns whether it has no holder, no waiter and no cell.
     pub fn is_idle(&self) -> bool {
         self.holders.is_empty() && self.waiter_count == 0 && self.cell.is_none()
     }
@@ -348,11 +358,11 @@ impl LockState {
 pub struct HolderState {
     /// The grant's token; `None` for a holder that is not a Fencepost client and has none.
     pub token: Option<FencingToken>,
-    /// How it is held.
+    /// The mode.
     pub mode: Mode,
-    /// Who holds it, for people.
+    /// The label of the holder.
     pub label: Arc<str>,
-    /// More about it, for people.
+    /// Keys and values that are shown with it.
     pub meta: Arc<[(String, String)]>,
     /// The length of the lease, or [`HolderState::NO_EXPIRY`]; `None` if it is not known.
     pub ttl: Option<Duration>,
@@ -363,7 +373,7 @@ pub struct HolderState {
 }
 
 impl HolderState {
-    /// The length and the rest of a lease that never ends. Other libraries that share a storage can hold a lock so.
+    /// The length of a lease that never ends, and of its rest. Foreign clients can hold a lock without expiry.
     pub const NO_EXPIRY: Duration = Duration::MAX;
 
     /// Returns a holder of which nothing else is known.
@@ -391,9 +401,9 @@ impl HolderState {
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct WaiterState {
-    /// How it wants the lock.
+    /// The mode.
     pub mode: Mode,
-    /// Who waits, for people.
+    /// The label of the waiter.
     pub label: Arc<str>,
     /// How long it has been waiting, by the wall clock: for display only. `None` if the backend does not record it.
     pub waiting_for: Option<Duration>,
@@ -406,13 +416,13 @@ impl WaiterState {
     }
 }
 
-/// Which part of a list.
+/// Which page of a list.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct Page {
-    /// Names after this one; the first page if none.
+    /// The page begins after this name; the first page if `None`.
     pub after: Option<LockName>,
-    /// How many at most.
+    /// The number of locks at most.
     pub limit: usize,
 }
 
@@ -430,10 +440,10 @@ impl Page {
     }
 }
 
-/// A part of a list.
+/// One page of a list.
 #[derive(Clone, Debug)]
 pub struct ListPage {
-    /// The locks, in the order of their names.
+    /// The locks, sorted by name.
     pub locks: Vec<LockState>,
     /// Where the next page begins, if there is one.
     pub next: Option<LockName>,

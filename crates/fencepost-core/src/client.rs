@@ -1,7 +1,8 @@
-//! A connection to a storage, from which locks are made.
+//! The client of one backend, from which locks are made.
 
 use std::fmt;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::oneshot;
 
@@ -14,45 +15,46 @@ use crate::guard::{call, read_cell};
 use crate::handle::{Command, Connector, Handle};
 use crate::label::default_label;
 use crate::lock::Lock;
+use crate::locks::Locks;
 use crate::name::LockName;
 use crate::options::Options;
 use crate::token::FencingToken;
 use crate::watch::Watch;
 
-/// A client of one storage. Cheap to clone; all clones share one thread that does the I/O.
+/// A client of one backend. Cheap to clone; all clones share one thread that does the I/O.
 ///
-/// Its futures may be awaited on any executor, and go on working after the runtime that made them is gone. When the
-/// last clone, lock and guard is dropped, it waits up to 250 ms for releases that are still queued;
-/// [`Client::close`] waits until they are done.
+/// Its futures can be awaited on any executor, and keep working after the runtime on which they were created has ended. When
+/// the last clone, lock and guard is dropped, the drop waits up to 250 ms for queued releases; [`Client::close`] waits until
+/// they are done.
 #[derive(Clone)]
 pub struct Client {
     handle: Arc<Handle>,
 }
 
 impl Client {
-    /// A client of this backend. [`Options::client`] is for one that is to be told more.
+    /// Returns a client of this backend with default options; see [`Options::client`].
     ///
     /// # Errors
-    /// If its thread cannot be started.
+    /// If the client's thread cannot be started.
     pub fn new(backend: Arc<dyn Backend>) -> Result<Self> {
         Self::start(backend, Options::new())
     }
 
-    /// A client that reads its time elsewhere, for tests.
+    /// Returns a client with another clock, for tests.
     ///
     /// # Errors
-    /// If its thread cannot be started.
+    /// If the client's thread cannot be started.
     pub fn with_clock(backend: Arc<dyn Backend>, clock: Clock) -> Result<Self> {
         Self::start(backend, Options::new().clock(clock))
     }
 
-    /// A client that makes its backend on its own thread, where drivers find the runtime they live in.
+    /// Connects on the client's own thread, where drivers find the runtime they need.
     ///
     /// # Errors
-    /// What the connecting says, or if its thread cannot be started.
+    /// Those of `connect`, or if the client's thread cannot be started.
     ///
     /// # Cancel safety
-    /// If the future is dropped the client ends as soon as it has connected.
+    /// If the future is dropped, the client ends as soon as it has connected.
     pub async fn connect_with<F>(connect: F) -> Result<Self>
     where
         F: Future<Output = Result<Arc<dyn Backend>>> + Send + 'static,
@@ -61,59 +63,85 @@ impl Client {
     }
 
     pub(crate) fn start(backend: Arc<dyn Backend>, options: Options) -> Result<Self> {
-        Ok(Self { handle: Handle::start(backend, options, default_label().into())? })
+        Ok(Self { handle: Handle::start(backend, labelled(options))? })
     }
 
     pub(crate) async fn start_connecting(connect: Connector, options: Options) -> Result<Self> {
-        Ok(Self { handle: Handle::connect(connect, options, default_label().into()).await? })
+        Ok(Self { handle: Handle::connect(connect, labelled(options)).await? })
     }
 
-    /// What the storage is and what it can do.
+    /// Returns what the backend is and what it can do.
     pub fn info(&self) -> &BackendInfo {
         &self.handle.info
     }
 
-    /// Who is asking, as others see it, unless a lock says otherwise: host:pid:user.
+    /// Returns the label of this client's holders and waiters, unless a lock sets its own: `host:pid:user` by default.
     pub fn label(&self) -> &str {
-        &self.handle.label
+        &self.handle.defaults.label
     }
 
-    /// The lock of this name. A name that is not valid is told when the lock is taken.
+    /// Returns the ttl of locks that do not set their own: [`Options::ttl`], or else the value nearest to
+    /// [`Lock::DEFAULT_TTL`] that the backend can keep.
+    pub fn default_ttl(&self) -> Duration {
+        let BackendInfo { min_ttl, max_ttl, .. } = self.handle.info;
+        self.handle.defaults.ttl.unwrap_or_else(|| Lock::DEFAULT_TTL.clamp(min_ttl, max_ttl))
+    }
+
+    /// Returns the lock of this name. A name that is not valid is reported when the lock is acquired.
     pub fn lock(&self, name: impl AsRef<str>) -> Lock {
-        Lock::new(self.handle.clone(), LockName::new(name).map(|name| vec![name]), Rule::All)
+        self.lock_of(self.name(name).map(|name| vec![name]), Rule::All)
     }
 
-    /// All of these locks as one: all or nothing, without a deadlock whatever the order they are named in.
+    /// Returns all of these locks as one: all or nothing, without a deadlock whatever the order of the names.
     pub fn lock_all<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
-        Lock::new(self.handle.clone(), several(names), Rule::All)
+        self.lock_of(self.names(names), Rule::All)
     }
 
-    /// Any one of these locks: the first that is free, or else the first that becomes free. [`crate::Guard::name`]
-    /// says which it was.
+    /// Returns any one of these locks: the first that is free, or else the first that becomes free. [`crate::Guard::name`] is
+    /// the one that was acquired.
     pub fn lock_any<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Lock {
-        Lock::new(self.handle.clone(), several(names), Rule::Any)
+        self.lock_of(self.names(names), Rule::Any)
     }
 
-    /// Who holds this lock and who waits for it.
+    fn lock_of(&self, names: Result<Vec<LockName>>, rule: Rule) -> Lock {
+        Lock::new(self.handle.clone(), names, rule, self.default_ttl())
+    }
+
+    /// Returns the holders and waiters of this lock.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
-        let name = LockName::new(name)?;
+        let name = self.name(name)?;
         self.handle.ask(async move |backend| backend.inspect(&name).await).await?
     }
 
-    /// The locks in use whose names begin with `prefix`, a page at a time.
+    /// Returns one page of the locks in use whose names begin with `prefix`; [`Client::locks`] returns all of them.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn list(&self, prefix: impl Into<String>, page: Page) -> Result<ListPage> {
-        let prefix = prefix.into();
+        let prefix = self.handle.defaults.prefixed(&prefix.into());
         self.handle.ask(async move |backend| backend.list(&prefix, page).await).await?
     }
 
-    /// Whether locks are safe here: what the storage finds when it looks at itself. What could not be checked is among the
-    /// findings.
+    /// Returns the locks in use whose names begin with `prefix`, one after the other, in the order of their names.
+    ///
+    /// ```
+    /// # async fn example(client: fencepost_core::Client) -> fencepost_core::Result<()> {
+    /// let mut locks = client.locks("invoice/");
+    /// while let Some(lock) = locks.next().await? {
+    ///     println!("{}: {} waiting", lock.name, lock.waiter_count);
+    /// }
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn locks(&self, prefix: impl AsRef<str>) -> Locks {
+        Locks::new(self.handle.clone(), self.handle.defaults.prefixed(prefix.as_ref()))
+    }
+
+    /// Diagnoses the backend: returns one finding for everything that decides whether locks are safe there. What could not be
+    /// checked is among the findings.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if the client is closed.
@@ -124,7 +152,7 @@ impl Client {
         self.handle.ask(async |backend| backend.diagnose().await).await
     }
 
-    /// Where this lock lives, in the storage's own terms: the file, the exact keys, and whether something else lies there.
+    /// Returns where this lock is stored, in the backend's own terms: the file or the exact keys, and any foreign data there.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if the client is closed, [`ErrorKind::BadName`] if the name is not valid.
@@ -132,49 +160,51 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn locate(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
-        let name = LockName::new(name)?;
+        let name = self.name(name)?;
         self.handle.ask(async move |backend| backend.locate(&name).await).await
     }
 
-    /// Returns what was noticed about this lock while this client took it or waited for it and its user should know: another
-    /// program there that may not respect it. The backend is not asked; each remark is returned once.
+    /// Returns what this client noticed about the lock while acquiring it or waiting for it, and its user should know: a foreign
+    /// program that may not respect it. Does not ask the server; each finding is returned once.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if the client is closed, [`ErrorKind::BadName`] if the name is not valid.
     ///
     /// # Cancel safety
-    /// If the future is dropped, remarks may be lost.
+    /// If the future is dropped, findings may be lost.
     pub async fn remarks(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
-        let name = LockName::new(name)?;
+        let name = self.name(name)?;
         self.handle.ask(async move |backend| backend.remarks(&name)).await
     }
 
-    /// Watches the locks whose names begin with `prefix`; see [`Watch`] for what it tells and what it merges.
-    pub fn watch(&self, prefix: impl Into<Arc<str>>) -> Watch {
-        Watch::new(self.handle.clone(), prefix.into())
+    /// Watches the locks whose names begin with `prefix`; see [`Watch`] for what is reported and what is merged.
+    pub fn watch(&self, prefix: impl AsRef<str>) -> Watch {
+        Watch::new(self.handle.clone(), self.handle.defaults.prefixed(prefix.as_ref()).into())
     }
 
     pub(crate) fn handle(&self) -> &Arc<Handle> {
         &self.handle
     }
 
-    /// Takes the lock from the holder with this token, whoever it is. The holder learns of it; what it has under way
-    /// is stopped only by its fence.
+    /// Removes the holder with this token. The holder's guard is lost; its work in progress is stopped only by a fence that
+    /// checks the token.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`] if the token has moved on: the holder that was to be broken is gone.
+    /// [`ErrorKind::Conflict`] if the lock is no longer held with this token.
     ///
     /// # Cancel safety
-    /// If the future is dropped the lock may or may not have been broken.
+    /// If the future is dropped, the lock may or may not have been broken.
     pub async fn break_lock(&self, name: impl AsRef<str>, token: FencingToken) -> Result<()> {
-        let name = LockName::new(name)?;
+        let name = self.name(name)?;
         match call(&self.handle, Op::Break { name: name.clone(), token }).await? {
             Reply::Released => Ok(()),
             _ => Err(Error::new(
                 ErrorKind::Conflict,
-                format!("lock {name:?} is not held with token {token}: it has moved on"),
+                format!("lock {name:?} is not held with token {token}"),
             )
-            .with_hint("look again who holds it now, before you break anything")),
+            .with_hint(
+                "it was released, or another client holds it by now; inspect it again before breaking it",
+            )),
         }
     }
 
@@ -183,11 +213,11 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn read_cell(&self, name: impl AsRef<str>) -> Result<Option<Cell>> {
-        read_cell(&self.handle, LockName::new(name)?).await
+        read_cell(&self.handle, self.name(name)?).await
     }
 
-    /// Releases everything this client holds, waits until the storage has it, and ends the client. Its guards are lost
-    /// with [`crate::LostReason::Closed`]; whatever is asked of it afterwards fails with [`ErrorKind::Closed`].
+    /// Releases everything this client holds, waits until the backend has confirmed it, and ends the client. Its guards are lost
+    /// with [`crate::LostReason::Closed`]; every later call fails with [`ErrorKind::Closed`].
     ///
     /// # Cancel safety
     /// Dropping the future does not stop the closing.
@@ -197,6 +227,21 @@ impl Client {
             let _ = ended.await;
         }
     }
+
+    fn name(&self, name: impl AsRef<str>) -> Result<LockName> {
+        self.handle.defaults.name(name.as_ref())
+    }
+
+    /// Returns the names sorted and without duplicates: attempts with common names join the queues in the same order.
+    fn names<N: AsRef<str>>(&self, names: impl IntoIterator<Item = N>) -> Result<Vec<LockName>> {
+        let mut names = names.into_iter().map(|name| self.name(name)).collect::<Result<Vec<_>>>()?;
+        names.sort();
+        names.dedup();
+        if names.is_empty() {
+            return Err(Error::new(ErrorKind::BadName, "no lock was named"));
+        }
+        Ok(names)
+    }
 }
 
 impl fmt::Debug for Client {
@@ -205,13 +250,6 @@ impl fmt::Debug for Client {
     }
 }
 
-/// Sorted, and no name twice: so two that want the same names always stand in line in the same order.
-fn several<N: AsRef<str>>(names: impl IntoIterator<Item = N>) -> Result<Vec<LockName>> {
-    let mut names = names.into_iter().map(LockName::new).collect::<Result<Vec<_>>>()?;
-    names.sort();
-    names.dedup();
-    if names.is_empty() {
-        return Err(Error::new(ErrorKind::BadName, "no lock was named"));
-    }
-    Ok(names)
+fn labelled(options: Options) -> Options {
+    if options.label.is_some() { options } else { options.label(default_label()) }
 }

@@ -1,7 +1,7 @@
 //! The only place that reads time.
 //!
-//! Leases are counted on a clock that goes on while the machine sleeps (`CLOCK_BOOTTIME` on Linux), never on the wall
-//! clock. Tests may bring a clock of their own that moves only when told to: [`ManualClock`].
+//! Leases are measured on a clock that advances while the machine is suspended (`CLOCK_BOOTTIME` on Linux), never on the wall
+//! clock. Tests can use a clock that they advance themselves: [`ManualClock`].
 
 use std::ops::{Add, Sub};
 use std::time::Duration;
@@ -15,22 +15,22 @@ pub use crate::storage_time::StorageTime;
 pub struct Moment(u64);
 
 impl Moment {
-    /// The beginning: the start of the machine, or of a manual clock.
+    /// The start of the machine, or of a manual clock.
     pub const START: Self = Self(0);
-    /// Later than everything.
+    /// Later than every other moment.
     pub const NEVER: Self = Self(u64::MAX);
 
-    /// The moment this many nanoseconds after [`Moment::START`].
+    /// Returns the moment this many nanoseconds after [`Moment::START`].
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(nanos)
     }
 
-    /// Nanoseconds since [`Moment::START`].
+    /// Returns the nanoseconds since [`Moment::START`].
     pub const fn as_nanos(self) -> u64 {
         self.0
     }
 
-    /// The time since `earlier`, or zero.
+    /// Returns the time since `earlier`, or zero.
     pub fn since(self, earlier: Self) -> Duration {
         Duration::from_nanos(self.0.saturating_sub(earlier.0))
     }
@@ -52,39 +52,39 @@ impl Sub<Duration> for Moment {
     }
 }
 
-/// By how much two clocks may differ over one ttl: 1 % of it and 2 ms.
+/// Returns the drift allowed between two clocks over one ttl: 1 % of it and 2 ms.
 pub fn drift(ttl: Duration) -> Duration {
     ttl / 100 + Duration::from_millis(2)
 }
 
-/// Until when a lease is valid for its holder, if it was asked for at `sent`.
+/// Returns when a lease ends for its holder, if its request was sent at `sent`.
 pub fn valid_until(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(drift(ttl))
 }
 
-/// How long a storage may be away, or stand still, without a lease of this length being lost: a renewal is sent a third
-/// of the ttl after the last one that succeeded, and one that fails is repeated after a twelfth.
+/// Returns the longest outage of a backend that does not lose a lease of this length: a renewal is sent a third of the ttl after
+/// the last one that succeeded, and a failed one is retried after a twelfth.
 pub fn survivable_outage(ttl: Duration) -> Duration {
     (ttl * 2 / 3).saturating_sub(ttl / 12 + drift(ttl))
 }
 
-/// The wall clock, as time since 1970. For people and for the first token of a storage, never for leases.
+/// Returns the wall clock, as time since 1970. For display and for the first token of new data, never for leases.
 #[allow(clippy::disallowed_methods, reason = "this is the place")]
 pub fn wall_time() -> Duration {
     std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default()
 }
 
-/// Where a client reads its time.
+/// The clock of a client.
 #[derive(Clone, Debug, Default)]
 pub struct Clock(Option<ManualClock>);
 
 impl Clock {
-    /// The machine's clock, which goes on while it sleeps.
+    /// Returns the machine's clock, which advances while it is suspended.
     pub fn system() -> Self {
         Self(None)
     }
 
-    /// Now.
+    /// Returns the current time.
     pub fn now(&self) -> Moment {
         match &self.0 {
             None => system::now(),
@@ -92,12 +92,12 @@ impl Clock {
         }
     }
 
-    /// Whether it goes on by itself.
+    /// Returns whether it advances by itself.
     pub(crate) fn is_real(&self) -> bool {
         self.0.is_none()
     }
 
-    /// A timer on this clock. For the system's clock it must be made inside a tokio runtime with I/O.
+    /// Creates a timer. For the system's clock it must be created inside a tokio runtime with I/O.
     ///
     /// # Errors
     /// If the operating system has no timer left.
@@ -108,7 +108,7 @@ impl Clock {
         }))
     }
 
-    /// Waits until `at`, on a timer of its own.
+    /// Waits until `at`, with a separate timer.
     ///
     /// # Errors
     /// If the operating system has no timer left.
@@ -137,7 +137,7 @@ enum TimerKind {
 }
 
 impl Timer {
-    /// Sets when to fire next; [`Moment::NEVER`] for not at all.
+    /// Sets when to fire next; [`Moment::NEVER`] disarms it.
     pub fn arm(&mut self, at: Moment) {
         match &mut self.0 {
             TimerKind::System(timer) => timer.arm(at),
@@ -145,7 +145,7 @@ impl Timer {
         }
     }
 
-    /// Waits until the moment it was armed for. It may fire early after it was armed anew.
+    /// Waits until the moment it was armed for. It may fire early after it was armed again.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
@@ -159,7 +159,7 @@ impl Timer {
 
 #[cfg(target_os = "linux")]
 mod system {
-    //! `CLOCK_BOOTTIME`, and a timer on it: tokio's timers stand still while the machine sleeps.
+    //! `CLOCK_BOOTTIME`, and a timer on it: tokio's timers do not advance while the machine is suspended.
 
     use std::os::fd::OwnedFd;
 
@@ -201,7 +201,7 @@ mod system {
         }
 
         pub(super) fn arm(&mut self, at: Moment) {
-            // A timer that fires too early is armed again by its owner; leaving it spares a system call per flight.
+            // A timer that fires too early is rearmed by its owner; leaving it saves a system call per flight.
             if at >= self.armed {
                 return;
             }
@@ -239,8 +239,7 @@ mod system {
 
 #[cfg(not(target_os = "linux"))]
 mod system {
-    //! Elsewhere `CLOCK_MONOTONIC` (which goes on during sleep on macOS) and tokio's timer, looked at once a second at
-    //! least.
+    //! `CLOCK_MONOTONIC` (which advances during sleep on macOS) and tokio's timer, rearmed at least once a second.
 
     use std::time::Duration;
 

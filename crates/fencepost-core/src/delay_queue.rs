@@ -1,22 +1,22 @@
-//! Entries that are due at some moment, and which of them is due next.
+//! A map whose entries have due times, with access to the next one.
 
 use std::collections::{BTreeSet, HashMap};
 use std::hash::Hash;
 
 use crate::clock::Moment;
 
-/// Something that is due at some moment.
+/// A value with a due time.
 pub(crate) trait Due {
-    /// Returns when it is due; [`Moment::NEVER`] if it just waits.
+    /// Returns when it is due; [`Moment::NEVER`] if it is not.
     fn due(&self) -> Moment;
 }
 
-/// A map that knows which entry is due next. An entry is changed through [`DelayQueue::change`] alone, so that its moment and
-/// its place cannot differ.
+/// A map with its entries ordered by due time. Entries are changed only through [`DelayQueue::change`], which keeps the order
+/// up to date.
 #[derive(Debug)]
 pub(crate) struct DelayQueue<K, V> {
     entries: HashMap<K, V>,
-    /// Those that are due at some time.
+    /// The entries that have a due time.
     by_moment: BTreeSet<(Moment, K)>,
 }
 
@@ -61,7 +61,7 @@ impl<K: Copy + Ord + Hash, V: Due> DelayQueue<K, V> {
         self.by_moment.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
 
-    /// Returns all entries that are due at some time, the next one first.
+    /// Returns all entries that have a due time, the next one first.
     pub(crate) fn in_order(&self) -> impl Iterator<Item = (Moment, K)> {
         self.by_moment.iter().copied()
     }

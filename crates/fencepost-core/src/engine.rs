@@ -1,6 +1,6 @@
-//! The client's one thread. It carries: what callers want, what the storage answers and pushes, and the time go into the
-//! machine; what the machine wants sent goes into flights, and what it has to tell goes to callers and guards. Nothing else
-//! in the client talks to the storage.
+//! The client's I/O thread. It moves data and decides nothing: commands of callers, replies and pushes of the backend and the
+//! time go into the state machine; the requests of the machine go into flights, its outcomes to callers and guards. No other part
+//! of the client calls the backend.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,59 +10,59 @@ use futures_util::future::BoxFuture;
 use futures_util::stream::{BoxStream, Fuse, FuturesUnordered, StreamExt};
 use tokio::sync::oneshot;
 
-use crate::alarms::Alarms;
-use crate::answer::Answer;
 use crate::backend::{Backend, Reply, Wakeup};
+use crate::batch_waker::BatchWaker;
 use crate::clock::{Clock, Moment, Timer};
 use crate::error::{Error, ErrorKind};
-use crate::flights::{Flights, Landed};
+use crate::flights::{Completed, Flights};
 use crate::grant::LostReason;
 use crate::guard::{Guard, Hold};
 use crate::handle::{Caller, Command, Mailbox};
 use crate::layers::{Layers, Origin, Renewal};
-use crate::machine::{Asked, Input, Machine, Output, RenewalOutcome, Request, Verdict};
+use crate::machine::{AcquireOutcome, Input, Machine, Output, RenewalOutcome, Request, RequestKind};
 use crate::options::Options;
-use crate::relay::Relay;
+use crate::response::Responder;
+use crate::timers::Timers;
 use crate::token::Owner;
 
-/// How long a storage may take to let go of its connections when the client ends.
-const FAREWELL: Duration = Duration::from_secs(2);
+/// How long a backend may take to close its connections when the client ends.
+const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the thread of a low-latency client stays awake for the next news.
-const VIGIL: Duration = Duration::from_micros(200);
+/// How long the thread of a low-latency client stays awake for the next event.
+const SPIN_TIME: Duration = Duration::from_micros(200);
 
-/// With more operations travelling together there is enough to do; to stay awake only takes the callers' time.
-const VIGIL_WAVE: usize = 16;
+/// With more operations in one batch the thread has enough to do, and spinning only takes CPU time from the callers.
+const SPIN_MAX_BATCH: usize = 16;
 
-/// What an operation's answer belongs to.
+/// The receiver of a reply.
 enum Tag {
     Machine(Request),
-    Call(Answer<Reply>),
+    Call(Responder<Reply>),
 }
 
-/// What the client's thread owns.
+/// The state of the client's thread.
 pub(crate) struct Engine {
     backend: Arc<dyn Backend>,
     layers: Layers,
     clock: Clock,
     low_latency: bool,
     mailbox: Arc<Mailbox>,
-    alarms: Arc<Alarms>,
-    machine: Machine<Caller, Answer<()>>,
-    /// What guards are told.
+    timers: Arc<Timers>,
+    machine: Machine<Caller, Responder<()>>,
+    /// The grants of guards, to update.
     held: HashMap<Owner, Arc<Hold>>,
     flights: Flights<Tag>,
-    relay: Relay,
-    questions: FuturesUnordered<BoxFuture<'static, ()>>,
-    /// Set when the client is closing: who wants to know when it is done.
+    waker: BatchWaker,
+    queries: FuturesUnordered<BoxFuture<'static, ()>>,
+    /// Set when the client is closing: notified when it is done.
     closing: Option<Vec<oneshot::Sender<()>>>,
 }
 
-/// What the engine waits for, the timer apart.
-enum News {
-    Landed(Landed<Tag>),
+/// What the engine waits for, besides the timer.
+enum Event {
+    Completed(Completed<Tag>),
     Pushed(Wakeup),
-    /// There is something in a place that is looked at anyway.
+    /// A command or a query, which the next iteration processes.
     Other,
 }
 
@@ -73,64 +73,64 @@ impl Engine {
         options: &Options,
         mailbox: Arc<Mailbox>,
     ) -> Self {
-        let alarms = Arc::new(Alarms::new(mailbox.clone()));
-        let backend = layers.wrap(backend, alarms.clone());
+        let timers = Arc::new(Timers::new(mailbox.clone()));
+        let backend = layers.wrap(backend, timers.clone());
         Self {
             flights: Flights::new(backend.clone(), options.deadline),
             backend,
             layers,
             clock: options.clock.clone(),
-            // A clock that stands still would keep it awake for ever.
+            // With a clock that stands still it would never stop spinning.
             low_latency: options.low_latency && options.clock.is_real(),
             mailbox,
-            alarms,
+            timers,
             machine: Machine::default(),
             held: HashMap::new(),
-            relay: Relay::default(),
-            questions: FuturesUnordered::new(),
+            waker: BatchWaker::default(),
+            queries: FuturesUnordered::new(),
             closing: None,
         }
     }
 
-    /// Tells whoever has connected what it should know about the storage, if anybody listens.
+    /// Logs the backend's warnings for the caller that has connected, if it has a subscriber.
     pub(crate) fn warn(&mut self, origin: Origin, scheme: &'static str) {
         if origin.listens() {
             let backend = self.backend.clone();
-            self.questions.push(Box::pin(async move { origin.warn(scheme, &backend.warnings().await) }));
+            self.queries.push(Box::pin(async move { origin.warn(scheme, &backend.warnings().await) }));
         }
     }
 
-    /// Works until the client is closed or nobody is left.
+    /// Runs until the client is closed or no handle is left.
     pub(crate) async fn run(mut self, mut timer: Timer) {
         let mut wakeups = self.backend.wakeups().fuse();
         let mailbox = self.mailbox.clone();
-        self.relay.learn().await;
+        self.waker.learn_task_vtable().await;
         loop {
-            self.take_letters();
+            self.take_commands();
             self.tick();
-            self.depart();
-            self.relay.wake(self.clock.now());
+            self.send();
+            self.waker.wake(self.clock.now());
             if self.closing.is_some() && self.is_idle() {
                 break;
             }
             timer.arm(self.next_moment());
-            let (clock, awake_until) = (self.clock.clone(), self.awake_until());
-            let news = async {
-                // In no order: a storage that answers at once must not keep pushes and questions waiting.
+            let (clock, spin_until) = (self.clock.clone(), self.spin_until());
+            let event = async {
+                // Unbiased: a backend that replies at once must not starve pushes and queries.
                 tokio::select! {
-                    landed = self.flights.landed() => News::Landed(landed),
-                    wakeup = next_wakeup(&mut wakeups) => News::Pushed(wakeup),
-                    Some(()) = self.questions.next() => News::Other,
-                    () = mailbox.news(&clock, awake_until) => News::Other,
+                    completed = self.flights.next_completed() => Event::Completed(completed),
+                    wakeup = next_wakeup(&mut wakeups) => Event::Pushed(wakeup),
+                    Some(()) = self.queries.next() => Event::Other,
+                    () = mailbox.arrival(&clock, spin_until) => Event::Other,
                 }
             };
             tokio::select! {
-                // The timer last: a test that moves its clock knows by it that there is nothing left to do.
+                // The timer last: a test that moves its clock relies on it to know that the engine is idle.
                 biased;
-                news = news => match news {
-                    News::Landed(landed) => self.land(landed),
-                    News::Pushed(wakeup) => self.feed(Input::Pushed(wakeup)),
-                    News::Other => {}
+                event = event => match event {
+                    Event::Completed(completed) => self.on_completed(completed),
+                    Event::Pushed(wakeup) => self.input(Input::Pushed(wakeup)),
+                    Event::Other => {}
                 },
                 () = timer.fired() => {}
             }
@@ -140,13 +140,13 @@ impl Engine {
 
     async fn end(&mut self) {
         self.mailbox.close();
-        self.take_letters();
-        self.relay.wake(self.clock.now());
-        let patience = self.clock.now() + FAREWELL;
+        self.take_commands();
+        self.waker.wake(self.clock.now());
+        let give_up = self.clock.now() + CLOSE_TIMEOUT;
         tokio::select! {
             () = self.backend.close() => {}
-            // A storage that hangs would keep the caller of `close` for ever.
-            _ = self.clock.sleep_until(patience) => {}
+            // A backend that hangs would block the caller of `close` for ever.
+            _ = self.clock.sleep_until(give_up) => {}
         }
         for done in self.closing.take().into_iter().flatten() {
             let _ = done.send(());
@@ -154,96 +154,96 @@ impl Engine {
     }
 
     fn is_idle(&self) -> bool {
-        self.machine.is_idle() && self.flights.is_empty() && self.questions.is_empty()
+        self.machine.is_idle() && self.flights.is_empty() && self.queries.is_empty()
     }
 
     fn next_moment(&mut self) -> Moment {
-        self.machine.next().min(self.flights.next()).min(self.alarms.next()).min(self.relay.next())
+        self.machine.next().min(self.flights.next()).min(self.timers.next()).min(self.waker.next())
     }
 
-    fn awake_until(&self) -> Moment {
-        let vigil = self.low_latency && self.flights.last_wave() <= VIGIL_WAVE;
-        if vigil { self.clock.now() + VIGIL } else { Moment::START }
+    fn spin_until(&self) -> Moment {
+        let spins = self.low_latency && self.flights.last_batch() <= SPIN_MAX_BATCH;
+        if spins { self.clock.now() + SPIN_TIME } else { Moment::START }
     }
 
-    fn take_letters(&mut self) {
-        let (commands, orphaned) = self.mailbox.take();
+    fn take_commands(&mut self) {
+        let (commands, detached) = self.mailbox.take();
         for command in commands {
-            self.obey(command);
+            self.execute(command);
         }
-        if orphaned && self.closing.is_none() {
+        if detached && self.closing.is_none() {
             self.begin_closing();
         }
     }
 
-    fn obey(&mut self, command: Command) {
+    fn execute(&mut self, command: Command) {
         match command {
             Command::Machine(input) => {
                 if let Input::Release { owner, .. } = &input {
                     self.held.remove(owner);
                 }
-                self.feed(input);
+                self.input(input);
             }
             Command::Close(done) => {
                 self.begin_closing();
                 self.closing.get_or_insert_default().push(done);
             }
-            // Its caller is told that the client is closed when the answer is dropped.
+            // Dropping the responder tells the caller that the client is closed.
             _ if self.closing.is_some() => {}
-            Command::Call { op, answer } => self.flights.push(op, Tag::Call(answer)),
-            Command::Question(question) => self.questions.push(question(self.backend.clone())),
-            Command::Alarm { at, ring } => {
-                self.questions.push(Box::pin(self.alarms.clone().ring_at(at, ring)));
+            Command::Call { op, responder } => self.flights.push(op, Tag::Call(responder)),
+            Command::Query(query) => self.queries.push(query(self.backend.clone())),
+            Command::Timer { at, notify } => {
+                self.queries.push(Box::pin(self.timers.clone().notify_at(at, notify)));
             }
         }
     }
 
-    /// From here on nothing new is taken; what is held is given back.
+    /// Rejects new commands from now on, and releases what is held.
     fn begin_closing(&mut self) {
         self.closing.get_or_insert_default();
-        self.questions.clear();
-        self.feed(Input::Close);
+        self.queries.clear();
+        self.input(Input::Close);
     }
 
     fn tick(&mut self) {
         let now = self.clock.now();
-        self.feed(Input::Tick);
-        self.alarms.ring(now);
-        self.relay.tend(now);
-        for landed in self.flights.tend(now) {
-            self.land(landed);
+        self.input(Input::Tick);
+        self.timers.fire(now);
+        self.waker.wake_overdue(now);
+        for completed in self.flights.give_up_overdue(now) {
+            self.on_completed(completed);
         }
     }
 
-    fn land(&mut self, landed: Landed<Tag>) {
-        let sent = landed.sent;
-        for (tag, reply) in landed.replies {
+    fn on_completed(&mut self, completed: Completed<Tag>) {
+        let sent = completed.sent;
+        for (tag, reply) in completed.replies {
             match tag {
-                Tag::Machine(request) => self.feed(Input::Answered { request, sent, reply }),
-                Tag::Call(answer) => self.relay.tell(answer, reply),
+                Tag::Machine(request) => self.input(Input::Answered { request, sent, reply }),
+                Tag::Call(responder) => self.waker.respond(responder, reply),
             }
         }
     }
 
-    fn depart(&mut self) {
+    fn send(&mut self) {
         let Self { flights, machine, clock, .. } = self;
         let now = clock.now();
-        flights.depart(now, |tag| match tag {
-            Tag::Machine(request) if request.asked == Asked::Acquire => {
+        flights.send(now, |tag| match tag {
+            Tag::Machine(request) if request.kind == RequestKind::Acquire => {
                 machine.on(Input::Sent(*request), now);
             }
             _ => {}
         });
     }
 
-    fn feed(&mut self, input: Input<Caller, Answer<()>>) {
+    fn input(&mut self, input: Input<Caller, Responder<()>>) {
         let now = self.clock.now();
         for output in self.machine.on(input, now) {
             match output {
                 Output::Send(request, op) => self.flights.push(op, Tag::Machine(request)),
-                Output::Verdict(caller, verdict) => self.conclude(caller, verdict),
-                Output::Renewal(owner, outcome) => self.tell_of_renewal(owner, &outcome, now),
-                Output::Released(told, outcome) => self.relay.tell(told, outcome),
+                Output::Outcome(caller, outcome) => self.on_outcome(caller, outcome),
+                Output::Renewal(owner, outcome) => self.on_renewal(owner, &outcome, now),
+                Output::Released(responder, outcome) => self.waker.respond(responder, outcome),
                 Output::Lost(owner, reason) => {
                     if let Some(hold) = self.held.get(&owner) {
                         hold.lose(reason);
@@ -253,35 +253,35 @@ impl Engine {
         }
     }
 
-    fn conclude(&mut self, caller: Caller, verdict: Verdict) {
-        let answer = match verdict {
-            Verdict::Granted { grant, valid_until, hold_until } => {
+    fn on_outcome(&mut self, caller: Caller, outcome: AcquireOutcome) {
+        let outcome = match outcome {
+            AcquireOutcome::Granted { grant, valid_until, hold_until } => {
                 let owner = grant.attempt.owner;
                 let holding = self.layers.holding(&grant, caller.origin);
                 let hold = Arc::new(Hold::new(grant, valid_until, hold_until, holding));
                 let Some(handle) = caller.handle.upgrade() else {
-                    // The caller has gone, and so has every handle.
+                    // The caller and every handle have been dropped.
                     hold.lose(LostReason::Released);
-                    return self.feed(Input::Release { owner, lost: None, told: None });
+                    return self.input(Input::Release { owner, lost: None, responder: None });
                 };
                 self.held.insert(owner, hold.clone());
                 Ok(Some(Guard::new(hold, handle)))
             }
-            Verdict::Busy => Ok(None),
-            Verdict::WaitTimeout => {
-                Err(Error::new(ErrorKind::WaitTimeout, "the wait was over before the lock was free"))
+            AcquireOutcome::Busy => Ok(None),
+            AcquireOutcome::WaitTimeout => {
+                Err(Error::new(ErrorKind::WaitTimeout, "the wait ended before the lock was free"))
             }
-            Verdict::Failed(error) => Err(error),
+            AcquireOutcome::Failed(error) => Err(error),
         };
-        // If the caller has gone, the guard is dropped here and so released.
-        self.relay.tell(caller.answer, answer);
+        // If the caller has been dropped, the guard is dropped here and so released.
+        self.waker.respond(caller.responder, outcome);
     }
 
-    fn tell_of_renewal(&mut self, owner: Owner, outcome: &RenewalOutcome, now: Moment) {
+    fn on_renewal(&mut self, owner: Owner, outcome: &RenewalOutcome, now: Moment) {
         let Some(hold) = self.held.get(&owner) else { return };
         match outcome {
             RenewalOutcome::Done(valid_until) if !hold.extend(*valid_until, now) => {
-                self.feed(Input::Forfeit(owner));
+                self.input(Input::Forfeit(owner));
             }
             RenewalOutcome::Done(_) => {}
             RenewalOutcome::NotHeld => hold.holding.renewal(Renewal::NotHeld),

@@ -1,4 +1,4 @@
-//! What can go wrong: one error type with a kind to branch on. It never contains a secret.
+//! The error type: a kind to branch on, a message, a hint. It never contains a secret.
 
 use std::error::Error as StdError;
 use std::fmt;
@@ -9,37 +9,38 @@ use crate::grant::LostReason;
 /// `Result` with Fencepost's [`Error`].
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What kind of failure it was: the part of an [`Error`] that programs branch on.
+/// The kind of an [`Error`], for programs to branch on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
-    /// The storage could not be reached; the request had no effect.
+    /// The backend could not be reached; the request was not applied.
     Unreachable,
-    /// The storage refused: wrong password, missing right.
+    /// The backend denied access: wrong password, missing right.
     Denied,
-    /// The request was sent and no answer came: it may or may not have had its effect.
+    /// The request was sent and there was no reply: it may or may not have been applied.
     OutcomeUnknown,
-    /// The wait was over before the lock was free.
+    /// The wait ended before the lock was free.
     WaitTimeout,
     /// The lock was lost while it was held.
     Lost,
     /// The client is closed.
     Closed,
-    /// Clients disagree about what the lock is, for instance on the size of a semaphore.
+    /// Clients disagree on what the lock is, for instance on the size of a semaphore; or the lock is not in the expected state.
     Conflict,
-    /// This storage, or this build, cannot do that.
+    /// This backend, or this build, does not support it.
     Unsupported,
-    /// There is no storage there yet, and none was to be made.
+    /// The file or chroot does not exist, and must not be created.
     Missing,
-    /// A setting makes no sense: URL, ttl, option.
+    /// A setting is not valid: URL, ttl, option.
     BadConfig,
     /// Not a valid lock name.
     BadName,
-    /// The storage itself is in trouble: full, corrupt, wrong schema.
+    /// The backend itself failed: disk full, corrupt data, wrong schema.
     Backend,
 }
 
-/// A failure: what was tried, on what, and why it did not work.
+/// A failure: what was tried, on what, and why it failed. `Display` is the message, `source` the cause;
+/// [`Error::full_message`] is the whole chain.
 #[derive(Clone, Debug)]
 pub struct Error {
     kind: ErrorKind,
@@ -51,17 +52,17 @@ pub struct Error {
 }
 
 impl Error {
-    /// An error with its message: lower case, what failed and on what, no secrets.
+    /// Creates an error. The message is in lower case, says what failed and on what, and contains no secret.
     pub fn new(kind: ErrorKind, message: impl Into<String>) -> Self {
         Self { kind, message: message.into(), hint: None, lost: None, is_transient: false, source: None }
     }
 
-    /// The error of work under a lock that was lost.
+    /// Creates the error for a lost lock.
     pub fn lost(what: &str, reason: LostReason) -> Self {
         Self { lost: Some(reason), ..Self::new(ErrorKind::Lost, format!("{what} was lost: {reason}")) }
     }
 
-    /// Returns the error of everything that is asked of a closed client.
+    /// Creates the error of calls to a closed client.
     pub(crate) fn closed() -> Self {
         Self::new(ErrorKind::Closed, "the client is closed")
     }
@@ -73,44 +74,44 @@ impl Error {
         self
     }
 
-    /// Marks a refusal for the time being: the storage answers, and says that it cannot serve now. An attempt that waits for
-    /// its lock is repeated until its wait is over.
+    /// Marks the error as transient: the backend replied that it cannot serve the request now. An attempt that waits for its
+    /// lock is retried until its wait ends.
     #[must_use]
     pub fn transient(mut self) -> Self {
         self.is_transient = true;
         self
     }
 
-    /// Adds the error beneath, which must not contain a secret either.
+    /// Sets the cause, which must not contain a secret either.
     #[must_use]
     pub fn with_source(mut self, source: impl Into<Box<dyn StdError + Send + Sync>>) -> Self {
         self.source = Some(Arc::from(source.into()));
         self
     }
 
-    /// Puts what was being done in front: `could not …: message`.
+    /// Prefixes the message with what was being done: `could not …: message`.
     #[must_use]
     pub fn context(mut self, what: impl fmt::Display) -> Self {
         self.message = format!("{what}: {}", self.message);
         self
     }
 
-    /// The kind, to branch on.
+    /// Returns the kind, to branch on.
     pub fn kind(&self) -> ErrorKind {
         self.kind
     }
 
-    /// Whether the storage refused for the time being.
+    /// Returns whether the error is transient.
     pub fn is_transient(&self) -> bool {
         self.is_transient
     }
 
-    /// What the user can do about it, if we know.
+    /// Returns what the user can do about it, if that is known.
     pub fn hint(&self) -> Option<&str> {
         self.hint.as_deref()
     }
 
-    /// The message with its causes, on one line.
+    /// Returns the message with its causes, on one line.
     pub fn full_message(&self) -> String {
         let mut text = self.message.clone();
         let mut cause = self.source();
@@ -125,7 +126,7 @@ impl Error {
         text
     }
 
-    /// Why the lock was lost, for [`ErrorKind::Lost`].
+    /// Returns why the lock was lost, for [`ErrorKind::Lost`].
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.lost
     }

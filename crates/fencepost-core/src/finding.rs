@@ -1,10 +1,10 @@
-//! What an examination of a storage found: one [`Finding`] for each thing that was checked.
+//! The result of a diagnosis: one [`Finding`] for each thing that was checked.
 
 use std::fmt;
 
 use crate::error::{Error, ErrorKind, Result};
 
-/// One thing that was checked: what it was, how it is, and what to do about it. It never contains a secret.
+/// The result of one check: what was found, how severe it is, and what to do about it. It never contains a secret.
 ///
 /// ```
 /// use fencepost_core::{Finding, Severity};
@@ -19,7 +19,7 @@ use crate::error::{Error, ErrorKind, Result};
 pub struct Finding {
     /// What was checked, a short noun that stays the same: `eviction policy`.
     pub check: String,
-    /// Whether it is as it should be.
+    /// The severity.
     pub severity: Severity,
     /// What was found.
     pub found: String,
@@ -27,47 +27,46 @@ pub struct Finding {
     pub advice: Option<String>,
 }
 
-/// Whether something is as it should be, the worst last.
+/// The severity of a finding, the worst last.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Severity {
-    /// It is as it should be.
+    /// Nothing is wrong.
     Ok,
-    /// Locks work, and somebody should know this: a promise is weaker than it could be, or could not be checked.
+    /// Locks work, but a guarantee is weaker than it could be, or could not be checked.
     Warning,
-    /// Locks do not work here, or a promise is not kept.
+    /// Locks do not work, or a guarantee is not kept.
     Problem,
 }
 
 impl Finding {
-    /// Of these, what is not as it should be. What could not be checked for the same reason is told once, and not for each
-    /// check.
+    /// Returns those that are not [`Severity::Ok`]. Consecutive findings with the same text are reduced to one.
     pub fn concerns(mut findings: Vec<Self>) -> Vec<Self> {
         findings.retain(|finding| finding.severity != Severity::Ok);
         findings.dedup_by(|later, first| later.found == first.found);
         findings
     }
 
-    /// It is as it should be.
+    /// Creates a finding of severity [`Severity::Ok`].
     pub fn ok(check: impl Into<String>, found: impl Into<String>) -> Self {
         Self::new(check, Severity::Ok, found)
     }
 
-    /// It works, and somebody should know this.
+    /// Creates a warning.
     pub fn warning(check: impl Into<String>, found: impl Into<String>) -> Self {
         Self::new(check, Severity::Warning, found)
     }
 
-    /// It does not work, or a promise is not kept.
+    /// Creates a problem.
     pub fn problem(check: impl Into<String>, found: impl Into<String>) -> Self {
         Self::new(check, Severity::Problem, found)
     }
 
-    /// It could not be checked, because that is not permitted or did not work: a warning, as nothing is known to be wrong.
+    /// Creates the finding of a check that was not permitted or failed: a warning, as nothing is known to be wrong.
     pub fn not_checked(check: impl Into<String>, why: &Error) -> Self {
         Self::warning(check, format!("could not be checked: {}", why.full_message())).advised_by(why)
     }
 
-    /// What was found, or why it was not: what is not permitted was not checked, everything else is a problem.
+    /// Returns the finding, or one made from the error: what is not permitted was not checked, everything else is a problem.
     pub fn from_result(check: impl Into<String>, outcome: Result<Self>) -> Self {
         match outcome {
             Ok(finding) => finding,
@@ -78,7 +77,7 @@ impl Finding {
         }
     }
 
-    /// It failed, and what it is for fails with it.
+    /// Creates the finding of something that failed: a problem.
     pub fn failed(check: impl Into<String>, error: &Error) -> Self {
         Self::problem(check, error.full_message()).advised_by(error)
     }

@@ -1,4 +1,4 @@
-//! What is asked for and what is handed out: modes, attempts, awards, grants, and why a grant can end.
+//! Modes, attempts, awards, grants, and why a grant can end.
 
 use std::fmt;
 use std::sync::Arc;
@@ -8,29 +8,29 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::name::LockName;
 use crate::token::{FencingToken, Owner};
 
-/// How a lock is held.
+/// The mode in which a lock is held.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Mode {
-    /// By one owner alone.
+    /// Held by one owner.
     Exclusive,
-    /// By many readers at once, never together with an exclusive owner.
+    /// Held by many readers at once, never together with an exclusive owner.
     Shared,
-    /// By up to `of` owners at once: a semaphore. All clients must agree on the number.
+    /// Held by up to `permits` owners at once. All clients must agree on the number.
     Semaphore {
-        /// How many owners may hold the lock at once.
+        /// The number of owners that can hold the lock at once.
         permits: u32,
     },
 }
 
 impl Mode {
-    /// Whether a holder in this mode and one in `other` may hold the same lock at the same time, numbers aside.
+    /// Returns whether holders in this mode and in `other` can hold the same lock at the same time, the number of permits aside.
     pub fn is_compatible_with(self, other: Self) -> bool {
         !matches!((self, other), (Self::Exclusive, _) | (_, Self::Exclusive)) && self.agrees_with(other)
     }
 
-    /// Whether clients that use these modes on one name agree about what it is: a readers–writer lock, or a
-    /// semaphore of one size.
+    /// Returns whether clients that use these modes on one name agree on what it is: a readers–writer lock, or a semaphore of
+    /// one size.
     pub fn agrees_with(self, other: Self) -> bool {
         match (self, other) {
             (Self::Semaphore { permits: a }, Self::Semaphore { permits: b }) => a == b,
@@ -39,7 +39,7 @@ impl Mode {
         }
     }
 
-    /// Returns the word that storages keep for this mode: `x`, `s`, or `n3` for a semaphore of three.
+    /// Returns the word that is stored for this mode: `x`, `s`, or `n3` for a semaphore of three.
     pub fn to_word(self) -> String {
         match self {
             Self::Exclusive => "x".into(),
@@ -48,7 +48,7 @@ impl Mode {
         }
     }
 
-    /// Returns the mode that this word stands for.
+    /// Returns the mode of a stored word.
     pub fn from_word(word: &str) -> Option<Self> {
         match word {
             "x" => Some(Self::Exclusive),
@@ -68,26 +68,26 @@ impl fmt::Display for Mode {
     }
 }
 
-/// One name and how it is wanted.
+/// A name and the mode in which it is acquired.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Want {
     /// The lock.
     pub name: LockName,
-    /// How it is to be held.
+    /// The mode.
     pub mode: Mode,
 }
 
 impl Want {
-    /// Refuses a mode that contradicts what others use this lock as.
+    /// Checks the mode against those in which other clients use this lock.
     ///
     /// # Errors
-    /// [`ErrorKind::Conflict`], with what the lock is.
+    /// [`ErrorKind::Conflict`], with the mode in use.
     pub fn agree(&self, others: impl IntoIterator<Item = Mode>) -> Result<()> {
         match others.into_iter().find(|there| !there.agrees_with(self.mode)) {
             None => Ok(()),
             Some(there) => Err(Error::new(
                 ErrorKind::Conflict,
-                format!("lock {:?} is in use as {there}, and cannot be taken as {}", self.name, self.mode),
+                format!("lock {:?} is in use as {there}, and cannot be acquired as {}", self.name, self.mode),
             )
             .with_hint(
                 "all clients of one lock must agree on what it is; use another name for another purpose",
@@ -96,7 +96,7 @@ impl Want {
     }
 }
 
-/// What several wants of one attempt mean together.
+/// Whether an attempt needs all of its wants or one of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Rule {
     /// All of them, or nothing.
@@ -105,27 +105,27 @@ pub enum Rule {
     Any,
 }
 
-/// One attempt to take one or several locks: everything a storage is told about it.
+/// One attempt to acquire one or several locks: everything the backend stores about it.
 ///
-/// It is made once and shared; the same attempt stands for its place in line (the ticket) and for the grant.
+/// It is created once and shared; its owner identifies its queue position (the ticket) and its grant.
 #[derive(Debug)]
 pub struct Attempt {
     /// The random id of this attempt.
     pub owner: Owner,
-    /// The names wanted: at least one, sorted, no name twice.
+    /// The locks: at least one, sorted by name, without duplicates.
     pub wants: Vec<Want>,
-    /// Whether all of them are wanted or any one.
+    /// Whether all of them are needed or any one.
     pub rule: Rule,
-    /// The lease's length, for the ticket and for the grant.
+    /// The length of the lease, of the ticket and of the grant.
     pub ttl: Duration,
-    /// Who is asking, for people: host:pid:user by default.
+    /// The label of the waiter and holder: `host:pid:user` by default.
     pub label: Arc<str>,
-    /// More about it, for people.
+    /// Keys and values that are shown with it.
     pub meta: Arc<[(String, String)]>,
 }
 
 impl Attempt {
-    /// The same attempt under a new owner, for asking again after a verdict.
+    /// Returns the same attempt under a new owner, to retry it after an outcome.
     #[must_use]
     pub fn with_new_owner(&self) -> Self {
         Self {
@@ -138,7 +138,7 @@ impl Attempt {
         }
     }
 
-    /// The names in words: `lock "a"`, `locks "a", "b"`.
+    /// Returns the names for messages: `lock "a"`, `locks "a", "b"`.
     pub fn describe(&self) -> String {
         let names: Vec<String> = self.wants.iter().map(|want| format!("{:?}", want.name)).collect();
         let word = if names.len() == 1 { "lock" } else { "locks" };
@@ -146,36 +146,36 @@ impl Attempt {
     }
 }
 
-/// What a storage says when it grants an attempt.
+/// The values that the backend returns with a grant.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Award {
     /// Larger than every token granted before for any of the names.
     pub token: FencingToken,
-    /// The ttl really given: storages round.
+    /// The granted ttl: backends round.
     pub ttl: Duration,
     /// Under [`Rule::Any`], which of the wants was granted; 0 otherwise.
     pub chosen: usize,
-    /// How much of the ttl had passed already when the request was sent: storages in which the grants of a client share a
-    /// lease give what is left of it. Zero where every grant has its own.
+    /// How much of the ttl had elapsed when the request was sent: where the grants of a client share a lease, only the rest of it
+    /// is granted. Zero where every grant has its own.
     pub elapsed: Duration,
 }
 
-/// A lease that is held: the attempt and what was awarded.
+/// A held lease: the attempt and its award.
 #[derive(Clone, Debug)]
 pub struct Grant {
-    /// The attempt that won.
+    /// The attempt.
     pub attempt: Arc<Attempt>,
-    /// What it won.
+    /// Its award.
     pub award: Award,
 }
 
 impl Grant {
-    /// The wants that this grant holds.
+    /// Returns the wants that this grant holds.
     pub fn held(&self) -> &[Want] {
         match self.attempt.rule {
             Rule::All => &self.attempt.wants,
             Rule::Any => {
-                // The number comes from a storage or a push, which may be damaged; there is at least one want.
+                // The number comes from stored data or a push, which may be damaged; there is at least one want.
                 let chosen = self.award.chosen.min(self.attempt.wants.len() - 1);
                 std::slice::from_ref(&self.attempt.wants[chosen])
             }
@@ -183,36 +183,38 @@ impl Grant {
     }
 }
 
-/// Why a guard no longer holds its lock.
+/// Why a lock was lost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum LostReason {
     /// No renewal succeeded in time.
     Expired,
-    /// The storage says that it is not held: it ended, or the storage forgot it.
+    /// The backend reports that it is not held: it expired, or the backend has lost it.
     NotHeld,
-    /// Somebody broke it.
+    /// An administrator broke it.
     Broken,
-    /// It was held for as long as `max_hold` allows.
+    /// It was held for `max_hold`.
     MaxHold,
     /// The client was closed.
     Closed,
     /// It was released.
     Released,
-    /// Its lease was given up because something else on it could not be given back.
+    /// Its lease was revoked, because another lock with the same lease could not be released.
     Abandoned,
 }
 
 impl fmt::Display for LostReason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Self::Expired => "its lease ran out before a renewal succeeded",
-            Self::NotHeld => "the storage no longer knows it as held",
+            Self::Expired => "its lease expired before a renewal succeeded",
+            Self::NotHeld => "the backend reports that it is not held",
             Self::Broken => "it was broken by an administrator",
             Self::MaxHold => "it was held for the maximum time",
             Self::Closed => "the client was closed",
             Self::Released => "it was released",
-            Self::Abandoned => "its lease was given up, because another lock on it could not be given back",
+            Self::Abandoned => {
+                "its lease was revoked, because another lock with the same lease could not be released"
+            }
         })
     }
 }

@@ -1,4 +1,4 @@
-//! What the user holds: the guard of a grant.
+//! The guard of a grant.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -7,7 +7,6 @@ use std::time::Duration;
 
 use tokio::sync::Notify;
 
-use crate::answer::{Answer, answer};
 use crate::backend::{Cell, Keep, Op, Reply};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
@@ -16,16 +15,17 @@ use crate::handle::{Command, Handle};
 use crate::layers::{Holding, Renewal};
 use crate::machine::Input;
 use crate::name::LockName;
+use crate::response::{Responder, response};
 use crate::token::{FencingToken, StorageId};
 
-/// What the engine and the guards know together about one grant.
+/// The state of a grant, shared by the engine and the guards.
 pub(crate) struct Hold {
     pub(crate) grant: Grant,
     valid_until: AtomicU64,
     ends_by: Moment,
     lost: OnceLock<LostReason>,
     changed: Notify,
-    /// How many guards share the grant.
+    /// The number of guards that share the grant.
     shares: AtomicUsize,
     pub(crate) holding: Holding,
 }
@@ -37,7 +37,7 @@ impl Hold {
         Self { grant, valid_until, ends_by, lost, changed, shares, holding }
     }
 
-    /// Sets until when it is valid now; false if it is lost, which is for ever.
+    /// Sets when it expires now; returns false if it is lost, which is final.
     pub(crate) fn extend(&self, valid_until: Moment, now: Moment) -> bool {
         let margin = self.valid_until().since(now);
         self.valid_until.store(valid_until.as_nanos(), Ordering::Release);
@@ -49,7 +49,7 @@ impl Hold {
         kept
     }
 
-    /// Marks the grant as lost, unless it is already, and returns why.
+    /// Marks the grant as lost, unless it is already, and returns the reason.
     pub(crate) fn lose(&self, reason: LostReason) -> LostReason {
         let first = self.lost.set(reason).is_ok();
         self.changed.notify_waiters();
@@ -64,11 +64,11 @@ impl Hold {
     }
 }
 
-/// A lock that is held. It is renewed by itself and released when it is dropped.
+/// A lock that is held. It is renewed automatically and released when the guard is dropped.
 ///
-/// Holding a guard means: at the time of [`Guard::is_valid`] nobody else held the lock, if clocks run at the same
-/// speed. A process that is stopped between that check and its effect can still come too late; send
-/// [`Guard::token`] along with the effect, and let the resource refuse a smaller one than it has seen.
+/// At the time of [`Guard::is_valid`] no other owner held the lock, if clocks run at the same speed. A process that is stopped
+/// between that check and its effect can still act too late: send [`Guard::token`] along with the effect, and let the
+/// resource reject a token that is smaller than one it has seen.
 ///
 /// ```no_run
 /// # async fn example(client: fencepost_core::Client) -> fencepost_core::Result<()> {
@@ -82,7 +82,7 @@ impl Hold {
 pub struct Guard {
     hold: Arc<Hold>,
     handle: Arc<Handle>,
-    /// Its share of the grant is given up already.
+    /// Its share of the grant has been given up.
     is_settled: bool,
 }
 
@@ -91,8 +91,8 @@ impl Guard {
         Self { hold, handle, is_settled: false }
     }
 
-    /// Gives up this share, and releases the lock if it is the last. Returns whether it is.
-    fn settle(&mut self, told: Option<Answer<()>>) -> Result<bool> {
+    /// Gives up this share, and releases the lock if it is the last one. Returns whether it is.
+    fn settle(&mut self, responder: Option<Responder<()>>) -> Result<bool> {
         self.is_settled = true;
         if self.hold.shares.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(false);
@@ -102,26 +102,26 @@ impl Guard {
             earlier => Some(earlier),
         };
         let owner = self.hold.grant.attempt.owner;
-        self.handle.submit(Command::Machine(Input::Release { owner, lost, told }))?;
+        self.handle.submit(Command::Machine(Input::Release { owner, lost, responder }))?;
         Ok(true)
     }
 
-    /// The fencing token: larger for every later grant of this lock.
+    /// Returns the fencing token: larger for every later grant of this lock.
     pub fn token(&self) -> FencingToken {
         self.hold.grant.award.token
     }
 
-    /// The storage within which tokens are ordered.
+    /// Returns the id within which tokens are ordered; see [`StorageId`].
     pub fn storage_id(&self) -> StorageId {
         self.handle.info.storage_id
     }
 
-    /// The name that is held; the first one if there are several.
+    /// Returns the name that is held; the first one if there are several.
     pub fn name(&self) -> &LockName {
         &self.wants()[0].name
     }
 
-    /// Every name that is held: one, unless the guard came from [`crate::Client::lock_all`].
+    /// Returns the names that are held: one, unless the guard is of [`crate::Client::lock_all`].
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
         self.wants().iter().map(|want| &want.name)
     }
@@ -130,17 +130,17 @@ impl Guard {
         self.hold.grant.held()
     }
 
-    /// Who holds it, as others see it.
+    /// Returns the label under which the holder is shown.
     pub fn label(&self) -> &str {
         &self.hold.grant.attempt.label
     }
 
-    /// The length of the lease, as the storage gave it.
+    /// Returns the length of the lease, as the backend granted it.
     pub fn ttl(&self) -> Duration {
         self.hold.grant.award.ttl
     }
 
-    /// For how long the lock is certainly held, should no renewal succeed from now on. Zero if it is lost.
+    /// Returns how long the lock stays held if no further renewal succeeds. Zero if it is lost.
     pub fn remaining(&self) -> Duration {
         match self.hold.lost.get() {
             Some(_) => Duration::ZERO,
@@ -148,13 +148,13 @@ impl Guard {
         }
     }
 
-    /// The moment at which [`Guard::remaining`] will be zero, should no renewal succeed from now on. Another process of
-    /// this host can be told of it: the clock is the machine's.
+    /// Returns when [`Guard::remaining`] will be zero if no further renewal succeeds. The clock is the machine's: other processes
+    /// of this host can use the value.
     pub fn valid_until(&self) -> Moment {
         self.hold.valid_until()
     }
 
-    /// Returns when a renewal has moved [`Guard::valid_until`] away from `known`, with the new moment.
+    /// Waits until a renewal has changed [`Guard::valid_until`] from `known`, and returns the new value.
     ///
     /// # Errors
     /// Why the lock was lost, if it is.
@@ -165,7 +165,7 @@ impl Guard {
         loop {
             let changed = self.hold.changed.notified();
             tokio::pin!(changed);
-            // Enlisted before the look, so that no change slips between.
+            // Registered before the state is read, so that no change is missed.
             changed.as_mut().enable();
             if let Some(reason) = self.hold.lost.get() {
                 return Err(*reason);
@@ -178,18 +178,18 @@ impl Guard {
         }
     }
 
-    /// Whether the lock is held now. A look at the clock, no I/O; once false it stays false.
+    /// Returns whether the lock is held now. Reads the clock, no I/O; once false it stays false.
     pub fn is_valid(&self) -> bool {
         if !self.remaining().is_zero() {
             return true;
         }
-        // Whatever the engine is doing, what has been seen as ended stays ended.
+        // Independent of the engine: a grant that was seen as expired stays lost.
         let held_too_long = self.handle.clock.now() >= self.hold.ends_by;
         self.hold.lose(if held_too_long { LostReason::MaxHold } else { LostReason::Expired });
         false
     }
 
-    /// Returns when the lock is no longer held, and says why.
+    /// Waits until the lock is no longer held, and returns the reason.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing; it may be called again.
@@ -203,12 +203,12 @@ impl Guard {
         }
     }
 
-    /// Why the lock was lost, if it was.
+    /// Returns why the lock was lost, if it was.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.hold.lost.get().copied()
     }
 
-    /// An error if the lock is no longer held.
+    /// Returns an error if the lock is no longer held.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] with the reason.
@@ -220,13 +220,13 @@ impl Guard {
         Err(Error::lost(&self.hold.grant.attempt.describe(), reason))
     }
 
-    /// Hands the same grant to another task: the lock is released when the last of its guards goes.
+    /// Returns another guard of the same grant, for another task: the lock is released when the last one is dropped.
     pub fn share(&self) -> Self {
         self.hold.shares.fetch_add(1, Ordering::Relaxed);
         Self { hold: self.hold.clone(), handle: self.handle.clone(), is_settled: false }
     }
 
-    /// Writes the lock's cell, up to [`Cell::MAX_BYTES`]. The storage checks that the lock is still held.
+    /// Writes the lock's cell, up to [`Cell::MAX_BYTES`]. The backend checks that the lock is still held.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if it is not; [`ErrorKind::BadConfig`] if the value is too large.
@@ -257,23 +257,23 @@ impl Guard {
         read_cell(&self.handle, self.name().clone()).await
     }
 
-    /// Gives the lock back and waits until the storage has it. If the grant is shared, only this share is given up.
+    /// Releases the lock and waits until the backend has confirmed it. If the grant is shared, only this share is given up.
     ///
     /// # Errors
     /// [`ErrorKind::Lost`] if it was no longer held; [`ErrorKind::OutcomeUnknown`] or [`ErrorKind::Unreachable`] if the
-    /// storage could not be asked before the lease ended by itself.
+    /// backend did not confirm it before the lease expired.
     ///
     /// # Cancel safety
-    /// Dropping the future does not undo the release, which goes on in the background.
+    /// Dropping the future does not undo the release, which continues in the background.
     pub async fn release(mut self) -> Result<()> {
-        let (told, outcome) = answer();
-        let outcome = match self.settle(Some(told)) {
+        let (responder, outcome) = response();
+        let outcome = match self.settle(Some(responder)) {
             Ok(true) => outcome.await,
             Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
         match (outcome, self.hold.lost.get()) {
-            // The client was closed, or the time was over, before: it has been released then.
+            // The client was closed, or `max_hold` reached, before: the lock has been released.
             (Err(error), Some(reason)) if error.kind() == ErrorKind::Closed => {
                 let reason = if *reason == LostReason::Released { LostReason::Closed } else { *reason };
                 Err(Error::lost(&self.hold.grant.attempt.describe(), reason))
@@ -286,7 +286,7 @@ impl Guard {
 impl Drop for Guard {
     fn drop(&mut self) {
         if !self.is_settled {
-            // A closed client has released everything already.
+            // A closed client has released everything.
             let _ = self.settle(None);
         }
     }
@@ -302,10 +302,10 @@ impl fmt::Debug for Guard {
     }
 }
 
-/// Sends one operation and waits for its answer.
+/// Sends one operation and waits for its reply.
 pub(crate) async fn call(handle: &Handle, op: Op) -> Result<Reply> {
-    let (answer, reply) = answer();
-    handle.submit(Command::Call { op, answer })?;
+    let (responder, reply) = response();
+    handle.submit(Command::Call { op, responder })?;
     reply.await
 }
 

@@ -1,4 +1,4 @@
-//! The callers' end of a client: what they ask of its thread, and the mailbox between them.
+//! The callers' half of a client: the commands to its thread, and the mailbox between them.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -10,171 +10,168 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::sync::{Notify, oneshot};
 
-use crate::answer::Answer;
 use crate::backend::{Backend, BackendInfo, Op, Reply};
 use crate::clock::{Clock, Moment};
+use crate::defaults::Defaults;
 use crate::engine::Engine;
 use crate::error::{Error, ErrorKind, Result};
 use crate::guard::Guard;
 use crate::layers::{Layers, Origin};
 use crate::machine::Input;
 use crate::options::Options;
+use crate::response::Responder;
 
-/// How long the last handle of a client waits for queued releases when it is dropped.
-const FAREWELL: Duration = Duration::from_millis(250);
+/// How long dropping the last handle of a client waits for queued releases.
+const DROP_TIMEOUT: Duration = Duration::from_millis(250);
 
-/// What callers ask of the engine.
+/// A command of a caller to the engine.
 pub(crate) enum Command {
-    /// Something about an attempt or a grant.
-    Machine(Input<Caller, Answer<()>>),
-    /// An operation that belongs to neither.
+    /// An input of the state machine.
+    Machine(Input<Caller, Responder<()>>),
+    /// An operation that belongs to no attempt or grant.
     Call {
         op: Op,
-        answer: Answer<Reply>,
+        responder: Responder<Reply>,
     },
-    Question(Question),
-    Alarm {
+    Query(Query),
+    Timer {
         at: Moment,
-        ring: oneshot::Sender<()>,
+        notify: oneshot::Sender<()>,
     },
     Close(oneshot::Sender<()>),
 }
 
-/// What the backend is asked beside the flights; the future also tells the caller.
-pub(crate) type Question = Box<dyn FnOnce(Arc<dyn Backend>) -> BoxFuture<'static, ()> + Send>;
+/// What the backend is kind beside the flights; the future also tells the caller.
+pub(crate) type Query = Box<dyn FnOnce(Arc<dyn Backend>) -> BoxFuture<'static, ()> + Send>;
 
-/// What waits for a lock.
+/// The caller of an acquire.
 pub(crate) struct Caller {
-    pub(crate) answer: Answer<Option<Guard>>,
-    /// Not the handle itself: the engine must not be the last to have it, or no thread would wait for it to end.
+    pub(crate) responder: Responder<Option<Guard>>,
+    /// Weak: the engine must not own the last handle, or no thread would wait for it to end.
     pub(crate) handle: Weak<Handle>,
     pub(crate) origin: Origin,
 }
 
-/// The callers' end of the engine. When the last one goes, the engine finishes what is queued and ends.
+/// The callers' half of the engine. When the last one is dropped, the engine sends what is queued and ends.
 pub(crate) struct Handle {
     mailbox: Arc<Mailbox>,
     thread: ThreadId,
     pub(crate) info: BackendInfo,
     pub(crate) clock: Clock,
-    pub(crate) label: Arc<str>,
+    pub(crate) defaults: Defaults,
     pub(crate) layers: Layers,
 }
 
-/// What lies between the callers' threads and the engine's.
+/// The queue of commands from the callers' threads to the engine's.
 #[derive(Default)]
 pub(crate) struct Mailbox {
-    letters: Mutex<Letters>,
+    state: Mutex<MailboxState>,
     pub(crate) arrived: Notify,
-    /// Signalled when the engine has ended.
+    /// Notified when the engine has ended.
     ended: Condvar,
 }
 
 #[derive(Default)]
-struct Letters {
+struct MailboxState {
     commands: Vec<Command>,
     /// No handle is left.
-    orphaned: bool,
-    /// Nothing is taken any more.
+    detached: bool,
+    /// Commands are rejected.
     closed: bool,
     ended: bool,
 }
 
 impl Mailbox {
-    fn orphan(&self) {
-        self.letters().orphaned = true;
+    fn detach(&self) {
+        self.state().detached = true;
         self.arrived.notify_one();
     }
 
-    /// Returns when something has arrived. Until `awake_until` the thread looks for it and does not sleep.
+    /// Returns when a command has arrived. Until `spin_until` the thread polls for it instead of sleeping.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub(crate) async fn news(&self, clock: &Clock, awake_until: Moment) {
+    pub(crate) async fn arrival(&self, clock: &Clock, spin_until: Moment) {
         let mut arrived = pin!(self.arrived.notified());
-        while clock.now() < awake_until {
+        while clock.now() < spin_until {
             if poll_fn(|cx| Poll::Ready(arrived.as_mut().poll(cx).is_ready())).await {
                 return;
             }
-            // What else the engine waits for has its turn, and so have the sockets.
+            // Lets the engine's other futures and the I/O driver run.
             tokio::task::yield_now().await;
-            // The caller may have been woken on this very core: without this it waits until the vigil is over.
+            // The caller may have been woken on this core: without this it would wait until the spinning ends.
             std::thread::yield_now();
         }
         arrived.await;
     }
 
-    /// Everything that has arrived, and whether no handle is left.
+    /// Returns the commands that have arrived, and whether no handle is left.
     pub(crate) fn take(&self) -> (Vec<Command>, bool) {
-        let mut letters = self.letters();
-        (std::mem::take(&mut letters.commands), letters.orphaned)
+        let mut state = self.state();
+        (std::mem::take(&mut state.commands), state.detached)
     }
 
-    /// From now on nothing is taken.
+    /// Rejects all further commands.
     pub(crate) fn close(&self) {
-        self.letters().closed = true;
+        self.state().closed = true;
     }
 
-    fn letters(&self) -> MutexGuard<'_, Letters> {
-        self.letters.lock().unwrap_or_else(PoisonError::into_inner)
+    fn state(&self) -> MutexGuard<'_, MailboxState> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// How the client's thread gets its backend.
+/// Connects the backend, on the client's thread.
 pub(crate) type Connector = BoxFuture<'static, Result<Arc<dyn Backend>>>;
 
 impl Handle {
-    /// Starts the engine of a backend that is there already.
-    pub(crate) fn start(backend: Arc<dyn Backend>, options: Options, label: Arc<str>) -> Result<Arc<Self>> {
+    /// Starts the engine of an existing backend.
+    pub(crate) fn start(backend: Arc<dyn Backend>, options: Options) -> Result<Arc<Self>> {
         let info = backend.info();
         let started = Started::spawn(Box::pin(std::future::ready(Ok(backend))), options.clone())?;
-        Ok(started.handle(info, options, label))
+        Ok(started.handle(info, options))
     }
 
-    /// Starts the engine and lets it make its backend on its own thread.
-    pub(crate) async fn connect(
-        connector: Connector,
-        options: Options,
-        label: Arc<str>,
-    ) -> Result<Arc<Self>> {
+    /// Starts the engine, which connects its backend on its own thread.
+    pub(crate) async fn connect(connector: Connector, options: Options) -> Result<Arc<Self>> {
         let mut started = Started::spawn(connector, options.clone())?;
-        let mut unwanted = Unwanted(Some(started.mailbox.clone()));
+        let mut detach = DetachOnDrop(Some(started.mailbox.clone()));
         let info = (&mut started.info).await.unwrap_or_else(|_| Err(Error::closed()))?;
-        unwanted.0 = None;
-        Ok(started.handle(info, options, label))
+        detach.0 = None;
+        Ok(started.handle(info, options))
     }
 
-    /// Asks the backend something beside the flights.
+    /// Calls the backend beside the flights.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if the client is closed.
     pub(crate) async fn ask<R, F>(
         &self,
-        question: impl FnOnce(Arc<dyn Backend>) -> F + Send + 'static,
+        query: impl FnOnce(Arc<dyn Backend>) -> F + Send + 'static,
     ) -> Result<R>
     where
         R: Send + 'static,
         F: Future<Output = R> + Send,
     {
-        let (answer, answered) = oneshot::channel();
-        let question: Question = Box::new(|backend| {
+        let (responder, answered) = oneshot::channel();
+        let query: Query = Box::new(|backend| {
             Box::pin(async move {
-                let _ = answer.send(question(backend).await);
+                let _ = responder.send(query(backend).await);
             })
         });
-        self.submit(Command::Question(question))?;
+        self.submit(Command::Query(query))?;
         answered.await.map_err(|_| Error::closed())
     }
 
-    /// Hands a command to the engine.
+    /// Queues a command for the engine.
     pub(crate) fn submit(&self, command: Command) -> Result<()> {
-        let mut letters = self.mailbox.letters();
-        if letters.closed {
+        let mut state = self.mailbox.state();
+        if state.closed {
             return Err(Error::closed());
         }
-        letters.commands.push(command);
-        let first = letters.commands.len() == 1;
-        drop(letters);
+        state.commands.push(command);
+        let first = state.commands.len() == 1;
+        drop(state);
         if first {
             self.mailbox.arrived.notify_one();
         }
@@ -182,29 +179,29 @@ impl Handle {
     }
 }
 
-/// Ends an engine whose caller has gone before it had connected.
-struct Unwanted(Option<Arc<Mailbox>>);
+/// Ends an engine whose caller was dropped before it had connected.
+struct DetachOnDrop(Option<Arc<Mailbox>>);
 
-impl Drop for Unwanted {
+impl Drop for DetachOnDrop {
     fn drop(&mut self) {
         if let Some(mailbox) = self.0.take() {
-            mailbox.orphan();
+            mailbox.detach();
         }
     }
 }
 
 impl Drop for Handle {
     fn drop(&mut self) {
-        self.mailbox.orphan();
+        self.mailbox.detach();
         if std::thread::current().id() != self.thread {
-            let letters = self.mailbox.letters();
-            let wait = self.mailbox.ended.wait_timeout_while(letters, FAREWELL, |letters| !letters.ended);
+            let state = self.mailbox.state();
+            let wait = self.mailbox.ended.wait_timeout_while(state, DROP_TIMEOUT, |state| !state.ended);
             drop(wait);
         }
     }
 }
 
-/// An engine whose thread runs.
+/// An engine whose thread has been started.
 struct Started {
     mailbox: Arc<Mailbox>,
     thread: ThreadId,
@@ -222,7 +219,7 @@ impl Started {
             let _inside = runtime.enter();
             options.clock.timer().map_err(failed)?
         };
-        let (tell, info) = oneshot::channel();
+        let (send_info, info) = oneshot::channel();
         let end = AnnounceEnd(mailbox.clone());
         let origin = Origin::here();
         let life = async move {
@@ -232,12 +229,12 @@ impl Started {
                     let layers = Layers::new(&info, &options);
                     let mut engine = Engine::new(backend, layers, &options, end.0.clone());
                     engine.warn(origin, info.scheme);
-                    // Nobody waits for it if the backend was there before.
-                    let _ = tell.send(Ok(info));
+                    // There is no receiver if the backend existed before.
+                    let _ = send_info.send(Ok(info));
                     engine.run(timer).await;
                 }
                 Err(error) => {
-                    let _ = tell.send(Err(error));
+                    let _ = send_info.send(Err(error));
                 }
             }
             drop(end);
@@ -247,10 +244,10 @@ impl Started {
         Ok(Self { mailbox, thread: thread.thread().id(), info })
     }
 
-    fn handle(self, info: BackendInfo, options: Options, label: Arc<str>) -> Arc<Handle> {
+    fn handle(self, info: BackendInfo, options: Options) -> Arc<Handle> {
         let Self { mailbox, thread, .. } = self;
-        let (layers, clock) = (Layers::new(&info, &options), options.clock);
-        Arc::new(Handle { mailbox, thread, info, clock, label, layers })
+        let (layers, defaults) = (Layers::new(&info, &options), Defaults::new(&options));
+        Arc::new(Handle { mailbox, thread, info, clock: options.clock, defaults, layers })
     }
 }
 
@@ -258,11 +255,11 @@ struct AnnounceEnd(Arc<Mailbox>);
 
 impl Drop for AnnounceEnd {
     fn drop(&mut self) {
-        let mut letters = self.0.letters();
-        letters.closed = true;
-        letters.ended = true;
-        let left = std::mem::take(&mut letters.commands);
-        drop(letters);
+        let mut state = self.0.state();
+        state.closed = true;
+        state.ended = true;
+        let left = std::mem::take(&mut state.commands);
+        drop(state);
         self.0.ended.notify_all();
         drop(left);
     }

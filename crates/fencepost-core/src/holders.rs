@@ -1,5 +1,5 @@
-//! The holders of one lock. Looking one up, extending it and finding those that have ended costs the same however many
-//! others there are: ten thousand readers renew ten thousand times in each third of a ttl.
+//! The holders of one lock. Lookup, renewal and expiry do not depend on the number of holders: ten thousand readers renew ten
+//! thousand times in each third of a ttl.
 
 use std::collections::{BTreeSet, HashMap};
 
@@ -35,7 +35,7 @@ impl Holders {
         self.iter().find(|holder| holder.token == token)
     }
 
-    /// Returns any holder: all agree on the mode.
+    /// Returns any holder: all have the same mode.
     pub fn any(&self) -> Option<&Holder> {
         self.iter().next()
     }
@@ -66,7 +66,7 @@ impl Holders {
         self.by_end.clear();
     }
 
-    /// Returns when the first lease ends, and whose it is.
+    /// Returns when the first lease ends, and its owner.
     pub fn first_end(&self) -> Option<(StorageTime, Owner)> {
         self.by_end.first().copied()
     }

@@ -1,4 +1,4 @@
-//! A lock that can be taken: how long, how patiently, in which mode.
+//! A lock that can be acquired: its ttl, wait limit and mode.
 
 use std::future::Future;
 use std::pin::pin;
@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use futures_util::future::{Either, select};
 
-use crate::answer::answer;
 use crate::backend::OnBusy;
 use crate::clock::Moment;
+use crate::duration_text::duration_text;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Attempt, Mode, Rule, Want};
 use crate::guard::Guard;
@@ -17,20 +17,21 @@ use crate::handle::{Caller, Command, Handle};
 use crate::layers::Origin;
 use crate::machine::Input;
 use crate::name::LockName;
+use crate::response::response;
 use crate::token::Owner;
 
-/// A lock of a [`crate::Client`], and how to take it. Making one does nothing; it may be used many times.
+/// A lock of a [`crate::Client`], with how to acquire it. Creating one does no I/O; it can be used many times.
 ///
-/// It is first come, first served among Fencepost clients. It is **not** re-entrant: a task that takes a lock it holds
-/// already waits for itself. Use [`Guard::share`] to hand one grant to several tasks.
+/// Fencepost clients get it in the order in which they ask. It is **not** re-entrant: a task that acquires a lock which it
+/// holds already waits for itself. Use [`Guard::share`] to use one grant in several tasks.
 ///
-/// Do not use a lock where the storage can do the whole job by itself: a unique key, a conditional update or an
+/// Do not use a lock where the database can do the whole job: a unique key, a conditional update or an
 /// `INSERT … ON CONFLICT` needs no lease and cannot be lost.
 #[derive(Clone)]
 #[must_use = "a lock does nothing until it is acquired"]
 pub struct Lock {
     handle: Arc<Handle>,
-    /// Checked when the lock is made, told when it is taken.
+    /// Validated when the lock is created; an error is returned when it is acquired.
     names: Result<Vec<LockName>>,
     rule: Rule,
     mode: Mode,
@@ -42,105 +43,124 @@ pub struct Lock {
 }
 
 impl Lock {
-    /// The length of a lease unless told otherwise.
+    /// The ttl unless the lock or [`crate::Options::ttl`] sets another; shortened or extended to what the backend can keep.
     pub const DEFAULT_TTL: Duration = Duration::from_secs(30);
 
-    pub(crate) fn new(handle: Arc<Handle>, names: Result<Vec<LockName>>, rule: Rule) -> Self {
-        let label = handle.label.clone();
-        Self {
-            handle,
-            names,
-            rule,
-            mode: Mode::Exclusive,
-            ttl: Self::DEFAULT_TTL,
-            wait: None,
-            max_hold: None,
-            label,
-            meta: [].into(),
-        }
+    pub(crate) fn new(handle: Arc<Handle>, names: Result<Vec<LockName>>, rule: Rule, ttl: Duration) -> Self {
+        let label = handle.defaults.label.clone();
+        let (mode, meta) = (Mode::Exclusive, [].into());
+        Self { handle, names, rule, mode, ttl, wait: None, max_hold: None, label, meta }
     }
 
-    /// How long the lock outlives a holder that crashes. It is renewed three times as often. 30 s by default.
+    /// Sets how long the lock stays held after its holder has crashed. It is renewed every third of this. 30 s by default.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
     }
 
-    /// How long [`Lock::acquire`] waits at most. For ever by default.
+    /// Limits how long [`Lock::acquire`] waits. Without a limit by default.
     pub fn wait(mut self, wait: Duration) -> Self {
         self.wait = Some(wait);
         self
     }
 
-    /// How long the lock may be held in all: after that the guard is lost and the lock released, for work that hangs.
+    /// Limits how long the lock is held: after this time the guard is lost and the lock released, in case the work hangs.
     pub fn max_hold(mut self, max_hold: Duration) -> Self {
         self.max_hold = Some(max_hold);
         self
     }
 
-    /// How the lock is to be held: exclusively by default.
+    /// Sets the mode: [`Mode::Exclusive`] by default.
     pub fn mode(mut self, mode: Mode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Who is asking, as others see it: host:pid:user by default, with the user's number if neither `USER` nor `LOGNAME`
-    /// is set.
+    /// Acquires the lock as a reader: many readers can hold it at once, but not together with an exclusive holder.
+    ///
+    /// ```
+    /// # async fn example(client: fencepost_core::Client) -> fencepost_core::Result<()> {
+    /// let reading = client.lock("catalogue").shared().acquire().await?;
+    /// # drop(reading);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn shared(self) -> Self {
+        self.mode(Mode::Shared)
+    }
+
+    /// Acquires one of `permits` permits of a semaphore. All clients of this name must agree on the number.
+    ///
+    /// ```
+    /// # async fn example(client: fencepost_core::Client) -> fencepost_core::Result<()> {
+    /// let permit = client.lock("reports").semaphore(3).acquire().await?;
+    /// # drop(permit);
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn semaphore(self, permits: u32) -> Self {
+        self.mode(Mode::Semaphore { permits })
+    }
+
+    /// Sets the label under which the holder or waiter is shown; see [`crate::Options::label`].
     pub fn label(mut self, label: impl Into<Arc<str>>) -> Self {
         self.label = label.into();
         self
     }
 
-    /// Adds a fact about the holder for others to see.
+    /// Adds a key and value that are shown with the holder.
     pub fn meta(mut self, key: impl Into<String>, value: impl Into<String>) -> Self {
         self.meta = self.meta.iter().cloned().chain([(key.into(), value.into())]).collect();
         self
     }
 
-    /// Takes the lock if it is free and nobody waits for it; `None` otherwise.
+    /// Acquires the lock if it is free and has no waiters; returns `None` otherwise.
     ///
     /// # Errors
-    /// [`ErrorKind::BadName`] and [`ErrorKind::BadConfig`] before anything is sent; whatever the storage says after.
+    /// [`ErrorKind::BadName`] and [`ErrorKind::BadConfig`] before anything is sent; afterwards the error of the backend.
     ///
     /// # Cancel safety
-    /// If the future is dropped the lock is not taken: what was under way is undone in the background.
+    /// If the future is dropped the lock is not acquired: a request in flight is undone in the background.
     pub async fn try_acquire(&self) -> Result<Option<Guard>> {
         self.attempt(OnBusy::Return, Moment::NEVER).await
     }
 
-    /// Takes the lock, waiting in line for its turn.
+    /// Acquires the lock, waiting in the queue if necessary.
     ///
     /// # Errors
-    /// [`ErrorKind::WaitTimeout`] if [`Lock::wait`] was over first, and those of [`Lock::try_acquire`].
+    /// [`ErrorKind::WaitTimeout`] if the limit of [`Lock::wait`] was reached, and those of [`Lock::try_acquire`].
     ///
     /// # Cancel safety
-    /// If the future is dropped the place in line is given up, and a grant that was just coming is given back.
+    /// If the future is dropped the attempt leaves the queue, and a grant that was already on its way is released.
     pub async fn acquire(&self) -> Result<Guard> {
         let (on_busy, until) = match self.wait {
             None => (OnBusy::Wait, Moment::NEVER),
             Some(Duration::ZERO) => (OnBusy::Return, Moment::NEVER),
             Some(wait) => (OnBusy::Wait, self.handle.clock.now() + wait),
         };
-        let waited_out = |what: &str| {
-            let wait = self.wait.unwrap_or_default();
-            Error::new(ErrorKind::WaitTimeout, format!("{what} did not become free within {wait:?}"))
-        };
         match self.attempt(on_busy, until).await {
             Ok(Some(guard)) => Ok(guard),
-            Ok(None) => Err(waited_out(&self.describe())),
-            Err(error) if error.kind() == ErrorKind::WaitTimeout => Err(waited_out(&self.describe())),
+            Ok(None) => Err(self.wait_timeout()),
+            Err(error) if error.kind() == ErrorKind::WaitTimeout => Err(self.wait_timeout()),
             Err(error) => Err(error),
         }
     }
 
-    /// Takes the lock, does the work, and releases it. If the lock is lost meanwhile the work is cancelled: its future
-    /// is dropped at the point where it waits.
+    fn wait_timeout(&self) -> Error {
+        let wait = duration_text(self.wait.unwrap_or_default());
+        Error::new(ErrorKind::WaitTimeout, format!("{} did not become free within {wait}", self.describe()))
+    }
+
+    /// Acquires the lock, runs the work, and releases the lock. If the lock is lost meanwhile the work is cancelled: its future
+    /// is dropped at its current await point.
+    ///
+    /// For work that can fail, [`Lock::try_run`] lets `?` work inside the closure.
     ///
     /// # Errors
     /// Those of [`Lock::acquire`], and [`ErrorKind::Lost`].
     ///
     /// # Cancel safety
-    /// If the future is dropped the work is dropped with it and the lock released.
+    /// If the future is dropped, the work is dropped with it and the lock released.
     pub async fn run<T>(&self, work: impl AsyncFnOnce(&Guard) -> T) -> Result<T> {
         let guard = self.acquire().await?;
         let out = {
@@ -155,6 +175,42 @@ impl Lock {
             Err(error) if error.kind() == ErrorKind::Lost => Err(error),
             _ => Ok(out),
         }
+    }
+
+    /// Runs work that can fail, as [`Lock::run`] does. Its error type is the caller's: it has to be made from an [`Error`], so
+    /// that a lock that was not acquired or was lost is reported the same way.
+    ///
+    /// ```
+    /// # use fencepost_core::{Client, FencingToken};
+    /// # async fn charge(_invoice: u32, _token: FencingToken) -> std::io::Result<u32> { Ok(7) }
+    /// # async fn store(_receipt: u32) -> Result<(), std::fmt::Error> { Ok(()) }
+    /// type BoxError = Box<dyn std::error::Error + Send + Sync>;
+    ///
+    /// async fn pay(client: &Client) -> Result<u32, BoxError> {
+    ///     client
+    ///         .lock("invoice/42")
+    ///         .try_run(async |guard| {
+    ///             let receipt = charge(42, guard.token()).await?;
+    ///             store(receipt).await?;
+    ///             Ok(receipt)
+    ///         })
+    ///         .await
+    /// }
+    /// ```
+    ///
+    /// The error type is inferred where the result is returned. Where it is not, the closure names it:
+    /// `async |guard| -> Result<_, BoxError> { … }`.
+    ///
+    /// # Errors
+    /// Those of the work, and those of [`Lock::run`] converted by `From`.
+    ///
+    /// # Cancel safety
+    /// As that of [`Lock::run`].
+    pub async fn try_run<T, E: From<Error>>(
+        &self,
+        work: impl AsyncFnOnce(&Guard) -> Result<T, E>,
+    ) -> Result<T, E> {
+        self.run(work).await?
     }
 
     fn describe(&self) -> String {
@@ -172,38 +228,31 @@ impl Lock {
         let (handle, max_hold) = (self.handle.clone(), self.max_hold);
         async move {
             let attempt = Arc::new(prepared?);
-            let (answer, verdict) = answer();
+            let (responder, outcome) = response();
             let owner = attempt.owner;
             let acquiring = handle.layers.acquiring(&attempt);
             let origin = Origin::here();
-            let caller = Caller { answer, handle: Arc::downgrade(&handle), origin };
+            let caller = Caller { responder, handle: Arc::downgrade(&handle), origin };
             let acquire = Input::Acquire { attempt, on_busy, until, max_hold, caller };
-            let verdict = match handle.submit(Command::Machine(acquire)) {
+            let outcome = match handle.submit(Command::Machine(acquire)) {
                 Ok(()) => {
                     let mut abandon = Abandon(Some((handle, owner)));
-                    let verdict = verdict.await;
+                    let outcome = outcome.await;
                     abandon.0 = None;
-                    verdict
+                    outcome
                 }
                 Err(error) => Err(error),
             };
-            acquiring.ended(&verdict);
-            verdict
+            acquiring.ended(&outcome);
+            outcome
         }
     }
 
     fn prepare(&self) -> Result<Attempt> {
         let names = self.names.as_ref().map_err(Error::clone)?;
-        let info = &self.handle.info;
-        let bad = |text: String| Err(Error::new(ErrorKind::BadConfig, text));
-        if self.ttl < info.min_ttl || self.ttl > info.max_ttl {
-            return bad(format!(
-                "the ttl must be between {:?} and {:?} on {}, not {:?}",
-                info.min_ttl, info.max_ttl, info.scheme, self.ttl
-            ));
-        }
+        self.handle.info.check_ttl(self.ttl)?;
         if self.mode == (Mode::Semaphore { permits: 0 }) {
-            return bad("a semaphore needs at least one slot".into());
+            return Err(Error::new(ErrorKind::BadConfig, "a semaphore needs at least one permit"));
         }
         Ok(Attempt {
             owner: Owner::random(),
@@ -227,13 +276,13 @@ impl std::fmt::Debug for Lock {
     }
 }
 
-/// Tells the engine that the caller of an attempt has gone.
+/// Tells the engine, when dropped, that no caller waits for the attempt any more.
 struct Abandon(Option<(Arc<Handle>, Owner)>);
 
 impl Drop for Abandon {
     fn drop(&mut self) {
         if let Some((handle, owner)) = self.0.take() {
-            // A closed client has undone everything already.
+            // A closed client has left every queue already.
             let _ = handle.submit(Command::Machine(Input::Abandon(owner)));
         }
     }

@@ -1,16 +1,16 @@
-//! The rules of the lock as a pure decision over lines that were fetched before, for backends whose client decides inside a
+//! The rules of the lock as a pure decision over records that were fetched before, for backends whose client decides inside a
 //! transaction.
 //!
-//! A backend asks a [`LockTable`] to decide about an operation. The answer is a reply, or [`Needs`]: what has to be fetched
-//! before it asks again. What changed is written row by row ([`LockTable::changed`]), and the pushes are sent once that is
-//! committed. First come, first served: a place in line is the same in all lines of an
-//! attempt, so several names are granted without a deadlock, and no waiter overtakes another.
+//! A backend asks a [`LockTable`] to decide an operation. The result is a reply, or [`Needs`]: what has to be fetched before the
+//! next try. Changes are written row by row ([`LockTable::changed`]), and pushes are sent once they are committed. The position
+//! of an attempt is the same in the queues of all its names, so several names are granted without a deadlock and no waiter
+//! overtakes another.
 
 mod changes;
+mod queue;
 mod step;
 #[cfg(test)]
 mod tests;
-mod turns;
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -25,69 +25,69 @@ use crate::name::LockName;
 use crate::record::{ClientId, LockRecord, Ticket};
 use crate::token::Owner;
 
-/// How many waiters of a line to fetch at first: most decisions need no more, unless many of them are gone.
+/// The number of waiters to fetch at first: most decisions need no more, unless many of them have expired.
 pub const FIRST_WAITERS: usize = 32;
 
-/// What a decision depends on besides the lines.
+/// The input of a decision besides the records.
 pub struct Context<'a> {
-    /// The client that asks.
+    /// The client of the operation.
     pub client: ClientId,
-    /// Now, on the storage's clock.
+    /// The time on the backend's clock.
     pub now: StorageTime,
-    /// Now, on the wall clock: for people.
+    /// The time on the wall clock: for display only.
     pub wall: Duration,
-    /// Numbers for tokens and places, each larger than every one that was used before. Those that a decision took before it
-    /// turned out to need more are skipped.
+    /// Numbers for tokens and positions, each larger than every one used before. Numbers taken by a decision that then needs more
+    /// are skipped.
     pub numbers: &'a mut dyn Iterator<Item = u64>,
-    /// Returns whether a push to a client would arrive, as far as is known; it must not block. A waiter that cannot be
-    /// reached is passed over but keeps its place.
+    /// Returns whether a push to a client would arrive, as far as is known; it must not block. An unreachable waiter is passed
+    /// over but keeps its position.
     pub reachable: &'a dyn Fn(ClientId) -> bool,
 }
 
-/// What was decided, or what has to be fetched first; nothing has changed then.
+/// A decision, or what has to be fetched first; then nothing has changed.
 pub type Decision<T> = std::result::Result<T, Needs>;
 
 /// What has to be fetched before a decision.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Needs {
-    /// These lines, which are in the order of their names. One that was fetched in part is needed as a whole.
-    Lines(Vec<LockName>),
-    /// The ticket of this owner in this line, which may be behind the part that was fetched.
+    /// These records, sorted by name. A record that was fetched in part is needed as a whole.
+    Records(Vec<LockName>),
+    /// The ticket of this owner in this queue, which may be behind the part that was fetched.
     Ticket(LockName, Owner),
     /// More numbers.
     Numbers,
 }
 
-/// The lines of many locks, in memory.
+/// The records of many locks, in memory.
 #[derive(Debug, Default)]
 pub struct LockTable {
-    lines: HashMap<LockName, LockRecord>,
+    records: HashMap<LockName, LockRecord>,
     tickets: HashMap<Owner, Ticket>,
-    departed: HashMap<Owner, StorageTime>,
+    tombstones: HashMap<Owner, StorageTime>,
     /// The owner whose ticket was looked up last.
     looked_up: Option<Owner>,
-    /// Whether the lines are copies of rows: what is not here has to be fetched, and what changes has to be written.
+    /// Whether the records are copies of rows: missing ones have to be fetched, and changes written.
     is_copy: bool,
     changes: Vec<Change>,
     pushes: Vec<(ClientId, Wakeup)>,
 }
 
 impl LockTable {
-    /// Returns an empty table of copies of rows. A default table, by contrast, is the storage itself: a lock that is not in it
-    /// is free, nothing is ever needed but numbers, and no change has to be written.
+    /// Returns an empty table of copies of rows. A default table is the stored data itself: a lock that is not in it is free,
+    /// nothing but numbers is ever needed, and no change has to be written.
     pub fn of_rows() -> Self {
         Self { is_copy: true, ..Self::default() }
     }
 
-    /// Decides about one operation.
+    /// Decides one operation.
     ///
     /// # Errors
-    /// What it needs. An operation that is refused is decided, with an error of kind [`crate::ErrorKind::Conflict`].
+    /// What it needs. A rejected operation is decided, with an error of kind [`crate::ErrorKind::Conflict`].
     pub fn decide(&mut self, op: &Op, context: &mut Context<'_>) -> Decision<Result<Reply>> {
         self.run(context, |step| step.execute(op))
     }
 
-    /// Ends everything that has ended in this line, and hands on what became free.
+    /// Removes everything that has expired from this record, and grants what became free.
     ///
     /// # Errors
     /// What it needs.
@@ -95,12 +95,12 @@ impl LockTable {
         self.run(context, |step| step.sweep(name))
     }
 
-    /// Sweeps every line, and drops what is empty.
+    /// Sweeps every record, and drops empty ones.
     ///
     /// # Errors
     /// What it needs.
     pub fn sweep_all(&mut self, context: &mut Context<'_>) -> Decision<()> {
-        let names: Vec<LockName> = self.lines.keys().cloned().collect();
+        let names: Vec<LockName> = self.records.keys().cloned().collect();
         names.iter().try_for_each(|name| self.sweep(name, context))?;
         self.tidy(context.now);
         Ok(())
@@ -123,63 +123,61 @@ impl LockTable {
         decision
     }
 
-    /// Adds a line that was fetched, with its tickets, in place of what is known of it. What was changed in it must have been
-    /// written before.
-    pub fn insert(&mut self, name: LockName, line: LockRecord, tickets: Vec<Ticket>) {
+    /// Inserts a fetched record with its tickets, replacing the old one. Changes to it must have been written before.
+    pub fn insert(&mut self, name: LockName, record: LockRecord, tickets: Vec<Ticket>) {
         for ticket in tickets {
             self.tickets.entry(ticket.attempt.owner).or_insert(ticket);
         }
-        self.lines.insert(name, line);
+        self.records.insert(name, record);
     }
 
-    /// Adds what was found when the ticket of this owner was looked up, after what was changed had been written.
+    /// Inserts the result of looking up the ticket of this owner. Changes must have been written before.
     pub fn insert_ticket(&mut self, owner: Owner, found: Option<Ticket>) {
         self.looked_up = Some(owner);
         self.swap(Change::Ticket(owner, found));
     }
 
-    /// Returns the line of this name, if it is here.
-    pub fn line(&self, name: &LockName) -> Option<&LockRecord> {
-        self.lines.get(name)
+    /// Returns the record of this name, if it was fetched.
+    pub fn record(&self, name: &LockName) -> Option<&LockRecord> {
+        self.records.get(name)
     }
 
-    /// Iterates over the lines that are here.
-    pub fn lines(&self) -> impl ExactSizeIterator<Item = (&LockName, &LockRecord)> {
-        self.lines.iter()
+    /// Iterates over the fetched records.
+    pub fn records(&self) -> impl ExactSizeIterator<Item = (&LockName, &LockRecord)> {
+        self.records.iter()
     }
 
-    /// Returns the tickets in those lines.
+    /// Returns the tickets in those records.
     pub fn tickets(&self) -> &HashMap<Owner, Ticket> {
         &self.tickets
     }
 
-    /// Returns how many owners are remembered that have left before they came.
-    pub fn departures(&self) -> usize {
-        self.departed.len()
+    /// Returns the number of tombstones.
+    pub fn tombstones(&self) -> usize {
+        self.tombstones.len()
     }
 
-    /// Takes the pushes to send: after what changed was committed.
+    /// Takes the pushes, to send after the changes were committed.
     pub fn take_pushes(&mut self) -> Vec<(ClientId, Wakeup)> {
         std::mem::take(&mut self.pushes)
     }
 
-    /// Forgets who holds this lock, as if its rows had been deleted: for tests.
+    /// Removes the holders of this lock, as if their rows had been deleted: for tests.
     pub fn forget_holders(&mut self, name: &LockName) {
-        if let Some(line) = self.lines.get_mut(name) {
-            line.holders.clear();
+        if let Some(record) = self.records.get_mut(name) {
+            record.holders.clear();
         }
     }
 
-    /// Forgets all lines, because their rows may have changed, and what was to be written and pushed. Departures are
-    /// remembered.
-    pub fn forget_lines(&mut self) {
-        let departed = std::mem::take(&mut self.departed);
-        *self = Self { departed, is_copy: self.is_copy, ..Self::default() };
+    /// Drops all records, because their rows may have changed, and all pending changes and pushes. Tombstones are kept.
+    pub fn forget_records(&mut self) {
+        let tombstones = std::mem::take(&mut self.tombstones);
+        *self = Self { tombstones, is_copy: self.is_copy, ..Self::default() };
     }
 
-    /// Drops lines with nothing in them and departures that have ended.
+    /// Drops empty records and expired tombstones.
     pub fn tidy(&mut self, now: StorageTime) {
-        self.lines.retain(|_, line| !line.is_empty());
-        self.departed.retain(|_, until| *until > now);
+        self.records.retain(|_, record| !record.is_empty());
+        self.tombstones.retain(|_, until| *until > now);
     }
 }

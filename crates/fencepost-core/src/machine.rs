@@ -1,33 +1,32 @@
-//! What a client does about its attempts and grants: one state machine without I/O. It is told what happened and answers
-//! with what to do ([`Machine::on`]). The engine only carries its outputs; the simulation of the test kit drives the very
-//! same machine.
+//! The state of a client's attempts and grants: one state machine without I/O. Its inputs are events, its outputs what to do
+//! ([`Machine::on`]). The engine moves them; the simulation of the test kit drives the same machine.
 //!
-//! Every owner has one entry, which is in one phase: wanted (asked for, or waiting in line), held, being released, or
-//! leaving (whatever of it may be in the storage is undone). At most one request about an owner is unanswered, renewals
-//! apart: what is due while another request is in flight leaves after its answer. Only a client that closes does not wait.
+//! Every owner has one entry in one phase: acquiring (requested, or in the queue), held, releasing, or leaving (its ticket or grant
+//! is undone). At most one request of an owner is unanswered, renewals excepted: a request that becomes due while another is in
+//! flight is sent after the reply. Only a client that closes does not wait.
 //!
-//! `C` is what waits for the verdict on an attempt, `T` what waits for the outcome of a release; the machine hands them back
-//! with its outputs and never looks inside.
+//! `C` is the receiver of an acquire's outcome, `T` that of a release; the machine returns them with its outputs and never
+//! inspects them.
 
-mod asking;
+mod acquire;
+mod acquiring;
 mod entry;
 mod held;
 mod leaving;
 mod releasing;
 #[cfg(test)]
 mod tests;
-mod wanted;
 
 use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+pub use self::acquiring::AcquireOutcome;
 pub use self::held::RenewalOutcome;
-pub use self::wanted::Verdict;
 
+use self::acquiring::Acquiring;
 use self::entry::{Entry, Phase};
 use self::held::Held;
-use self::wanted::Wanted;
 use crate::backend::{OnBusy, Op, Reply, Wakeup};
 use crate::clock::Moment;
 use crate::delay_queue::DelayQueue;
@@ -35,18 +34,18 @@ use crate::error::{Error, Result};
 use crate::grant::{Attempt, LostReason};
 use crate::token::Owner;
 
-/// One request that the machine sends: about which owner, and what it asks.
+/// A request to the backend, identified by its owner and kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Request {
     /// The owner.
     pub owner: Owner,
-    /// What is asked.
-    pub asked: Asked,
+    /// The kind of request.
+    pub kind: RequestKind,
 }
 
-/// What a request asks of the storage.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Asked {
+pub enum RequestKind {
     /// [`Op::Acquire`].
     Acquire,
     /// [`Op::Check`].
@@ -59,23 +58,23 @@ pub enum Asked {
     Release,
 }
 
-/// What happened.
+/// An event.
 #[derive(Debug)]
 pub enum Input<C, T> {
-    /// A caller wants a lock. It knows its attempt by this owner from now on.
+    /// A caller acquires a lock. From now on it refers to the attempt by this owner.
     Acquire {
-        /// What it wants.
+        /// The attempt.
         attempt: Arc<Attempt>,
-        /// Whether it waits in line.
+        /// Whether to wait in the queue.
         on_busy: OnBusy,
-        /// Until when it waits.
+        /// When the wait ends.
         until: Moment,
-        /// How long it may hold the lock.
+        /// The longest time to hold the lock.
         max_hold: Option<Duration>,
-        /// The caller.
+        /// The receiver of the outcome.
         caller: C,
     },
-    /// The caller of this attempt has gone.
+    /// The caller of this attempt was dropped.
     Abandon(Owner),
     /// The guard of this grant was dropped or released.
     Release {
@@ -83,25 +82,25 @@ pub enum Input<C, T> {
         owner: Owner,
         /// Why the guard was lost before, if it was.
         lost: Option<LostReason>,
-        /// What waits for the outcome.
-        told: Option<T>,
+        /// The receiver of the outcome.
+        responder: Option<T>,
     },
-    /// The guard has seen its deadline pass, whatever the machine knew: the grant is not renewed any more.
+    /// The guard has seen its deadline pass before the machine did: the grant is no longer renewed.
     Forfeit(Owner),
-    /// The request that [`Output::Send`] asked for leaves now.
+    /// The request of an [`Output::Send`] is sent now.
     Sent(Request),
-    /// The storage has answered a request that left at `sent`, or it was given up.
+    /// The backend has replied to a request that was sent at `sent`, or the request was given up.
     Answered {
         /// The request.
         request: Request,
-        /// When it left.
+        /// When it was sent.
         sent: Moment,
-        /// The answer.
+        /// The reply.
         reply: Result<Reply>,
     },
-    /// The storage has pushed something.
+    /// The backend has pushed a wake-up.
     Pushed(Wakeup),
-    /// The client closes: nothing new is taken, and what is held is given back.
+    /// The client closes: new attempts are rejected and grants released.
     Close,
     /// Time has passed; see [`Machine::next`].
     Tick,
@@ -110,15 +109,15 @@ pub enum Input<C, T> {
 /// What to do.
 #[derive(Debug)]
 pub enum Output<C, T> {
-    /// Send this operation, and report when it leaves and when it is answered.
+    /// Send this operation, and report when it is sent and when its reply arrives.
     Send(Request, Op),
-    /// Tell the caller of an attempt.
-    Verdict(C, Verdict),
-    /// Tell the guard how a renewal went.
+    /// Report the outcome to the caller of an attempt.
+    Outcome(C, AcquireOutcome),
+    /// Report the outcome of a renewal to the guard.
     Renewal(Owner, RenewalOutcome),
-    /// Tell the guard that it no longer holds the lock.
+    /// Tell the guard that the lock is lost.
     Lost(Owner, LostReason),
-    /// Tell the caller of a release.
+    /// Report the outcome to the caller of a release.
     Released(T, Result<()>),
 }
 
@@ -126,7 +125,7 @@ pub enum Output<C, T> {
 #[derive(Debug)]
 pub struct Machine<C, T> {
     entries: DelayQueue<Owner, Entry<C, T>>,
-    /// The present owner of attempts that go on under another one than their callers know.
+    /// The current owner of attempts that continue under another owner than the one their callers refer to.
     renamed: HashMap<Owner, Owner>,
     is_closing: bool,
     outputs: Vec<Output<C, T>>,
@@ -144,41 +143,41 @@ impl<C, T> Default for Machine<C, T> {
 }
 
 impl<C, T> Machine<C, T> {
-    /// Takes in what happened and returns what to do.
+    /// Processes an event and returns what to do.
     pub fn on(&mut self, input: Input<C, T>, now: Moment) -> Vec<Output<C, T>> {
         match input {
             Input::Acquire { attempt, on_busy, until, max_hold, caller } => {
-                self.acquire(attempt, Wanted::new(on_busy, until, max_hold, caller, now), now);
+                self.acquire(attempt, Acquiring::new(on_busy, until, max_hold, caller, now), now);
             }
             Input::Abandon(owner) => self.abandon(owner, now),
-            Input::Release { owner, lost, told } => self.release(owner, lost, told, now),
+            Input::Release { owner, lost, responder } => self.release(owner, lost, responder, now),
             Input::Forfeit(owner) => self.forfeit(owner),
             Input::Sent(request) => self.sent(request, now),
-            Input::Answered { request, sent, reply } => self.answered(request, sent, reply, now),
-            Input::Pushed(wakeup) => self.pushed(&wakeup, now),
+            Input::Answered { request, sent, reply } => self.on_reply(request, sent, reply, now),
+            Input::Pushed(wakeup) => self.on_push(&wakeup, now),
             Input::Close => self.close(now),
             Input::Tick => self.tick(now),
         }
         std::mem::take(&mut self.outputs)
     }
 
-    /// Returns when to come back with [`Input::Tick`].
+    /// Returns when [`Input::Tick`] is due.
     pub fn next(&self) -> Moment {
         self.entries.next()
     }
 
-    /// Returns whether nothing is wanted, held, being released or leaving. Grants that are lost do not count.
+    /// Returns whether no owner is acquiring, held, releasing or leaving. Lost grants do not count.
     pub fn is_idle(&self) -> bool {
         self.entries.iter().all(|(_, entry)| entry.is_lost())
     }
 
-    /// Returns whether this owner is waited for, held, or on its way out.
-    pub fn knows(&self, owner: Owner) -> bool {
+    /// Returns whether this owner has an entry.
+    pub fn contains(&self, owner: Owner) -> bool {
         self.entries.get(owner).is_some()
     }
 
-    /// What is due soon leaves together, so that ten thousand leases are a handful of calls. Deadlines are looked at before
-    /// anything is renewed.
+    /// Requests that are due soon are sent together, so that ten thousand leases need a handful of calls. Deadlines are checked
+    /// before anything is renewed.
     fn tick(&mut self, now: Moment) {
         if self.next() > now {
             return;
@@ -191,9 +190,11 @@ impl<C, T> Machine<C, T> {
         let near: Vec<(Owner, Moment)> = near.map(|(owner, _, by)| (owner, by)).collect();
         for (owner, by) in near {
             match self.entries.get(owner).map(|entry| &entry.phase) {
-                Some(Phase::Wanted(wanted)) if wanted.until <= now => self.wait_is_over(owner, now),
-                Some(Phase::Held(held)) if held.ends() <= now => self.lease_is_over(owner, now),
-                Some(_) => self.send_what_is_due_by(owner, by, now),
+                Some(Phase::Acquiring(acquiring)) if acquiring.until <= now => {
+                    self.on_wait_timeout(owner, now);
+                }
+                Some(Phase::Held(held)) if held.ends() <= now => self.on_lease_end(owner, now),
+                Some(_) => self.send_due_by(owner, by, now),
                 None => {}
             }
         }
@@ -201,59 +202,61 @@ impl<C, T> Machine<C, T> {
 
     fn sent(&mut self, request: Request, now: Moment) {
         self.entries.change(request.owner, |entry| match &mut entry.phase {
-            Phase::Wanted(wanted) if request.asked == Asked::Acquire => wanted.left(now),
+            Phase::Acquiring(acquiring) if request.kind == RequestKind::Acquire => acquiring.mark_sent(now),
             _ => {}
         });
     }
 
-    fn answered(&mut self, request: Request, sent: Moment, reply: Result<Reply>, now: Moment) {
-        let Request { owner, asked } = request;
-        self.entries.change(owner, |entry| entry.in_flight.take_if(|unanswered| *unanswered == asked));
-        match (self.entries.get(owner).map(|entry| &entry.phase), asked) {
-            (Some(Phase::Wanted(_)), Asked::Acquire) => self.acquire_answered(owner, sent, reply, now),
-            (Some(Phase::Wanted(_)), Asked::Check) => self.check_answered(owner, sent, reply, now),
-            (Some(Phase::Leaving(_)), Asked::Leave) => self.leave_answered(owner, reply, now),
-            (Some(Phase::Held(_)), Asked::Renew) => self.renew_answered(owner, sent, reply, now),
-            (Some(Phase::Releasing(_)), Asked::Release) => self.release_answered(owner, reply, now),
-            // Overtaken: for example a check that was in flight when the line was left. What is sent next tells the truth.
+    fn on_reply(&mut self, request: Request, sent: Moment, reply: Result<Reply>, now: Moment) {
+        let Request { owner, kind } = request;
+        self.entries.change(owner, |entry| entry.in_flight.take_if(|unanswered| *unanswered == kind));
+        match (self.entries.get(owner).map(|entry| &entry.phase), kind) {
+            (Some(Phase::Acquiring(_)), RequestKind::Acquire) => {
+                self.on_acquire_reply(owner, sent, reply, now);
+            }
+            (Some(Phase::Acquiring(_)), RequestKind::Check) => self.on_check_reply(owner, sent, reply, now),
+            (Some(Phase::Leaving(_)), RequestKind::Leave) => self.on_leave_reply(owner, reply, now),
+            (Some(Phase::Held(_)), RequestKind::Renew) => self.on_renew_reply(owner, sent, reply, now),
+            (Some(Phase::Releasing(_)), RequestKind::Release) => self.on_release_reply(owner, reply, now),
+            // Superseded, for example a check that was in flight when the attempt left the queue. The next reply counts.
             _ => {}
         }
-        self.send_what_is_due(owner, now);
+        self.send_due(owner, now);
     }
 
-    fn pushed(&mut self, wakeup: &Wakeup, now: Moment) {
+    fn on_push(&mut self, wakeup: &Wakeup, now: Moment) {
         match *wakeup {
             Wakeup::Granted { ref attempt, award } => {
                 self.adopt_unknown(attempt, now);
-                self.handed_over(attempt.owner, award, now);
+                self.on_pushed_grant(attempt.owner, award, now);
             }
             Wakeup::Offered { ref attempt } => {
                 self.adopt_unknown(attempt, now);
-                self.turn(attempt.owner, now);
+                self.check_now(attempt.owner, now);
             }
-            Wakeup::Check { owner } => self.turn(owner, now),
-            Wakeup::Lost { owner, reason } => self.gone(owner, reason, now),
+            Wakeup::Check { owner } => self.check_now(owner, now),
+            Wakeup::Lost { owner, reason } => self.on_lost(owner, reason, now),
             Wakeup::CheckAll => {
                 let owners: Vec<Owner> = self.entries.iter().map(|(owner, _)| owner).collect();
                 for owner in owners {
-                    self.entries.change(owner, |entry| entry.hurry(now));
+                    self.entries.change(owner, |entry| entry.make_due(now));
                 }
                 self.tick(now);
             }
         }
     }
 
-    fn gone(&mut self, owner: Owner, why: LostReason, now: Moment) {
+    fn on_lost(&mut self, owner: Owner, reason: LostReason, now: Moment) {
         let was_held = self.entries.change(owner, |entry| match &mut entry.phase {
-            Phase::Held(held) => held.lose(why),
-            Phase::Wanted(wanted) => {
-                wanted.gone = Some((now, why));
+            Phase::Held(held) => held.lose(reason),
+            Phase::Acquiring(acquiring) => {
+                acquiring.lost_before = Some((now, reason));
                 false
             }
             Phase::Releasing(_) | Phase::Leaving(_) => false,
         });
         if was_held == Some(true) {
-            self.outputs.push(Output::Lost(owner, why));
+            self.outputs.push(Output::Lost(owner, reason));
         }
     }
 
@@ -262,48 +265,47 @@ impl<C, T> Machine<C, T> {
         let owners: Vec<Owner> = self.entries.iter().map(|(owner, _)| owner).collect();
         for owner in owners {
             match self.entries.get(owner).map(|entry| &entry.phase) {
-                Some(Phase::Wanted(wanted)) if wanted.caller.is_some() => {
-                    self.refuse(owner, Verdict::Failed(Error::closed()), now);
+                Some(Phase::Acquiring(acquiring)) if acquiring.caller.is_some() => {
+                    self.finish_and_undo(owner, AcquireOutcome::Failed(Error::closed()), now);
                 }
-                // The storage has said that there is nothing to give back.
+                // The backend has reported that there is nothing to release.
                 Some(Phase::Held(Held { lost: Some(LostReason::NotHeld | LostReason::Broken), .. })) => {
-                    self.over(owner, now);
+                    self.remove_or_undo(owner, now);
                 }
                 Some(Phase::Held(Held { award, lost, .. })) => {
                     let (award, is_lost) = (*award, lost.is_some());
                     if !is_lost {
                         self.outputs.push(Output::Lost(owner, LostReason::Closed));
                     }
-                    self.give_back(owner, award, None, now);
+                    self.release_award(owner, award, None, now);
                 }
-                _ => self.send_what_is_due(owner, now),
+                _ => self.send_due(owner, now),
             }
         }
     }
 
-    /// Sends what is due about this owner, unless another request about it is in flight.
-    fn send_what_is_due(&mut self, owner: Owner, now: Moment) {
-        self.send_what_is_due_by(owner, now, now);
+    /// Sends the request of this owner that is due, unless another one is in flight.
+    fn send_due(&mut self, owner: Owner, now: Moment) {
+        self.send_due_by(owner, now, now);
     }
 
-    fn send_what_is_due_by(&mut self, owner: Owner, by: Moment, now: Moment) {
+    fn send_due_by(&mut self, owner: Owner, by: Moment, now: Moment) {
         let is_closing = self.is_closing;
         let sent = self.entries.change(owner, |entry| {
             let is_unanswered = entry.is_renewing();
             Some((entry.take_due(by, now, is_closing)?, is_unanswered))
         });
-        if let Some(Some(((asked, op), is_unanswered))) = sent {
+        if let Some(Some(((kind, op), is_unanswered))) = sent {
             if is_unanswered {
                 self.outputs.push(Output::Renewal(owner, RenewalOutcome::Unanswered));
             }
-            self.outputs.push(Output::Send(Request { owner, asked }, op));
+            self.outputs.push(Output::Send(Request { owner, kind }, op));
         }
     }
 
-    /// What there was of this owner is over. If a send of its acquire may still arrive, it would find the lock free: that is
-    /// undone first.
-    fn over(&mut self, owner: Owner, now: Moment) {
-        if self.entries.get(owner).is_some_and(|entry| entry.is_doubtful) {
+    /// Removes the entry. If a send of its acquire may still arrive, it would find the lock free: then a leave is sent first.
+    fn remove_or_undo(&mut self, owner: Owner, now: Moment) {
+        if self.entries.get(owner).is_some_and(|entry| entry.outcome_unknown) {
             self.leave(owner, now);
         } else {
             self.entries.remove(owner);

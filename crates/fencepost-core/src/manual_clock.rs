@@ -6,10 +6,10 @@ use std::time::Duration;
 
 use crate::clock::Moment;
 
-/// A clock that stands still until it is told to move, for tests.
+/// A clock that only a test advances.
 ///
-/// [`ManualClock::advance`] stops at every timer on the way and lets its owner act, so that ten renewals happen in an
-/// advance of ten heartbeats, whatever the machine is doing.
+/// [`ManualClock::advance`] stops at every timer on the way until its owner is idle again, so that an advance of ten heartbeats
+/// causes ten renewals, independent of the load of the machine.
 ///
 /// ```
 /// use std::time::Duration;
@@ -41,8 +41,7 @@ struct ManualState {
 struct Slot {
     id: u64,
     armed: Moment,
-    /// Whether its owner waits for it and for nothing that could happen without it. To arm it is not enough: its owner
-    /// may have more to do before it waits.
+    /// Whether its owner is idle but for this timer. Arming it is not enough: its owner may have more to do before it waits.
     resting: bool,
     waker: Option<Waker>,
 }
@@ -63,16 +62,16 @@ impl Default for ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that stands at one hour after its start.
+    /// Returns a clock at one hour after its start.
     pub fn new() -> Self {
         let state =
             ManualState { now: Moment::START + Duration::from_secs(3600), next_id: 0, timers: Vec::new() };
         Self(Arc::new(ManualShared { state: Mutex::new(state), changed: Condvar::new() }))
     }
 
-    /// Moves time on, timer by timer, and returns when everybody woken on the way has come to rest.
+    /// Advances the time, timer by timer, and returns when the owners of all fired timers are idle.
     ///
-    /// Call it from a thread of its own or from a test's thread, never from inside a client.
+    /// Must be called from a test's thread, never from inside a client.
     pub fn advance(&self, by: Duration) {
         let mut state = self.state();
         let target = state.now + by;
@@ -90,7 +89,7 @@ impl ManualClock {
         state.now = target;
     }
 
-    /// Moves time on in one leap, as a machine that was paused sees it: whoever wakes finds all of it gone.
+    /// Advances the time in one step, as a machine that was paused sees it.
     pub fn jump(&self, by: Duration) {
         let mut state = self.state();
         state.now = state.now + by;

@@ -1,4 +1,4 @@
-//! The name of a lock: validated once, then trusted.
+//! The name of a lock, validated when it is created.
 
 use std::borrow::Borrow;
 use std::fmt;
@@ -8,8 +8,8 @@ use crate::error::{Error, ErrorKind, Result};
 
 /// The name of a lock: 1 to 512 bytes of UTF-8 without control characters.
 ///
-/// Every other byte is allowed and means itself: `/`, `..`, `{}`, `%`, quotes and upper or lower case never collide
-/// and never reach outside the lock's place in a storage. Nothing is ever truncated or folded.
+/// All other characters are allowed and taken literally: names with `/`, `..`, `{}`, `%`, quotes, upper or lower case never
+/// collide and never refer to other keys of a backend. Nothing is truncated or folded.
 ///
 /// ```
 /// use fencepost_core::LockName;
@@ -26,7 +26,7 @@ impl LockName {
     /// The longest name, in bytes.
     pub const MAX_BYTES: usize = 512;
 
-    /// Checks a name and keeps it.
+    /// Validates a name.
     ///
     /// # Errors
     /// [`ErrorKind::BadName`] if it is empty, longer than [`LockName::MAX_BYTES`] or has a control character.
@@ -52,7 +52,7 @@ impl LockName {
         Ok(Self(name.into()))
     }
 
-    /// The name as it was given.
+    /// Returns the name as it was given.
     pub fn as_str(&self) -> &str {
         &self.0
     }

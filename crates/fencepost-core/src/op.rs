@@ -1,4 +1,4 @@
-//! What every backend asks of an operation: whose it is, which locks it is about, and how long an answer is of use.
+//! Properties of operations that every backend needs: the owner, the locks, and how long to wait for a reply.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,10 +11,10 @@ use crate::token::Owner;
 /// The bounds of [`request_timeout`].
 const TIMEOUT: (Duration, Duration) = (Duration::from_secs(1), Duration::from_secs(5));
 
-/// Returns how long a backend waits for the answer to one request about a lease of this length.
+/// Returns the timeout of one request about a lease of this length.
 ///
-/// A sixth of the lease leaves time for a second and a third request; below a second a busy server would look like a dead
-/// one, and above five seconds a dead one is noticed too late.
+/// A sixth of the lease leaves time for a second and a third request; below a second a busy server would be taken for a
+/// dead one, and above five seconds a dead one is detected too late.
 pub fn request_timeout(ttl: Duration) -> Duration {
     (ttl / 6).clamp(TIMEOUT.0, TIMEOUT.1)
 }
@@ -34,7 +34,7 @@ impl Op {
         self.attempt().map(|attempt| attempt.owner)
     }
 
-    /// Returns the wants that this operation asks for, keeps or gives back. Operations on a cell, and breaking, have none.
+    /// Returns the wants that this operation acquires, renews or releases. Cell operations and breaks have none.
     pub fn wants(&self) -> &[Want] {
         match self {
             Self::Acquire { attempt, .. } | Self::Check(attempt) | Self::Leave(attempt) => &attempt.wants,
@@ -43,7 +43,7 @@ impl Op {
         }
     }
 
-    /// Returns the locks that this operation is about.
+    /// Returns the locks of this operation.
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
         let name = match self {
             Self::ReadCell(name) | Self::WriteCell { name, .. } | Self::Break { name, .. } => Some(name),
@@ -52,7 +52,7 @@ impl Op {
         self.wants().iter().map(|want| &want.name).chain(name)
     }
 
-    /// Returns the length of the lease that this operation is about; none for cells and breaking.
+    /// Returns the length of the lease of this operation; cell operations and breaks have none.
     pub fn ttl(&self) -> Option<Duration> {
         match self {
             Self::Acquire { attempt, .. } | Self::Check(attempt) | Self::Leave(attempt) => Some(attempt.ttl),

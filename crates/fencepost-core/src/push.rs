@@ -1,4 +1,4 @@
-//! The channel on which a backend pushes to its client: made with the backend, read by the engine once it runs.
+//! The channel of a backend's pushes: created with the backend, read by the engine once it runs.
 
 use std::sync::{Mutex, PoisonError};
 
@@ -8,7 +8,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 
 use crate::backend::Wakeup;
 
-/// Makes a channel for the pushes of one client.
+/// Creates the push channel of one client.
 pub fn channel() -> (Pusher, Pushes) {
     let (sender, receiver) = unbounded_channel();
     (Pusher(sender), Pushes(Mutex::new(Some(receiver))))
@@ -30,7 +30,7 @@ impl Pusher {
     }
 }
 
-/// The receiving half of a push channel, kept until the engine asks for it.
+/// The receiving half of a push channel, kept until the engine takes it.
 #[derive(Debug)]
 pub struct Pushes(Mutex<Option<UnboundedReceiver<Wakeup>>>);
 

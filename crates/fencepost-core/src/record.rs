@@ -1,4 +1,4 @@
-//! The state of one lock as data: who holds it, who waits for it, its cell. The rules are in [`crate::lock_table`].
+//! The state of one lock as data: its holders, its queue, its cell. The rules are in [`crate::lock_table`].
 
 use std::collections::{BTreeMap, HashMap};
 use std::ops::Range;
@@ -12,56 +12,56 @@ use crate::holders::Holders;
 use crate::name::LockName;
 use crate::token::{FencingToken, Owner};
 
-/// Which client of a storage: where its pushes go.
+/// The id of a client within a backend: the address of its pushes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct ClientId(pub u64);
 
 /// One holder of a lock.
 #[derive(Clone, Debug)]
 pub struct Holder {
-    /// Whose grant it is.
+    /// The owner of the grant.
     pub owner: Owner,
     /// The grant's token.
     pub token: FencingToken,
-    /// How it is held.
+    /// The mode.
     pub mode: Mode,
-    /// The lease's length.
+    /// The length of the lease.
     pub ttl: Duration,
     /// When the lease ends.
     pub until: StorageTime,
-    /// When it was granted, on the wall clock: for people.
+    /// When it was granted, on the wall clock: for display only.
     pub since: Duration,
-    /// Where to push.
+    /// The client to push to.
     pub client: ClientId,
     /// All names of the grant, if there are several.
     pub names: Option<Arc<[LockName]>>,
-    /// Which of the attempt's wants it is.
+    /// The index of the want that was granted.
     pub chosen: usize,
-    /// Who it is, for people.
+    /// The label of the holder.
     pub label: Arc<str>,
-    /// More about it, for people.
+    /// Keys and values that are shown with it.
     pub meta: Arc<[(String, String)]>,
 }
 
 impl Holder {
-    /// What its owner was awarded.
+    /// Returns the award of its owner.
     pub fn award(&self) -> Award {
         Award { token: self.token, ttl: self.ttl, chosen: self.chosen, elapsed: Duration::ZERO }
     }
 }
 
-/// One place in line, in the lines of all the names it wants.
+/// A queue position, the same in the queues of all its names.
 #[derive(Clone, Debug)]
 pub struct Ticket {
-    /// What is wanted.
+    /// The attempt.
     pub attempt: Arc<Attempt>,
-    /// Its place: smaller is earlier, in all lines alike.
+    /// Its position: smaller is earlier, in all queues.
     pub seq: u64,
     /// When the ticket's lease ends.
     pub until: StorageTime,
-    /// Since when it waits, on the wall clock: for people.
+    /// When it joined the queue, on the wall clock: for display only.
     pub since: Duration,
-    /// Where to push.
+    /// The client to push to.
     pub client: ClientId,
 }
 
@@ -70,32 +70,32 @@ pub struct Ticket {
 pub struct StoredCell {
     /// The value and the token of the grant that wrote it.
     pub cell: Cell,
-    /// How long it stays.
+    /// How long it is kept.
     pub keep: Keep,
-    /// When it ends, for [`Keep::For`].
+    /// When it expires, for [`Keep::For`].
     pub until: StorageTime,
 }
 
-/// One lock.
+/// The record of one lock.
 #[derive(Clone, Debug, Default)]
 pub struct LockRecord {
-    /// Who holds it.
+    /// Its holders.
     pub holders: Holders,
-    /// Who waits for it, by place.
+    /// Its waiters, by position.
     pub queue: BTreeMap<u64, Owner>,
-    /// The place from which on waiters may be missing, if only the first were fetched.
+    /// The position from which waiters may be missing, if only the first were fetched.
     pub unknown_from: Option<u64>,
     /// Its cell.
     pub cell: Option<StoredCell>,
 }
 
 impl LockRecord {
-    /// Whether there is nothing to remember.
+    /// Returns whether the lock is not in use.
     pub fn is_empty(&self) -> bool {
-        self.holders.is_empty() && self.places(0..u64::MAX).next().is_none() && self.cell.is_none()
+        self.holders.is_empty() && self.positions(0..u64::MAX).next().is_none() && self.cell.is_none()
     }
 
-    /// Whether one more holder in this mode may enter.
+    /// Returns whether another holder in this mode is compatible with the present ones.
     pub fn admits(&self, mode: Mode) -> bool {
         let room = match mode {
             Mode::Exclusive => self.holders.is_empty(),
@@ -105,16 +105,16 @@ impl LockRecord {
         room && self.holders.any().is_none_or(|holder| holder.mode.is_compatible_with(mode))
     }
 
-    /// Iterates over the places in this range; the last item is `None` if others may follow that were not fetched.
-    pub fn places(&self, places: Range<u64>) -> impl Iterator<Item = Option<(u64, Owner)>> {
-        let Range { start, end } = places;
+    /// Iterates over the positions in this range; the last item is `None` if others may follow that were not fetched.
+    pub fn positions(&self, positions: Range<u64>) -> impl Iterator<Item = Option<(u64, Owner)>> {
+        let Range { start, end } = positions;
         let known_to = self.unknown_from.unwrap_or(u64::MAX);
         let known = self.queue.range(start..end.min(known_to).max(start));
         let unknown = (end > known_to).then_some(None);
         known.map(|(seq, owner)| Some((*seq, *owner))).chain(unknown)
     }
 
-    /// The lock as people see it, without what has ended by `now`.
+    /// Returns the state to show, without what has expired by `now`.
     pub fn state(
         &self,
         name: &LockName,
@@ -136,7 +136,7 @@ impl LockRecord {
         }
     }
 
-    /// The cell, unless it has ended by `now`.
+    /// Returns the cell, unless it has expired by `now`.
     pub fn live_cell(&self, now: StorageTime) -> Option<Cell> {
         let stored = self.cell.as_ref()?;
         let alive = match stored.keep {

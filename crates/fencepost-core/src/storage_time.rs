@@ -1,30 +1,30 @@
-//! The storage's clock, which alone judges leases. It is a type of its own so that no moment of a client's clock is
-//! compared with it by mistake.
+//! The backend's clock, the only one that decides whether a lease has expired. A separate type, so that it is not compared with
+//! a client's clock by mistake.
 
 use std::ops::Add;
 use std::time::Duration;
 
 use crate::clock::{Clock, Moment};
 
-/// A point in time on the clock of a storage.
+/// A point in time on the clock of a backend.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct StorageTime(Moment);
 
 impl StorageTime {
-    /// Later than everything.
+    /// Later than every other time.
     pub const NEVER: Self = Self(Moment::NEVER);
 
-    /// Reads the time of a storage whose clock is this one: a storage on this machine.
+    /// Reads the time of a backend on this machine, which uses this clock.
     pub fn read(clock: &Clock) -> Self {
         Self(clock.now())
     }
 
-    /// Returns the time this many nanoseconds after the storage's clock began.
+    /// Returns the time this many nanoseconds after the start of the backend's clock.
     pub const fn from_nanos(nanos: u64) -> Self {
         Self(Moment::from_nanos(nanos))
     }
 
-    /// Returns the nanoseconds since the storage's clock began.
+    /// Returns the nanoseconds since the start of the backend's clock.
     pub const fn as_nanos(self) -> u64 {
         self.0.as_nanos()
     }

@@ -1,31 +1,31 @@
-//! Who holds a lock, and in which order: the random [`Owner`] of an attempt and the [`FencingToken`] of a grant.
+//! Ids: the random [`Owner`] of an attempt, the [`FencingToken`] of a grant, the [`StorageId`] within which tokens are ordered.
 
 use std::fmt;
 
-/// The random id of one attempt to take a lock.
+/// The random id of one attempt to acquire a lock.
 ///
-/// A resend of the same request repeats it and is harmless; a new attempt after a verdict takes a new one. Whoever
-/// knows it may release the lock, so `Debug` shows only its first digits.
+/// A resend of the same request repeats it and is harmless; a new attempt after an outcome has a new one. Knowing it permits
+/// releasing the lock, so `Debug` shows only its first digits.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Owner(u128);
 
 impl Owner {
-    /// A new random owner.
+    /// Returns a new random owner.
     pub fn random() -> Self {
         Self(rand::random())
     }
 
-    /// The owner as storages keep it.
+    /// Returns the stored form.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// The owner as read back from a storage.
+    /// Reads the stored form.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
 
-    /// The owner as 32 hexadecimal digits, for storages that keep text.
+    /// Returns the owner as 32 hexadecimal digits, for backends that store text.
     pub fn to_hex(self) -> String {
         // The formatter takes four times as long for a number of this size.
         const DIGITS: [u8; 16] = *b"0123456789abcdef";
@@ -33,7 +33,7 @@ impl Owner {
         digits.map(|digit| char::from(DIGITS[usize::from(digit)])).collect()
     }
 
-    /// The owner as read back from 32 hexadecimal digits.
+    /// Reads 32 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         number(text).map(Self)
     }
@@ -53,21 +53,27 @@ impl fmt::Debug for Owner {
 
 /// A number that is larger for every later grant of the same lock.
 ///
-/// Send it along with every effect on the protected resource, and let the resource refuse a smaller one than it has
-/// seen: then even a holder that was stopped for an hour can do no harm. Tokens are ordered within one storage's
-/// life ([`StorageId`]); they are public, and prove order, not identity.
+/// Send it along with every effect on the protected resource, and let the resource reject a token that is smaller than one it
+/// has seen: then even a holder that was stopped for an hour does no harm. Tokens are ordered within one [`StorageId`]; they
+/// are public, and prove order, not identity.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct FencingToken(u64);
 
 impl FencingToken {
-    /// The token with this value.
+    /// Returns the token with this value.
     pub const fn new(value: u64) -> Self {
         Self(value)
     }
 
-    /// The value to send along.
+    /// Returns the value to send along.
     pub const fn get(self) -> u64 {
         self.0
+    }
+}
+
+impl From<FencingToken> for u64 {
+    fn from(token: FencingToken) -> Self {
+        token.0
     }
 }
 
@@ -83,27 +89,28 @@ impl fmt::Debug for FencingToken {
     }
 }
 
-/// The random id of one storage's life, made together with its schema: tokens of different storages have no order.
+/// The random id of the stored locks, created together with their schema: tokens with different ids are not ordered. A database
+/// that was deleted and created again has a new one.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct StorageId(u128);
 
 impl StorageId {
-    /// The id of a storage that is being made.
+    /// Returns a new random id.
     pub fn random() -> Self {
         Self(rand::random())
     }
 
-    /// The id as storages keep it.
+    /// Returns the stored form.
     pub fn to_bytes(self) -> [u8; 16] {
         self.0.to_be_bytes()
     }
 
-    /// The id as read back from a storage.
+    /// Reads the stored form.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(u128::from_be_bytes(bytes))
     }
 
-    /// Returns the id that is shown as these 32 hexadecimal digits.
+    /// Reads 32 hexadecimal digits.
     pub fn from_hex(text: &str) -> Option<Self> {
         number(text).map(Self)
     }

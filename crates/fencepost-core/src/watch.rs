@@ -1,4 +1,4 @@
-//! Watching locks: what has changed between one look at the list and the next, the same way on every storage.
+//! Watching locks by polling: what has changed between two snapshots, the same way on every backend.
 
 pub(crate) mod changes;
 
@@ -9,25 +9,21 @@ use std::time::Duration;
 use futures_util::future::BoxFuture;
 use tokio::sync::oneshot;
 
-use crate::backend::{ListPage, Page};
 use crate::client::Client;
 use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::handle::{Command, Handle};
+use crate::locks::Locks;
 use crate::watch::changes::{Change, Seen, differences};
 
-/// How many locks are asked for at a time.
-const PAGE: usize = 500;
+/// The shortest interval between two polls.
+const MIN_INTERVAL: Duration = Duration::from_millis(10);
 
-/// Whoever looks more often than this does nothing else.
-const LEAST: Duration = Duration::from_millis(10);
-
-/// Watches the locks of a [`Client`] whose names begin with a prefix. It looks again and again, and tells what has
-/// changed.
+/// Watches the locks of a [`Client`] whose names begin with a prefix: polls them and reports what has changed.
 ///
-/// It keeps its client alive, as a clone of it does. The first look reports everything that is there. What comes and goes between two looks is not seen, and what happens
-/// to one lock between them is merged: a lock that was released and taken again is one [`Change::Ended`] and one
-/// [`Change::Held`], however often it changed hands.
+/// It keeps its client alive, as a clone of it does. The first poll reports everything. Changes between two polls are merged per
+/// lock: a lock that was released and acquired again is one [`Change::Ended`] and one [`Change::Held`], however often the
+/// holder changed; a lock that was held only between two polls is not reported.
 ///
 /// ```
 /// # use std::time::Duration;
@@ -43,24 +39,24 @@ const LEAST: Duration = Duration::from_millis(10);
 /// }
 /// # }
 /// ```
-#[must_use = "a watch looks only when it is asked for the next change"]
+#[must_use = "a watch polls only when the next change is awaited"]
 pub struct Watch {
     handle: Arc<Handle>,
     prefix: Arc<str>,
     every: Duration,
-    /// The look that is due or under way. It is kept here, so that a call that is dropped does not begin it anew.
-    look: Option<BoxFuture<'static, Result<Look>>>,
-    look_at: Moment,
+    /// The poll that is due or running. Kept here, so that a dropped call does not restart it.
+    poll: Option<BoxFuture<'static, Result<Snapshot>>>,
+    poll_at: Moment,
     seen: Seen,
-    /// When the last look began that succeeded.
+    /// When the last successful poll began.
     seen_at: Moment,
-    untold: VecDeque<Change>,
+    pending: VecDeque<Change>,
 }
 
-/// What one look has found.
-struct Look {
+/// The locks that one poll has found.
+struct Snapshot {
     began: Moment,
-    found: Seen,
+    locks: Seen,
 }
 
 impl Watch {
@@ -69,50 +65,50 @@ impl Watch {
             handle,
             prefix,
             every: Duration::from_secs(1),
-            look: None,
-            look_at: Moment::START,
+            poll: None,
+            poll_at: Moment::START,
             seen: Seen::new(),
             seen_at: Moment::START,
-            untold: VecDeque::new(),
+            pending: VecDeque::new(),
         }
     }
 
-    /// How long to wait from one look to the next: 1 s by default, and 10 ms at least.
+    /// Sets the interval between two polls: 1 s by default, 10 ms at least.
     pub fn every(mut self, every: Duration) -> Self {
-        self.every = every.max(LEAST);
+        self.every = every.max(MIN_INTERVAL);
         self
     }
 
-    /// Goes on through another client, for instance after the storage was replaced: what was seen before stays seen.
+    /// Continues with another client, for instance after the server was replaced: what was reported is not reported again.
     pub fn through(mut self, client: &Client) -> Self {
         self.handle = client.handle().clone();
-        self.look = None;
+        self.poll = None;
         self
     }
 
-    /// The next change, as soon as there is one.
+    /// Waits for the next change.
     ///
     /// # Errors
-    /// What the storage says when a look fails. The watch survives that: call again, and it looks again when it is
-    /// time to; what has changed meanwhile is told then. After [`crate::ErrorKind::Closed`] nothing will ever come.
+    /// The error of the backend if a poll fails. The watch stays usable: the next call polls again when the interval has passed,
+    /// and reports what has changed meanwhile. [`crate::ErrorKind::Closed`] is final.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn next(&mut self) -> Result<Change> {
         loop {
-            if let Some(change) = self.untold.pop_front() {
+            if let Some(change) = self.pending.pop_front() {
                 return Ok(change);
             }
-            let Self { handle, prefix, look_at, .. } = self;
-            let look =
-                self.look.get_or_insert_with(|| Box::pin(look(handle.clone(), prefix.clone(), *look_at)));
-            let looked = look.as_mut().await;
-            self.look = None;
+            let Self { handle, prefix, poll_at, .. } = self;
+            let poll =
+                self.poll.get_or_insert_with(|| Box::pin(poll(handle.clone(), prefix.clone(), *poll_at)));
+            let snapshot = poll.as_mut().await;
+            self.poll = None;
             let now = self.handle.clock.now();
-            self.look_at = now + self.every;
-            let Look { began, found } = looked?;
-            self.untold.extend(differences(&self.seen, &found, now.since(self.seen_at)));
-            (self.seen, self.seen_at) = (found, began);
+            self.poll_at = now + self.every;
+            let Snapshot { began, locks } = snapshot?;
+            self.pending.extend(differences(&self.seen, &locks, now.since(self.seen_at)));
+            (self.seen, self.seen_at) = (locks, began);
         }
     }
 }
@@ -126,24 +122,18 @@ impl std::fmt::Debug for Watch {
     }
 }
 
-/// Looks at every page, at this time or later. Pages are read one after the other, and a lock is on the page of its
-/// name: one that changes meanwhile is seen as it was before or after, never twice.
-async fn look(handle: Arc<Handle>, prefix: Arc<str>, at: Moment) -> Result<Look> {
-    let (ring, heard) = oneshot::channel();
-    handle.submit(Command::Alarm { at, ring })?;
-    heard.await.map_err(|_| Error::closed())?;
+/// Reads every page at this time or later. Pages are read one after the other, and a lock is on the page of its name: one that
+/// changes meanwhile is seen as it was before or after, never twice.
+async fn poll(handle: Arc<Handle>, prefix: Arc<str>, at: Moment) -> Result<Snapshot> {
+    let (notify, due) = oneshot::channel();
+    handle.submit(Command::Timer { at, notify })?;
+    due.await.map_err(|_| Error::closed())?;
 
     let began = handle.clock.now();
-    let mut found = Seen::new();
-    let mut after = None;
-    loop {
-        let (prefix, page) = (prefix.clone(), Page::new(PAGE).after(after));
-        let page = handle.ask(async move |backend| backend.list(&prefix, page).await).await??;
-        let ListPage { locks, next } = page;
-        found.extend(locks.into_iter().map(|lock| (lock.name.clone(), lock)));
-        if next.is_none() {
-            return Ok(Look { began, found });
-        }
-        after = next;
+    let mut listed = Locks::new(handle, prefix.as_ref().to_owned());
+    let mut locks = Seen::new();
+    while let Some(lock) = listed.next().await? {
+        locks.insert(lock.name.clone(), lock);
     }
+    Ok(Snapshot { began, locks })
 }

@@ -153,7 +153,7 @@ impl Notes {
     /// If the files cannot be read or written.
     pub async fn take_turn(&mut self, joined: u64) {
         let count = self.counter.count();
-        wait::passes(self.counter.turn).await;
+        wait::elapse(self.counter.turn).await;
         fs::write(self.counter.folder.join("counter"), (count + 1).to_string()).expect("it can be written");
         writeln!(self.file, "{} {count} {joined}", wall_millis()).expect("it can be written");
     }

@@ -31,11 +31,11 @@ impl Storage {
     /// Starts a server.
     pub(crate) fn start(self) -> Server {
         match self {
-            Self::Redis => Server::Redis(RedisServer::start(&redis::Setup::plain())),
-            Self::Etcd => Server::Etcd(EtcdServer::start(&etcd::Setup::plain())),
+            Self::Redis => Server::Redis(RedisServer::start(&redis::RedisServerConfig::plain())),
+            Self::Etcd => Server::Etcd(EtcdServer::start(&etcd::EtcdServerConfig::plain())),
             Self::ZooKeeper => {
                 // A tick as it is where others are used: they ask for sessions that have to do with it.
-                let setup = zookeeper::Setup::plain().with_config("tickTime=2000");
+                let setup = zookeeper::ZooKeeperServerConfig::plain().with_config("tickTime=2000");
                 Server::ZooKeeper(ZooKeeperServer::start(&setup))
             }
         }

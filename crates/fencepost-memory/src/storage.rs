@@ -142,19 +142,19 @@ impl Memory {
     /// How much is remembered, ended or not: for tests that look for leaks.
     pub fn count(&self) -> Count {
         let state = self.state();
-        let lines = || state.table.lines().map(|(_, line)| line).filter(|line| !line.is_empty());
+        let lines = || state.table.records().map(|(_, line)| line).filter(|line| !line.is_empty());
         Count {
             lines: lines().count(),
             holders: lines().map(|line| line.holders.len()).sum(),
             tickets: state.table.tickets().len(),
             cells: lines().filter(|line| line.cell.is_some()).count(),
-            departures: state.table.departures(),
+            departures: state.table.tombstones(),
         }
     }
 
     /// Whether there is nothing to remember: no holder, no waiter, no cell.
     pub fn is_clean(&self) -> bool {
-        self.state().table.lines().all(|(_, line)| line.is_empty())
+        self.state().table.records().all(|(_, line)| line.is_empty())
     }
 
     pub(crate) fn execute(&self, client: ClientId, ops: &[Op]) -> Vec<Result<Reply>> {
@@ -167,7 +167,8 @@ impl Memory {
         let replies = ops.iter().map(decide).collect();
         state.unswept += ops.len();
         let table = &state.table;
-        if state.unswept > SWEEP_AFTER.max(table.lines().len() + table.tickets().len() + table.departures()) {
+        if state.unswept > SWEEP_AFTER.max(table.records().len() + table.tickets().len() + table.tombstones())
+        {
             state.unswept = 0;
             state.ask(client, now, LockTable::sweep_all).expect(IN_MEMORY);
         }
@@ -190,7 +191,7 @@ impl Memory {
     pub(crate) fn inspect(&self, name: &LockName) -> LockState {
         let state = self.state();
         let (free, now) = (LockRecord::default(), StorageTime::read(&self.clock));
-        state.table.line(name).unwrap_or(&free).state(name, state.table.tickets(), now, wall_time())
+        state.table.record(name).unwrap_or(&free).state(name, state.table.tickets(), now, wall_time())
     }
 
     pub(crate) fn list(&self, prefix: &str, page: &Page) -> ListPage {
@@ -198,7 +199,7 @@ impl Memory {
         let (now, wall) = (StorageTime::read(&self.clock), wall_time());
         let mut names: Vec<&LockName> = state
             .table
-            .lines()
+            .records()
             .filter(|(name, _)| {
                 name.as_str().starts_with(prefix) && page.after.as_ref().is_none_or(|after| *name > after)
             })
@@ -207,7 +208,7 @@ impl Memory {
         names.sort();
         let mut locks = names
             .into_iter()
-            .filter_map(|name| Some(state.table.line(name)?.state(name, state.table.tickets(), now, wall)))
+            .filter_map(|name| Some(state.table.record(name)?.state(name, state.table.tickets(), now, wall)))
             .filter(|lock| !lock.is_idle())
             .take(page.limit + 1)
             .collect::<Vec<_>>();

@@ -1,4 +1,4 @@
-//! What a `redis://` URL says: which servers, who we are there, and how the locks are kept.
+//! The configuration of a client, parsed from a `redis://` URL.
 
 mod parse;
 
@@ -9,7 +9,7 @@ pub(crate) use parse::parse;
 
 use crate::dialect::Dialect;
 
-/// Where the locks are.
+/// The servers that keep the locks.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Servers {
     One(Address),
@@ -17,20 +17,20 @@ pub(crate) enum Servers {
     Cluster(Vec<Address>),
 }
 
-/// Everything a URL says.
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) servers: Servers,
     pub(crate) account: Account,
     pub(crate) db: u32,
     pub(crate) tls: Option<Tls>,
-    /// What all keys and channels begin with.
+    /// The prefix of all keys and channels.
     pub(crate) namespace: String,
-    /// For how long a cluster remembers the last token of a lock that is not in use.
+    /// How long a cluster keeps the last token of a lock that is not in use.
     pub(crate) token_retention: Duration,
-    /// How many replicas must have a grant before it counts.
+    /// How many replicas must confirm a grant before it counts.
     pub(crate) replicas: u32,
-    /// Whose form the locks have, if it is not ours.
+    /// The other library whose key format is used, if any.
     pub(crate) dialect: Option<Dialect>,
 }
 
@@ -49,7 +49,7 @@ impl Config {
         }
     }
 
-    /// The URL without user and password.
+    /// Returns the URL without user and password.
     pub(crate) fn location(&self) -> String {
         let hosts = match &self.servers {
             Servers::One(address) => address.to_string(),

@@ -1,6 +1,6 @@
-//! Answers, pushes and stored values, as the core knows them.
+//! Decodes script replies, pushes and stored values into the core's types.
 
-mod state;
+mod lock_state;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -11,13 +11,13 @@ use fencepost_core::{Error, ErrorKind, FencingToken, LockName, Owner, Result};
 use redis::Value;
 use serde_json::Value as Json;
 
-use crate::error::caught;
+use crate::error::script_error;
 use crate::layout::Layout;
 
-pub(crate) use state::lock_state;
+pub(crate) use lock_state::lock_state;
 
-/// What the script answered to an operation.
-pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
+/// Decodes the script's reply to one operation.
+pub(crate) fn op_reply(location: &str, op: &Op, value: &Value) -> Result<Reply> {
     let ttl = op.ttl().unwrap_or_default();
     let award = |token: i64, chosen: i64| Award {
         token: FencingToken::new(token.unsigned_abs()),
@@ -25,7 +25,7 @@ pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
         chosen: usize::try_from(chosen).unwrap_or_default(),
         elapsed: Duration::ZERO,
     };
-    let reply = match answer {
+    let reply = match value {
         Value::Int(0) => Reply::Busy,
         Value::Int(1) => Reply::Released,
         Value::Int(2) => Reply::Renewed { ttl },
@@ -48,47 +48,50 @@ pub(crate) fn reply(location: &str, op: &Op, answer: &Value) -> Result<Reply> {
                 let token = FencingToken::new(token.unsigned_abs());
                 Reply::Cell(Some(Cell { token, bytes: bytes.as_slice().into() }))
             }
-            (Some("C"), [name, there, wanted]) => return Err(conflict(name, there, wanted)),
-            (Some("E"), [message]) => return Err(caught(location, text(Some(message)).unwrap_or_default())),
-            _ => return Err(nonsense(location)),
+            (Some("C"), [name, current, wanted]) => return Err(conflict(name, current, wanted)),
+            (Some("E"), [message]) => {
+                return Err(script_error(location, text(Some(message)).unwrap_or_default()));
+            }
+            _ => return Err(unexpected_reply(location)),
         },
-        _ => return Err(nonsense(location)),
+        _ => return Err(unexpected_reply(location)),
     };
     Ok(reply)
 }
 
-/// Takes from the answers to so many operations what the script has left undone: the names of the locks to go on with.
-pub(crate) fn unsettled(answers: &mut Vec<Value>, ops: usize) -> Vec<String> {
-    match answers.get(ops) {
-        Some(Value::Array(names)) if answers.len() == ops + 1 => {
+/// Removes the value that follows those of the `ops` operations, and returns it: the names of the locks whose hand-overs the
+/// script has left unfinished.
+pub(crate) fn unfinished_locks(values: &mut Vec<Value>, ops: usize) -> Vec<String> {
+    match values.get(ops) {
+        Some(Value::Array(names)) if values.len() == ops + 1 => {
             let names = names.iter().filter_map(|name| text(Some(name)).map(str::to_owned)).collect();
-            answers.truncate(ops);
+            values.truncate(ops);
             names
         }
         _ => Vec::new(),
     }
 }
 
-fn conflict(name: &Value, there: &Value, wanted: &Value) -> Error {
+fn conflict(name: &Value, current: &Value, wanted: &Value) -> Error {
     let name = text(Some(name)).unwrap_or_default();
-    let words = |value| match text(Some(value)).and_then(Mode::from_word) {
+    let mode = |value| match text(Some(value)).and_then(Mode::from_word) {
         Some(mode) => mode.to_string(),
-        None => "something else".into(),
+        None => "an unknown mode".into(),
     };
     let message =
-        format!("lock {name:?} is in use as {}, and cannot be taken as {}", words(there), words(wanted));
+        format!("lock {name:?} is in use as {}, and cannot be taken as {}", mode(current), mode(wanted));
     Error::new(ErrorKind::Conflict, message)
-        .with_hint("all clients of one lock must agree on what it is; use another name for another purpose")
+        .with_hint("all clients of one lock must use the same mode; use another name for another purpose")
 }
 
-/// A message on the client's channel: its name, and what is said.
-pub(crate) fn push(layout: &Layout, data: &[Value]) -> Option<Wakeup> {
-    push_of(layout, text(data.get(1))?)
+/// Decodes a message on the client's channel; `data` is the channel and the message.
+pub(crate) fn wakeup(layout: &Layout, data: &[Value]) -> Option<Wakeup> {
+    parse_push(layout, text(data.get(1))?)
 }
 
-/// `G OWNER TOKEN TTL CHOSEN WANTS`, `T OWNER TTL WANTS` or `X OWNER`. Scripts of older clients leave `TTL WANTS` of `T`
-/// and `WANTS` of `G` out.
-fn push_of(layout: &Layout, message: &str) -> Option<Wakeup> {
+/// Parses `G OWNER TOKEN TTL CHOSEN WANTS` (granted), `T OWNER TTL WANTS` (the lock is offered) or `X OWNER` (broken).
+/// Scripts of older clients omit `TTL WANTS` of `T` and `WANTS` of `G`.
+fn parse_push(layout: &Layout, message: &str) -> Option<Wakeup> {
     let (kind, rest) = message.split_once(' ')?;
     let mut words = rest.splitn(if kind == "G" { 5 } else { 3 }, ' ');
     let owner = Owner::from_hex(words.next()?)?;
@@ -98,42 +101,42 @@ fn push_of(layout: &Layout, message: &str) -> Option<Wakeup> {
             let (token, ttl, chosen) = (number()?, Duration::from_millis(number()?), number()?);
             let chosen = usize::try_from(chosen).ok()?;
             let award = Award { token: FencingToken::new(token), ttl, chosen, elapsed: Duration::ZERO };
-            let named = words.next().and_then(|wants| ticket(layout, owner, ttl, wants));
-            Some(named.map_or(Wakeup::Check { owner }, |attempt| Wakeup::Granted { attempt, award }))
+            let attempt = words.next().and_then(|wants| parse_ticket(layout, owner, ttl, wants));
+            Some(attempt.map_or(Wakeup::Check { owner }, |attempt| Wakeup::Granted { attempt, award }))
         }
         "T" => {
             let ttl = number().map(Duration::from_millis);
-            let named = ttl.and_then(|ttl| ticket(layout, owner, ttl, words.next()?));
-            Some(named.map_or(Wakeup::Check { owner }, |attempt| Wakeup::Offered { attempt }))
+            let attempt = ttl.and_then(|ttl| parse_ticket(layout, owner, ttl, words.next()?));
+            Some(attempt.map_or(Wakeup::Check { owner }, |attempt| Wakeup::Offered { attempt }))
         }
         "X" => Some(Wakeup::Lost { owner, reason: LostReason::Broken }),
         _ => None,
     }
 }
 
-/// A ticket as a push names it: `x STEM`, or the JSON that the ticket has for its wants.
-fn ticket(layout: &Layout, owner: Owner, ttl: Duration, wants: &str) -> Option<Arc<Attempt>> {
+/// Parses the wants of a ticket: `x STEM` for one exclusive lock, otherwise the JSON that the ticket has stored.
+fn parse_ticket(layout: &Layout, owner: Owner, ttl: Duration, wants: &str) -> Option<Arc<Attempt>> {
     let (wants, rule) = match wants.strip_prefix("x ") {
         Some(stem) => {
             let name = LockName::new(layout.name_of(stem)?).ok()?;
             (vec![Want { name, mode: Mode::Exclusive }], Rule::All)
         }
-        None => several(&serde_json::from_str(wants).ok()?)?,
+        None => parse_wants(&serde_json::from_str(wants).ok()?)?,
     };
     Some(Arc::new(Attempt { owner, wants, rule, ttl, label: "".into(), meta: [].into() }))
 }
 
-fn several(ticket: &Json) -> Option<(Vec<Want>, Rule)> {
+fn parse_wants(json: &Json) -> Option<(Vec<Want>, Rule)> {
     let want = |want: &Json| {
         let name = LockName::new(want.get(0)?.as_str()?).ok()?;
         Some(Want { name, mode: Mode::from_word(want.get(1)?.as_str()?)? })
     };
-    let wants: Vec<Want> = ticket["wants"].as_array()?.iter().map(want).collect::<Option<_>>()?;
-    let rule = if ticket["rule"] == "any" { Rule::Any } else { Rule::All };
+    let wants: Vec<Want> = json["wants"].as_array()?.iter().map(want).collect::<Option<_>>()?;
+    let rule = if json["rule"] == "any" { Rule::Any } else { Rule::All };
     (!wants.is_empty()).then_some((wants, rule))
 }
 
-/// A value that is text.
+/// Returns a value that is text.
 pub(crate) fn text(value: Option<&Value>) -> Option<&str> {
     match value? {
         Value::BulkString(bytes) => std::str::from_utf8(bytes).ok(),
@@ -142,9 +145,9 @@ pub(crate) fn text(value: Option<&Value>) -> Option<&str> {
     }
 }
 
-/// An answer that no script of ours gives.
-pub(crate) fn nonsense(location: &str) -> Error {
-    Error::new(ErrorKind::Backend, format!("{location} answered in a way that we do not understand"))
+/// The error for a reply that neither the scripts nor the commands of this client return.
+pub(crate) fn unexpected_reply(location: &str) -> Error {
+    Error::new(ErrorKind::Backend, format!("{location} sent an unexpected reply"))
 }
 
 #[cfg(test)]
@@ -155,7 +158,7 @@ mod tests {
     const OWNER: &str = "000102030405060708090a0b0c0d0e0f";
 
     fn pushed(message: &str) -> Option<Wakeup> {
-        push_of(&Layout::new("fp", false, None), message)
+        parse_push(&Layout::new("fp", false, None), message)
     }
 
     fn wants(attempt: &Attempt) -> String {
@@ -164,7 +167,7 @@ mod tests {
     }
 
     #[test]
-    fn a_push_names_its_ticket() {
+    fn a_push_contains_its_ticket() {
         let plain = pushed(&format!("G {OWNER} 77 1500 0 x a b {{c"));
         let Some(Wakeup::Granted { attempt, award }) = plain else { panic!("{plain:?}") };
         assert_eq!((wants(&attempt), award.token.get()), ("a b {c exclusive".into(), 77));
@@ -176,21 +179,21 @@ mod tests {
     }
 
     #[test]
-    fn a_push_of_another_form_names_the_lock_by_its_key() {
+    fn a_push_in_a_dialect_names_the_lock_by_its_key() {
         let layout = Layout::new("fp", false, Some(Dialect::PythonRedisLock));
-        let offered = push_of(&layout, &format!("T {OWNER} 1500 x lock:a b"));
+        let offered = parse_push(&layout, &format!("T {OWNER} 1500 x lock:a b"));
         let Some(Wakeup::Offered { attempt }) = offered else { panic!("{offered:?}") };
         assert_eq!(wants(&attempt), "a b exclusive");
     }
 
-    /// A push by the script of an older client says whose turn it is, and nothing else that could be acted on.
+    /// A push by the script of an older client has the owner and nothing else that could be acted on.
     #[test]
-    fn a_push_without_a_ticket_is_a_hint() {
+    fn a_push_without_a_ticket_only_asks_for_a_check() {
         for message in [format!("G {OWNER} 77 1500 0"), format!("T {OWNER}")] {
-            let heard = pushed(&message);
-            assert!(matches!(heard, Some(Wakeup::Check { .. })), "{heard:?}");
+            let wakeup = pushed(&message);
+            assert!(matches!(wakeup, Some(Wakeup::Check { .. })), "{wakeup:?}");
         }
-        for garbage in ["", "G", "G x", "T nobody 1 x a", "Z 00"] {
+        for garbage in ["", "G", "G x", "T none 1 x a", "Z 00"] {
             assert!(pushed(garbage).is_none(), "{garbage}");
         }
     }

@@ -1,20 +1,20 @@
-//! Locks in the form of another library, so that its locks and ours exclude each other: where it looks for a lock, what
-//! it takes for a value of its own, and how it waits.
+//! Dialects: locks in the key format of another library, so that its locks and Fencepost's exclude each other.
 //!
-//! The lock's key and value are the other's, byte for byte; what we keep beside them is below our namespace. No lock
-//! is handed over: it is given back, and the first client that comes takes it. So that both sides get turns, ours leave a gap
-//! after some time, and the first of ours in line is notified when a lock changes that another library's client holds.
+//! The lock's key and value are those of the other library, byte for byte; Fencepost's own data is below its namespace. There
+//! is no hand-over: a lock is released, and the first client that tries acquires it. For fairness Fencepost's clients leave
+//! the lock free for a while after a streak of their own, and their first waiter is notified when a key changes that a
+//! foreign client holds.
 
 pub(crate) mod backend;
-mod ear;
 pub(crate) mod encode;
-mod line;
+mod side_connection;
+mod signals;
 pub(crate) mod tracking;
 mod value;
 
 use std::time::Duration;
 
-/// Another library whose locks we share.
+/// The library whose key format is used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Dialect {
     /// No library in particular: `SET name value NX PX ttl`.
@@ -29,21 +29,21 @@ pub(crate) enum Dialect {
     },
 }
 
-/// How others wait, and so how long ours may have a lock in a row.
+/// How the clients of the other library wait, and how long Fencepost's clients may hold a lock before they leave a gap.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// The longest pause of theirs between two looks.
-    pub(crate) pause: Duration,
-    /// For how long ours may have the lock one after the other before they leave a gap.
-    pub(crate) turn: Duration,
+    /// The longest poll interval of the other library.
+    pub(crate) poll_interval: Duration,
+    /// How long Fencepost's clients may hold the lock one after the other before they leave a gap.
+    pub(crate) max_streak: Duration,
 }
 
 impl Dialect {
-    /// What an environment is called that was not given.
-    const ENVIRONMENT: &str = "default";
+    /// The default environment of `ShedLock`.
+    const DEFAULT_ENVIRONMENT: &str = "default";
 
     fn all() -> [Self; 7] {
-        let environment = Self::ENVIRONMENT.into();
+        let environment = Self::DEFAULT_ENVIRONMENT.into();
         [
             Self::RedisPy,
             Self::Redsync,
@@ -55,28 +55,28 @@ impl Dialect {
         ]
     }
 
-    /// The dialect that an option of a URL names: `dialect=redis-py`, `layout=raw`.
+    /// Returns the dialect of a URL option: `dialect=redis-py`, `layout=raw`.
     pub(crate) fn named(key: &str, value: &str) -> Option<Self> {
-        Self::all().into_iter().find(|dialect| dialect.words() == (key, value))
+        Self::all().into_iter().find(|dialect| dialect.key_and_value() == (key, value))
     }
 
-    /// All options that name a dialect.
+    /// Returns all URL options that select a dialect.
     pub(crate) fn options() -> Vec<String> {
         Self::all().iter().map(Self::option).collect()
     }
 
-    /// The option of a URL that names it.
+    /// Returns the URL option that selects this dialect.
     pub(crate) fn option(&self) -> String {
-        let (key, value) = self.words();
+        let (key, value) = self.key_and_value();
         match self {
-            Self::Shedlock { environment } if environment != Self::ENVIRONMENT => {
+            Self::Shedlock { environment } if environment != Self::DEFAULT_ENVIRONMENT => {
                 format!("{key}={value}&environment={environment}")
             }
             _ => format!("{key}={value}"),
         }
     }
 
-    fn words(&self) -> (&'static str, &'static str) {
+    fn key_and_value(&self) -> (&'static str, &'static str) {
         match self {
             Self::Raw => ("layout", "raw"),
             Self::RedisPy => ("dialect", "redis-py"),
@@ -88,17 +88,17 @@ impl Dialect {
         }
     }
 
-    /// Where the other library looks for a lock of this name.
+    /// Returns the key of a lock.
     pub(crate) fn key(&self, name: &str) -> String {
-        self.before() + name
+        self.key_prefix() + name
     }
 
-    /// The lock whose key this is.
+    /// Returns the name of the lock with this key.
     pub(crate) fn name_in<'a>(&self, key: &'a str) -> Option<&'a str> {
-        key.strip_prefix(&self.before())
+        key.strip_prefix(&self.key_prefix())
     }
 
-    fn before(&self) -> String {
+    fn key_prefix(&self) -> String {
         match self {
             Self::PythonRedisLock => "lock:".into(),
             Self::Shedlock { environment } => format!("job-lock:{environment}:"),
@@ -106,22 +106,24 @@ impl Dialect {
         }
     }
 
-    /// The list on which the other library waits for a lock to be given back.
-    pub(crate) fn signal(&self, name: &str) -> Option<String> {
+    /// Returns the list on which the other library's waiters block, if they do. A release pushes a signal to it.
+    pub(crate) fn signal_list(&self, name: &str) -> Option<String> {
         matches!(self, Self::PythonRedisLock).then(|| format!("lock-signal:{name}"))
     }
 
     pub(crate) fn pace(&self) -> Pace {
-        let pace =
-            |pause, turn| Pace { pause: Duration::from_millis(pause), turn: Duration::from_millis(turn) };
+        let pace = |poll_interval, max_streak| Pace {
+            poll_interval: Duration::from_millis(poll_interval),
+            max_streak: Duration::from_millis(max_streak),
+        };
         match self {
             Self::RedisPy | Self::Raw => pace(100, 35),
             Self::Redsync => pace(250, 80),
             Self::NodeRedlock => pace(300, 100),
             Self::Rslock => pace(200, 70),
-            // Its waiters hear at once, and ours beside them.
+            // Its waiters receive a signal at once, and so do Fencepost's.
             Self::PythonRedisLock => pace(10, 5),
-            // It never waits, so there is nobody to leave a gap to.
+            // It never waits, so that no gap is needed.
             Self::Shedlock { .. } => pace(1000, 24 * 3600 * 1000),
         }
     }
@@ -132,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn locks_are_where_the_others_look_for_them() {
+    fn keys_are_those_of_each_library() {
         let shedlock = Dialect::Shedlock { environment: "prod".into() };
         let keys = [
             (Dialect::Raw, "a:b"),
@@ -147,7 +149,7 @@ mod tests {
             assert_eq!(dialect.key("a:b"), key, "{dialect:?}");
             assert_eq!(dialect.name_in(key), Some("a:b"), "{dialect:?}");
         }
-        assert_eq!(Dialect::PythonRedisLock.signal("a").as_deref(), Some("lock-signal:a"));
+        assert_eq!(Dialect::PythonRedisLock.signal_list("a").as_deref(), Some("lock-signal:a"));
         assert_eq!(Dialect::PythonRedisLock.name_in("a"), None);
     }
 }

@@ -1,4 +1,4 @@
-//! Operations as the words that the script `execute.lua` reads.
+//! Encodes operations as the arguments of `execute.lua`; the format is described there.
 
 use std::fmt::Write;
 use std::time::Duration;
@@ -9,29 +9,29 @@ use fencepost_core::{FencingToken, LockName, Owner};
 use redis::Cmd;
 use serde_json::{Value as Json, json};
 
-/// Adds the words of an operation.
-pub(crate) fn words(command: &mut Cmd, op: &Op, client: &str) {
+/// Adds the arguments of an operation.
+pub(crate) fn add_op(command: &mut Cmd, op: &Op, client: &str) {
     match op {
         Op::Acquire { attempt, on_busy } => {
             let kind = match on_busy {
                 OnBusy::Wait => "A",
                 OnBusy::Return => "T",
             };
-            match plain(&attempt.wants) {
+            match single_exclusive(&attempt.wants) {
                 Some(name) => {
                     command.arg(kind).arg(name.as_str()).arg(attempt.owner.to_hex()).arg(millis(attempt.ttl));
                     command.arg(tail(attempt, client));
                 }
-                None => general(command, attempt, kind, json!({ "tail": tail(attempt, client) })),
+                None => add_attempt_op(command, attempt, kind, json!({ "tail": tail(attempt, client) })),
             }
         }
-        Op::Check(attempt) => general(command, attempt, "C", json!({})),
-        Op::Leave(attempt) => general(command, attempt, "L", json!({})),
-        Op::Renew(grant) => of_grant(command, grant, "N"),
-        Op::Release(grant) => of_grant(command, grant, "R"),
+        Op::Check(attempt) => add_attempt_op(command, attempt, "C", json!({})),
+        Op::Leave(attempt) => add_attempt_op(command, attempt, "L", json!({})),
+        Op::Renew(grant) => add_grant_op(command, grant, "N"),
+        Op::Release(grant) => add_grant_op(command, grant, "R"),
         Op::ReadCell(name) => {
             let detail = json!({ "op": "V", "wants": [[name.as_str(), "x"]] });
-            five(command, name, "", "0", &detail);
+            add_general_op(command, name, "", "0", &detail);
         }
         Op::WriteCell { grant, name, bytes, keep } => {
             let keep = match keep {
@@ -41,43 +41,43 @@ pub(crate) fn words(command: &mut Cmd, op: &Op, client: &str) {
             };
             let token = grant.award.token.to_string();
             let detail = json!({ "op": "W", "wants": [[name.as_str(), "x"]], "token": token, "keep": keep });
-            five(command, name, &grant.attempt.owner.to_hex(), &bytes[..], &detail);
+            add_general_op(command, name, &grant.attempt.owner.to_hex(), &bytes[..], &detail);
         }
         Op::Break { name, token } => {
             let detail = json!({ "op": "B", "wants": [[name.as_str(), "x"]], "token": token.to_string() });
-            five(command, name, "", "0", &detail);
+            add_general_op(command, name, "", "0", &detail);
         }
     }
 }
 
-/// Adds the words that go on with what a call has left undone for these locks.
-pub(crate) fn settle(command: &mut Cmd, names: &[String]) {
+/// Adds the arguments of the operation that continues the unfinished hand-overs of these locks.
+pub(crate) fn add_finish_hand_overs(command: &mut Cmd, names: &[String]) {
     let wants: Vec<Json> = names.iter().map(|name| json!([name, "x"])).collect();
     let detail = json!({ "op": "S", "wants": wants });
     command.arg("G").arg(&names[0]).arg("").arg("0").arg(detail.to_string());
 }
 
-/// The name, if the wants are no more than one exclusive lock.
-pub(crate) fn plain(wants: &[Want]) -> Option<&LockName> {
+/// Returns the name if the wants are exactly one exclusive lock.
+pub(crate) fn single_exclusive(wants: &[Want]) -> Option<&LockName> {
     match wants {
         [Want { name, mode: Mode::Exclusive }] => Some(name),
         _ => None,
     }
 }
 
-fn of_grant(command: &mut Cmd, grant: &Grant, kind: &str) {
+fn add_grant_op(command: &mut Cmd, grant: &Grant, kind: &str) {
     let Grant { attempt, award } = grant;
-    let Some(name) = plain(grant.held()) else {
-        let detail = json!({ "token": award.token.to_string(), "wants": wanted(grant.held()) });
-        return general(command, attempt, kind, detail);
+    let Some(name) = single_exclusive(grant.held()) else {
+        let detail = json!({ "token": award.token.to_string(), "wants": wants_json(grant.held()) });
+        return add_attempt_op(command, attempt, kind, detail);
     };
-    command.arg(kind).arg(name.as_str()).arg(proof(attempt.owner, award.token));
+    command.arg(kind).arg(name.as_str()).arg(value_prefix(attempt.owner, award.token));
     if kind == "N" {
         command.arg(millis(award.ttl));
     }
 }
 
-fn general(command: &mut Cmd, attempt: &Attempt, kind: &str, mut detail: Json) {
+fn add_attempt_op(command: &mut Cmd, attempt: &Attempt, kind: &str, mut detail: Json) {
     let rule = match attempt.rule {
         Rule::All => "all",
         Rule::Any => "any",
@@ -85,20 +85,26 @@ fn general(command: &mut Cmd, attempt: &Attempt, kind: &str, mut detail: Json) {
     detail["op"] = kind.into();
     detail["rule"] = rule.into();
     if detail.get("wants").is_none() {
-        detail["wants"] = wanted(&attempt.wants);
+        detail["wants"] = wants_json(&attempt.wants);
     }
-    five(command, &attempt.wants[0].name, &attempt.owner.to_hex(), millis(attempt.ttl).to_string(), &detail);
+    add_general_op(
+        command,
+        &attempt.wants[0].name,
+        &attempt.owner.to_hex(),
+        millis(attempt.ttl).to_string(),
+        &detail,
+    );
 }
 
-fn five(command: &mut Cmd, name: &LockName, owner: &str, ttl: impl AsRef<[u8]>, detail: &Json) {
+fn add_general_op(command: &mut Cmd, name: &LockName, owner: &str, ttl: impl AsRef<[u8]>, detail: &Json) {
     command.arg("G").arg(name.as_str()).arg(owner).arg(ttl.as_ref()).arg(detail.to_string());
 }
 
-fn wanted(wants: &[Want]) -> Json {
+fn wants_json(wants: &[Want]) -> Json {
     wants.iter().map(|want| json!([want.name.as_str(), want.mode.to_word()])).collect()
 }
 
-/// What a lock's value ends with: ttl, client, and who it is, for people.
+/// Returns the end of a stored record, `TTL CLIENT LENGTH REST`, where `REST` is JSON with the label and metadata.
 pub(crate) fn tail(attempt: &Attempt, client: &str) -> String {
     let mut rest = format!("{{\"label\":{}", json!(&*attempt.label));
     if !attempt.meta.is_empty() {
@@ -112,12 +118,12 @@ pub(crate) fn tail(attempt: &Attempt, client: &str) -> String {
     format!("{} {client} {} {rest}", millis(attempt.ttl), rest.len())
 }
 
-/// What the value of a lock begins with that this owner holds with this token.
-fn proof(owner: Owner, token: FencingToken) -> String {
+/// Returns what the stored value begins with while this owner holds the lock with this token.
+fn value_prefix(owner: Owner, token: FencingToken) -> String {
     format!("{} {token} ", owner.to_hex())
 }
 
-/// Whole milliseconds, rounded up: a lease is never shorter than was asked for.
+/// Returns whole milliseconds, rounded up: a lease is never shorter than requested.
 pub(crate) fn millis(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos().div_ceil(1_000_000)).unwrap_or(u64::MAX)
 }

@@ -1,65 +1,66 @@
-//! What the driver and the server say, in our words.
+//! Maps errors of the driver and of the server to [`Error`].
 
 use fencepost_core::{Error, ErrorKind};
 use redis::RedisError;
 
-/// The server's own answer, also if it was one of several. The driver has them in a list then, of which it tells less.
-pub(crate) fn alone(error: RedisError) -> RedisError {
+/// Returns the first server error of a pipeline, or the error itself: the driver wraps those of a pipeline in a list and
+/// shows less of them.
+pub(crate) fn first_server_error(error: RedisError) -> RedisError {
     let errors = error.clone().into_server_errors();
     let first = errors.and_then(|errors| errors.first().map(|(_, first)| first.clone()));
     first.map_or(error, RedisError::from)
 }
 
-/// What a failed call means. `sent` says whether the server may have seen it.
+/// Maps the error of a failed call. `sent` is whether the server may have received it.
 pub(crate) fn call_failed(location: &str, error: &RedisError, sent: Sent) -> Error {
-    let error = &alone(error.clone());
-    match (code_of(error), sent) {
-        (Some(code), _) => refused(location, code, error.detail().unwrap_or_default()),
+    let error = &first_server_error(error.clone());
+    match (error_code(error), sent) {
+        (Some(code), _) => server_error(location, code, error.detail().unwrap_or_default()),
         (None, Sent::Maybe) => {
-            let message = format!("the connection to {location} ended before the answer came");
-            Error::new(ErrorKind::OutcomeUnknown, message).with_source(plain(error))
+            let message = format!("the connection to {location} ended before the reply");
+            Error::new(ErrorKind::OutcomeUnknown, message).with_source(driver_message(error))
         }
-        (None, Sent::No) => unreachable(location).with_source(plain(error)),
+        (None, Sent::No) => unreachable(location).with_source(driver_message(error)),
     }
 }
 
-/// The first word of a server's answer. A key that a script looked for and that is on its way to another node is worth
-/// another try.
-pub(crate) fn code_of(error: &RedisError) -> Option<&str> {
-    if error.detail().is_some_and(is_elsewhere) { Some("TRYAGAIN") } else { error.code() }
+/// Returns the code of a server error, its first word. A script that read a key of a slot that is migrating failed with
+/// `ERR`: that is mapped to `TRYAGAIN`.
+pub(crate) fn error_code(error: &RedisError) -> Option<&str> {
+    if error.detail().is_some_and(is_on_another_node) { Some("TRYAGAIN") } else { error.code() }
 }
 
-fn is_elsewhere(detail: &str) -> bool {
+fn is_on_another_node(detail: &str) -> bool {
     detail.contains("non local key")
 }
 
-/// Whether a server may have seen a call.
+/// Whether a server may have received a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Sent {
     No,
     Maybe,
 }
 
-/// Nobody answers there.
+/// The error for a server that does not answer.
 pub(crate) fn unreachable(location: &str) -> Error {
     Error::new(ErrorKind::Unreachable, format!("could not reach {location}"))
-        .with_hint("is a Redis server running there, and does a firewall let you through?")
+        .with_hint("is a Redis server running there, and does a firewall block the connection?")
 }
 
-/// How a server begins that does not permit what a script does.
-const NOT_IN_SCRIPTS: &str = "The user executing the script can't";
+/// The beginning of the error for a script that runs a command or uses a key that its user has no right to.
+const SCRIPT_NOT_PERMITTED: &str = "The user executing the script can't";
 
-/// What a server says that answers and cannot serve now. It has changed nothing, and the same request may succeed later.
+/// The codes of a server that cannot serve now. It has changed nothing, and the same request may succeed later.
 const TRANSIENT: [&str; 9] =
     ["ASK", "BUSY", "CLUSTERDOWN", "LOADING", "MASTERDOWN", "MISCONF", "MOVED", "NOREPLICAS", "TRYAGAIN"];
 
-/// What a server's error means: the first word of it, and the rest.
-pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
+/// Maps a server error: its code, which is the first word, and the rest.
+pub(crate) fn server_error(location: &str, code: &str, detail: &str) -> Error {
     let (kind, message, hint) = match code {
         "NOAUTH" | "WRONGPASS" => (
             ErrorKind::Denied,
             format!("{location} does not accept this user and password"),
-            "put them into the URL: redis://USER:PASSWORD@HOST, with special characters percent-encoded",
+            "give them in the URL: redis://USER:PASSWORD@HOST, with special characters percent-encoded",
         ),
         "NOPERM" => (
             ErrorKind::Denied,
@@ -73,8 +74,8 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
         ),
         "READONLY" => (
             ErrorKind::Unreachable,
-            format!("{location} is a replica, and takes no locks"),
-            "name the primary, or let sentinels find it: redis+sentinel://HOST,HOST/PRIMARY",
+            format!("{location} is a replica, and accepts no writes"),
+            "use the primary's address, or let sentinels find it: redis+sentinel://HOST,HOST/PRIMARY",
         ),
         "LOADING" | "BUSY" | "MASTERDOWN" | "CLUSTERDOWN" | "TRYAGAIN" | "ASK" | "MOVED" => {
             (ErrorKind::Unreachable, format!("{location} cannot serve now: {code} {detail}"), "")
@@ -82,40 +83,40 @@ pub(crate) fn refused(location: &str, code: &str, detail: &str) -> Error {
         "MISCONF" => (
             ErrorKind::Unreachable,
             format!("{location} refuses to write: {code} {detail}"),
-            "its last snapshot failed; look into its log and at its disk",
+            "its last snapshot failed; check its log and its disk",
         ),
         "NOREPLICAS" => (
             ErrorKind::Unreachable,
             format!("{location} refuses to write: {code} {detail}"),
-            "it has fewer replicas than its min-replicas-to-write; are they up, and do they keep up?",
+            "it has fewer replicas than its min-replicas-to-write; are they up, and is their lag small?",
         ),
         "NOPROTO" => (
             ErrorKind::Unsupported,
             format!("{location} is too old"),
             "Redis 6 or newer is needed, for RESP3 and ACLs",
         ),
-        // Within a script the server says it in other words, and does not say which command it was.
-        "ERR" if detail.starts_with(NOT_IN_SCRIPTS) => {
-            return refused(location, "NOPERM", detail.split(" script: ").next().unwrap_or_default());
+        // Within a script the code is ERR, and the text does not name the command.
+        "ERR" if detail.starts_with(SCRIPT_NOT_PERMITTED) => {
+            return server_error(location, "NOPERM", detail.split(" script: ").next().unwrap_or_default());
         }
-        _ => (ErrorKind::Backend, format!("{location} answered: {code} {detail}"), ""),
+        _ => (ErrorKind::Backend, format!("{location} replied with an error: {code} {detail}"), ""),
     };
     let error = Error::new(kind, message);
     let error = if TRANSIENT.contains(&code) { error.transient() } else { error };
     if hint.is_empty() { error } else { error.with_hint(hint) }
 }
 
-/// The driver's own words. They tell of sockets and protocols, never of what was sent.
-fn plain(error: &RedisError) -> String {
+/// Returns the driver's message. It is about sockets and the protocol, and never contains what was sent.
+fn driver_message(error: &RedisError) -> String {
     error.to_string()
 }
 
-/// An error that a script caught: its first word is the code.
-pub(crate) fn caught(location: &str, text: &str) -> Error {
+/// Maps an error that a script caught with `pcall`: its first word is the code.
+pub(crate) fn script_error(location: &str, text: &str) -> Error {
     let (code, detail) = text.trim_start_matches('-').split_once(' ').unwrap_or((text, ""));
     let detail = detail.split(" script: ").next().unwrap_or_default();
-    if code == "ERR" && is_elsewhere(detail) {
-        return refused(location, "TRYAGAIN", detail);
+    if code == "ERR" && is_on_another_node(detail) {
+        return server_error(location, "TRYAGAIN", detail);
     }
-    refused(location, code, detail)
+    server_error(location, code, detail)
 }

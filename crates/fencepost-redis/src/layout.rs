@@ -1,35 +1,35 @@
-//! Which keys and channels are ours, and in which slot of a cluster they are.
+//! The names of keys and channels, and their slots in a cluster.
 //!
 //! On one server all keys of a namespace share the prefix `NAMESPACE:`. In a cluster the prefix of a lock ends with a
-//! hash tag, so that all its keys are in one slot: the tag that the name brings along (`{order42}/pay`), as Redis users
-//! know it, or else the name itself. If the locks are kept in another library's form, they are where that library looks
-//! for them, and what we keep beside them is below `NAMESPACE:peer:`.
+//! hash tag, so that all its keys are in one slot: the tag that is part of the name (`{order42}/pay`), as usual in Redis, or
+//! else the name itself. With a dialect the lock's key is that of the other library, and Fencepost's own keys are below
+//! `NAMESPACE:peer:`.
 
 use std::borrow::Cow;
 
 use crate::dialect::Dialect;
 
-/// How many slots a cluster has.
+/// The number of slots of a cluster.
 pub(crate) const SLOTS: u16 = 16384;
 
-/// Where keys and channels are.
+/// The names of keys and channels.
 #[derive(Clone, Debug)]
 pub(crate) struct Layout {
     namespace: String,
     is_cluster: bool,
-    /// Whose form the locks have, if it is not ours.
+    /// The other library whose key format is used, if any.
     pub(crate) dialect: Option<Dialect>,
 }
 
 impl Layout {
-    /// What follows the namespace in keys and channels. `a:l` is no namespace, because `a:l:c` is a lock of the namespace `a`.
+    /// What follows the namespace in keys and channels. `a:l` is not a valid namespace: `a:l:c` is a lock of the namespace `a`.
     pub(crate) const KINDS: [&str; 10] = ["about", "c", "ch", "d", "l", "peer", "q", "t", "v", "w"];
 
     pub(crate) fn new(namespace: &str, is_cluster: bool, dialect: Option<Dialect>) -> Self {
         Self { namespace: namespace.into(), is_cluster, dialect }
     }
 
-    /// What the keys of this lock begin with.
+    /// Returns the prefix of the keys of this lock.
     pub(crate) fn prefix(&self, name: &str) -> String {
         if self.is_cluster {
             format!("{}:{{{}}}:", self.namespace, tag(name))
@@ -40,7 +40,7 @@ impl Layout {
         }
     }
 
-    /// How a lock is called in the keys that are about it.
+    /// Returns the part of the keys that stands for this lock: its name, or its key in the dialect.
     pub(crate) fn stem<'a>(&self, name: &'a str) -> Cow<'a, str> {
         match &self.dialect {
             None => name.into(),
@@ -48,42 +48,42 @@ impl Layout {
         }
     }
 
-    /// Returns the name of the lock that is called so in the keys that are about it.
+    /// Returns the name of the lock with this stem.
     pub(crate) fn name_of<'a>(&self, stem: &'a str) -> Option<&'a str> {
         self.dialect.as_ref().map_or(Some(stem), |dialect| dialect.name_in(stem))
     }
 
-    /// The key of the last token, unless every lock has its own.
+    /// Returns the key of the last token. (In a cluster every prefix has its own.)
     pub(crate) fn counter(&self) -> String {
         format!("{}:c", self.namespace)
     }
 
-    /// Whether this key is one of ours, or could be.
-    pub(crate) fn is_ours(&self, key: &str) -> bool {
+    /// Returns whether a key is in the namespace.
+    pub(crate) fn is_in_namespace(&self, key: &str) -> bool {
         key.strip_prefix(self.namespace.as_str()).is_some_and(|rest| rest.starts_with(':'))
     }
 
-    /// The key that says what this namespace is.
+    /// Returns the key with the format and the id of the namespace.
     pub(crate) fn about(&self) -> String {
         format!("{}:about", self.namespace)
     }
 
-    /// What all channels begin with.
+    /// Returns the prefix of all channels.
     pub(crate) fn channels(&self) -> String {
         format!("{}:ch:", self.namespace)
     }
 
-    /// A pattern that finds the keys of all locks whose name begins with this.
+    /// Returns a `SCAN` pattern for the keys of all locks whose name begins with this prefix.
     pub(crate) fn pattern(&self, prefix: &str) -> String {
         let kinds = match (self.is_cluster, &self.dialect) {
             (true, _) => "{*}:[lqv]",
             (false, None) => "[lqv]",
             (false, Some(_)) => "peer:[hq]",
         };
-        format!("{}:{kinds}:{}*", glob(&self.namespace), glob(&self.stem(prefix)))
+        format!("{}:{kinds}:{}*", escape_glob(&self.namespace), escape_glob(&self.stem(prefix)))
     }
 
-    /// The lock that a key belongs to, if it is one of those that [`Layout::pattern`] finds.
+    /// Returns the name of the lock that a key belongs to, if [`Layout::pattern`] matches the key.
     pub(crate) fn name_in<'a>(&self, key: &'a str) -> Option<&'a str> {
         let rest = key.strip_prefix(self.namespace.as_str())?.strip_prefix(':')?;
         let rest = if self.is_cluster { rest.strip_prefix('{')?.split_once("}:")?.1 } else { rest };
@@ -95,7 +95,7 @@ impl Layout {
     }
 }
 
-/// What decides in which slot a lock is.
+/// Returns the hash tag of a lock: the one in its name, or the name itself.
 fn tag(name: &str) -> Cow<'_, str> {
     let own = name.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     match own {
@@ -105,8 +105,8 @@ fn tag(name: &str) -> Cow<'_, str> {
     }
 }
 
-/// A text as a pattern that matches only itself.
-fn glob(text: &str) -> String {
+/// Escapes a text for use in a pattern.
+fn escape_glob(text: &str) -> String {
     let mut pattern = String::with_capacity(text.len());
     for char in text.chars() {
         if "*?[]^\\".contains(char) {
@@ -117,13 +117,13 @@ fn glob(text: &str) -> String {
     pattern
 }
 
-/// The slot of a key.
+/// Returns the slot of a key.
 pub(crate) fn slot(key: &str) -> u16 {
     let tagged = key.split_once('{').and_then(|(_, rest)| rest.split_once('}')).map(|(tag, _)| tag);
     crc16(tagged.filter(|tag| !tag.is_empty()).unwrap_or(key).as_bytes()) % SLOTS
 }
 
-/// CRC-16/XMODEM, as Redis Cluster prescribes it.
+/// CRC-16/XMODEM, as specified by Redis Cluster.
 fn crc16(bytes: &[u8]) -> u16 {
     bytes.iter().fold(0, |crc: u16, byte| {
         (0..8).fold(crc ^ (u16::from(*byte) << 8), |crc, _| {
@@ -161,7 +161,7 @@ mod tests {
     }
 
     #[test]
-    fn a_pattern_finds_only_what_begins_so() {
+    fn a_pattern_matches_only_names_with_the_prefix() {
         let layout = Layout::new("fp", false, None);
         assert_eq!(layout.pattern("a*[b]"), "fp:[lqv]:a\\*\\[b\\]*");
         assert_eq!(layout.name_in("fp:l:x:l:y"), Some("x:l:y"));
@@ -170,12 +170,13 @@ mod tests {
     }
 
     #[test]
-    fn locks_of_another_form_are_listed_by_what_we_keep_beside_them() {
+    fn locks_in_a_dialect_are_listed_by_the_keys_in_the_namespace() {
         let layout = Layout::new("fp", false, Some(Dialect::PythonRedisLock));
         assert_eq!(layout.pattern("a*"), "fp:peer:[hq]:lock:a\\**");
         assert_eq!(layout.name_in("fp:peer:q:lock:a:b"), Some("a:b"));
         assert_eq!(layout.name_in("fp:peer:t:lock:a"), None);
         assert_eq!(layout.name_in("fp:l:lock:a"), None);
-        assert!(layout.is_ours("fp:c") && !layout.is_ours("fpc") && !layout.is_ours("lock:a"));
+        assert!(layout.is_in_namespace("fp:c"));
+        assert!(!layout.is_in_namespace("fpc") && !layout.is_in_namespace("lock:a"));
     }
 }

@@ -1,10 +1,11 @@
 //! Locks in Redis: on one server, behind Sentinel, or in a cluster.
 //!
-//! A flight is one call of one script, which decides and changes in one step; a release hands the lock to the first in
-//! line in that same step, and a message on the next holder's own channel tells it. See `docs/backends/redis.md` for
-//! what it promises and what it does not.
+//! A flight is one call of a Lua script, which reads and writes atomically. A release hands the lock over to the first waiter
+//! of the queue in the same call, and a message on that client's own channel wakes it. See `docs/backends/redis.md` for
+//! what is guaranteed and what is not.
 
 mod backend;
+mod batch;
 mod config;
 mod decode;
 mod diagnose;
@@ -19,7 +20,7 @@ mod rights;
 mod route;
 mod script;
 mod sentinel;
-mod setup;
+mod state;
 mod task;
 
 use std::sync::Arc;
@@ -27,10 +28,10 @@ use std::sync::Arc;
 use fencepost_core::backend::Backend;
 use fencepost_core::{Client, Options, Result};
 
-/// Connects to the Redis that the URL names.
+/// Connects to the Redis servers of this URL.
 ///
 /// # Errors
-/// If the URL makes no sense, nobody answers, or the server refuses.
+/// If the URL is invalid, no server answers, or the server rejects the client.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
@@ -41,13 +42,13 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// Connects with these options.
 ///
 /// # Errors
-/// Those of [`connect`], and if an option makes no sense.
+/// Those of [`connect`], and if an option is invalid.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
-    let (url, told) = (url.to_owned(), options.clone());
-    let connecting = async move { dialect::backend::open(&url, &told).await };
+    let (url, backend_options) = (url.to_owned(), options.clone());
+    let connecting = async move { dialect::backend::open(&url, &backend_options).await };
     options.connect(connecting).await
 }
 
@@ -62,10 +63,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     dialect::backend::open(url, &Options::new()).await
 }
 
-/// The rights that an account needs on the servers that the URL names, as text that can be pasted.
+/// Returns the rights that an account needs on the servers of this URL, as commands for `redis-cli`.
 ///
 /// # Errors
-/// If the URL makes no sense.
+/// If the URL is invalid.
 pub fn rights(url: &str) -> Result<String> {
     Ok(rights::rights_on(&config::parse(url)?))
 }

@@ -1,8 +1,8 @@
-//! One server: the connection to it, which comes back when it is lost, the scripts that it is told, and which storage it
-//! is. All that is sent to a server about locks is sent here.
+//! One server: a connection that is restored when it is lost, the loaded scripts, and the identity of the data. Everything
+//! about locks is sent to a server from here.
 
+mod connection;
 mod handshake;
-mod live;
 #[cfg(test)]
 mod tests;
 
@@ -20,54 +20,54 @@ use tokio::sync::Notify;
 use crate::error::unreachable;
 use crate::identity::Identity;
 use crate::script::Script;
-use crate::setup::Setup;
+use crate::state::ClientState;
 
+pub(crate) use connection::{Failure, LiveConnection, READ_TIMEOUT};
 pub(crate) use handshake::log_in;
-pub(crate) use live::{Failure, LOOK_TIMEOUT, Live};
 
-/// Where a server is.
+/// How to find a server.
 #[derive(Clone, Debug)]
 pub(crate) enum Target {
-    This(Address),
-    /// The one that the sentinels name.
+    Address(Address),
+    /// The primary that the sentinels report.
     Primary,
 }
 
-/// One server of a client, subscribed to the client's channel for as long as there is a connection.
+/// One server, with a connection that is subscribed to the client's channel.
 pub(crate) struct Node {
-    setup: Arc<Setup>,
+    state: Arc<ClientState>,
     target: Target,
     scripts: &'static [Script],
-    /// Which storage it is, or is a part of: the nodes of a cluster share it.
+    /// The identity of its data; shared by the nodes of a cluster.
     identity: Arc<Identity>,
-    live: Coalesced<Arc<Live>>,
-    /// Whether there was a connection before: pushes may have been lost since.
-    is_known: AtomicBool,
+    connection: Coalesced<Arc<LiveConnection>>,
+    /// Whether pushes may have been lost before the next connection is there: all tickets are checked then.
+    may_have_missed_pushes: AtomicBool,
     /// Notified when the connection is lost.
     lost: Arc<Notify>,
 }
 
 /// One call of a script.
-pub(crate) struct Call<'a> {
+pub(crate) struct ScriptCall<'a> {
     pub(crate) script: Script,
-    /// What its keys begin with.
+    /// The prefix of its keys.
     pub(crate) prefix: &'a str,
-    /// The keys that it names.
+    /// The keys to declare.
     pub(crate) keys: Vec<String>,
     /// How many replicas to wait for.
     pub(crate) replicas: u32,
-    /// How long to wait for the answer.
-    pub(crate) patience: Duration,
+    /// How long to wait for the reply.
+    pub(crate) timeout: Duration,
 }
 
-/// What came back.
-pub(crate) struct Answer {
+/// The reply to a call.
+pub(crate) struct ScriptReply {
     pub(crate) value: Value,
-    /// How many replicas have it, if that was asked.
+    /// How many replicas confirmed it, if the call waited for replicas.
     pub(crate) replicas: u32,
 }
 
-/// Whether to go where a slot is moving to.
+/// Whether to send `ASKING` first, which a node needs that a slot is migrating to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Asking {
     No,
@@ -75,27 +75,28 @@ pub(crate) enum Asking {
 }
 
 impl Node {
-    /// A server that is told these scripts and connected to when it is first used.
+    /// Creates a node. It connects, and loads these scripts, when it is first used.
     pub(crate) fn new(
-        setup: Arc<Setup>,
+        state: Arc<ClientState>,
         target: Target,
         scripts: &'static [Script],
         identity: Arc<Identity>,
     ) -> Self {
-        let (live, is_known, lost) = (Coalesced::default(), AtomicBool::new(false), Arc::default());
-        Self { setup, target, scripts, identity, live, is_known, lost }
+        let (connection, lost) = (Coalesced::default(), Arc::default());
+        let may_have_missed_pushes = AtomicBool::new(false);
+        Self { state, target, scripts, identity, connection, may_have_missed_pushes, lost }
     }
 
-    /// The same, if the server may have sent pushes before it was connected to.
-    pub(crate) fn known(mut self) -> Self {
-        *self.is_known.get_mut() = true;
+    /// Marks the node as one that may have sent pushes before its first connection.
+    pub(crate) fn with_missed_pushes(mut self) -> Self {
+        *self.may_have_missed_pushes.get_mut() = true;
         self
     }
 
-    /// Gets the connection back whenever it is lost. The node lives on the runtime in which this is called.
-    pub(crate) fn tended(self) -> Arc<Self> {
+    /// Starts a task that reconnects whenever the connection is lost. Must be called inside the runtime of the node.
+    pub(crate) fn keep_connected(self) -> Arc<Self> {
         let node = Arc::new(self);
-        tokio::spawn(tend(Arc::downgrade(&node), node.lost.clone()));
+        tokio::spawn(reconnect_when_lost(Arc::downgrade(&node), node.lost.clone()));
         node
     }
 
@@ -103,73 +104,73 @@ impl Node {
         &self.identity
     }
 
-    /// Returns the connection, which is made if there is none.
-    pub(crate) async fn live(&self) -> Result<Arc<Live>> {
-        self.live.get(|live| !live.is_over(), || self.connect()).await
+    /// Returns the connection; connects if there is none.
+    pub(crate) async fn connection(&self) -> Result<Arc<LiveConnection>> {
+        self.connection.get(|connection| !connection.is_closed(), || self.connect()).await
     }
 
-    async fn connect(&self) -> Result<Arc<Live>> {
-        let Setup { location, encryption, .. } = &*self.setup;
+    async fn connect(&self) -> Result<Arc<LiveConnection>> {
+        let ClientState { location, encryption, .. } = &*self.state;
         let connecting = tokio::time::timeout(CONNECT_TIMEOUT, handshake::connect(self));
         let connected = connecting.await.unwrap_or_else(|_| {
-            let late = unreachable(location).with_source(format!("no answer within {CONNECT_TIMEOUT:?}"));
-            // A server that does not expect TLS waits for more.
-            Err(if encryption.is_some() { late.with_hint("is it a TLS port?") } else { late })
+            let error = unreachable(location).with_source(format!("no reply within {CONNECT_TIMEOUT:?}"));
+            // A server without TLS does not reply to the start of a TLS handshake.
+            Err(if encryption.is_some() { error.with_hint("is it a TLS port?") } else { error })
         });
         match &connected {
-            Ok(_) if self.is_known.swap(true, Ordering::Relaxed) => {
-                self.setup.push(Wakeup::CheckAll);
+            Ok(_) if self.may_have_missed_pushes.swap(true, Ordering::Relaxed) => {
+                self.state.push(Wakeup::CheckAll);
             }
             Ok(_) => {}
-            // Until it is there again.
+            // The reconnecting task tries again.
             Err(_) => self.lost.notify_one(),
         }
         connected.map(Arc::new)
     }
 
-    /// Returns whether there is a connection; one that is just being made is not there yet.
+    /// Returns whether there is an established connection.
     pub(crate) fn is_connected(&self) -> bool {
-        self.live.current().is_some_and(|live| !live.is_over())
+        self.connection.current().is_some_and(|connection| !connection.is_closed())
     }
 
-    /// Calls one command that only looks.
-    pub(crate) async fn ask(&self, command: &Cmd) -> Result<Value> {
-        self.live().await?.ask(command).await
+    /// Calls one command that only reads.
+    pub(crate) async fn query(&self, command: &Cmd) -> Result<Value> {
+        self.connection().await?.query(command).await
     }
 
-    /// Calls a script; `arguments` adds its arguments. A script that the server has forgotten is loaded again.
-    pub(crate) async fn invoke(
+    /// Calls a script; `arguments` adds its arguments. If the server has lost the script, it is loaded again.
+    pub(crate) async fn call_script(
         &self,
-        call: &Call<'_>,
+        call: &ScriptCall<'_>,
         arguments: &impl Fn(&mut Cmd),
         asking: Asking,
-    ) -> Result<Answer, Failure> {
-        let live = self.live().await.map_err(Failure::Failed)?;
-        match live.send(call, arguments, asking).await {
+    ) -> Result<ScriptReply, Failure> {
+        let connection = self.connection().await.map_err(Failure::Failed)?;
+        match connection.send(call, arguments, asking).await {
             Err(failure) if failure.code() == Some("NOSCRIPT") => {
-                let loading = handshake::loading(&self.setup, self.scripts);
-                live.call_all(&loading, loading.len(), call.patience).await?;
-                live.send(call, arguments, asking).await
+                let load = handshake::load_scripts(&self.state, self.scripts);
+                connection.call_all(&load, load.len(), call.timeout).await?;
+                connection.send(call, arguments, asking).await
             }
-            answer => answer,
+            result => result,
         }
     }
 
-    /// Ends the connection.
+    /// Closes the connection.
     pub(crate) async fn close(&self) {
-        self.live.clear().await;
+        self.connection.clear().await;
     }
 }
 
 impl Drop for Node {
-    /// Its task ends.
+    /// Wakes the reconnecting task, which then ends.
     fn drop(&mut self) {
         self.lost.notify_one();
     }
 }
 
-/// Gets the connection back whenever it is lost, for as long as there is the node.
-async fn tend(node: Weak<Node>, lost: Arc<Notify>) {
+/// Reconnects whenever the connection is lost, until the node is dropped.
+async fn reconnect_when_lost(node: Weak<Node>, lost: Arc<Notify>) {
     let clock = Clock::system();
     loop {
         lost.notified().await;
@@ -179,7 +180,7 @@ async fn tend(node: Weak<Node>, lost: Arc<Notify>) {
             let Some(node) = node.upgrade() else {
                 return;
             };
-            if node.live().await.is_ok() {
+            if node.connection().await.is_ok() {
                 break;
             }
         }

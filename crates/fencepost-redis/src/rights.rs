@@ -1,10 +1,9 @@
-//! Which rights an account needs, as the line that an administrator can paste.
+//! The rights that an account needs, as commands for `redis-cli`.
 
 use crate::config::{Config, Servers};
 
-/// What the scripts and the calls around them use; `pexpireat` only those of earlier versions, which may be in use beside
-/// this one.
-const ALWAYS: [&str; 29] = [
+/// The commands of the scripts and of the client. `pexpireat` is used only by earlier versions, which may run beside this one.
+const REQUIRED: [&str; 29] = [
     "del",
     "evalsha",
     "exists",
@@ -36,12 +35,12 @@ const ALWAYS: [&str; 29] = [
     "zscore",
 ];
 
-/// What only `fencepost doctor` uses.
-const FOR_THE_DOCTOR: [&str; 2] = ["info", "type"];
+/// The commands that only `fencepost doctor` uses.
+const DOCTOR_ONLY: [&str; 3] = ["acl|whoami", "info", "type"];
 
-/// The commands that this URL needs.
+/// Returns the commands that this URL needs.
 fn commands(config: &Config) -> Vec<&'static str> {
-    let mut commands = ALWAYS.to_vec();
+    let mut commands = REQUIRED.to_vec();
     if config.db != 0 {
         commands.push("select");
     }
@@ -63,20 +62,20 @@ fn commands(config: &Config) -> Vec<&'static str> {
     commands
 }
 
-/// The lists on which another library waits, if it does.
+/// Returns the pattern of the lists on which the other library's waiters block, if they do.
 fn signals(config: &Config) -> Option<String> {
-    config.dialect.as_ref()?.signal("*")
+    config.dialect.as_ref()?.signal_list("*")
 }
 
-/// The keys that this URL needs: ours, and those that another library would use.
+/// Returns the key patterns that this URL needs: the namespace, and the keys of the other library.
 fn keys(config: &Config) -> String {
-    let ours = Some(format!("{}:*", config.namespace));
-    let theirs = config.dialect.as_ref().map(|dialect| dialect.key("*"));
-    let keys = [ours, theirs, signals(config)].into_iter().flatten();
+    let namespace = Some(format!("{}:*", config.namespace));
+    let dialect = config.dialect.as_ref().map(|dialect| dialect.key("*"));
+    let keys = [namespace, dialect, signals(config)].into_iter().flatten();
     keys.map(|key| format!("~{key}")).collect::<Vec<_>>().join(" ")
 }
 
-/// The rights that an account needs, with what they are for.
+/// Returns the commands that grant the rights, with comments.
 pub(crate) fn rights_on(config: &Config) -> String {
     let plus = |commands: &[&str]| {
         commands.iter().map(|command| format!("+{command}")).collect::<Vec<_>>().join(" ")
@@ -91,15 +90,15 @@ pub(crate) fn rights_on(config: &Config) -> String {
         "\
 # Rights for locks in {location}
 #
-# Paste into redis-cli, with the account's name for USER and its password for PASSWORD. `ACL SAVE` keeps it.
-{everywhere}# Who can write to these keys can take or break every lock of the namespace.
+# Run in redis-cli, with the account's name for USER and its password for PASSWORD. `ACL SAVE` stores it.
+{everywhere}# A client that can write to these keys can acquire and break every lock of the namespace.
 ACL SETUSER USER on >PASSWORD resetkeys resetchannels -@all {keys} &{namespace}:ch:* {needed}
 
-# Only for `fencepost doctor`, which says what it may not look at:
+# Only for `fencepost doctor`, which reports what it is not permitted to check:
 ACL SETUSER USER {doctor}
 ",
         keys = keys(config),
         needed = plus(&commands(config)),
-        doctor = plus(&FOR_THE_DOCTOR),
+        doctor = plus(&DOCTOR_ONLY),
     )
 }

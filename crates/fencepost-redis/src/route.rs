@@ -1,4 +1,4 @@
-//! Where a call goes: to the one server, or to that node of a cluster which has the slot.
+//! Routes calls: to the only server, or to the node of the cluster that has the slot.
 
 mod cluster;
 
@@ -9,31 +9,31 @@ use redis::Cmd;
 
 use crate::config::Servers;
 use crate::identity::Identity;
-use crate::node::{Answer, Asking, Call, Node, Target};
+use crate::node::{Asking, Node, ScriptCall, ScriptReply, Target};
 use crate::script::Script;
-use crate::setup::Setup;
+use crate::state::ClientState;
 use cluster::Cluster;
 
 /// The servers of a client.
 pub(crate) enum Route {
-    One { setup: Arc<Setup>, node: Arc<Node> },
+    One { state: Arc<ClientState>, node: Arc<Node> },
     Cluster(Arc<Cluster>),
 }
 
 impl Route {
-    /// Connects to the servers that the URL names.
-    pub(crate) async fn open(setup: &Arc<Setup>) -> Result<Self> {
-        let target = match &setup.config.servers {
-            Servers::One(address) => Target::This(address.clone()),
+    /// Connects to the servers of the URL.
+    pub(crate) async fn open(state: &Arc<ClientState>) -> Result<Self> {
+        let target = match &state.config.servers {
+            Servers::One(address) => Target::Address(address.clone()),
             Servers::Sentinel { .. } => Target::Primary,
-            Servers::Cluster(seeds) => return Ok(Self::Cluster(Cluster::open(setup.clone(), seeds).await?)),
+            Servers::Cluster(seeds) => return Ok(Self::Cluster(Cluster::open(state.clone(), seeds).await?)),
         };
-        let node = Node::new(setup.clone(), target, &Script::ALL, Arc::default()).tended();
-        node.live().await?;
-        Ok(Self::One { setup: setup.clone(), node })
+        let node = Node::new(state.clone(), target, &Script::ALL, Arc::default()).keep_connected();
+        node.connection().await?;
+        Ok(Self::One { state: state.clone(), node })
     }
 
-    /// Returns which storage the servers are together.
+    /// Returns the identity of the data on the servers.
     pub(crate) fn identity(&self) -> &Identity {
         match self {
             Self::One { node, .. } => node.identity(),
@@ -42,13 +42,17 @@ impl Route {
     }
 
     /// Calls a script; `arguments` adds its arguments.
-    pub(crate) async fn invoke(&self, call: &Call<'_>, arguments: impl Fn(&mut Cmd)) -> Result<Answer> {
+    pub(crate) async fn call_script(
+        &self,
+        call: &ScriptCall<'_>,
+        arguments: impl Fn(&mut Cmd),
+    ) -> Result<ScriptReply> {
         match self {
-            Self::One { setup, node } => {
-                let answer = node.invoke(call, &arguments, Asking::No).await;
-                answer.map_err(|failure| failure.into_error(&setup.location))
+            Self::One { state, node } => {
+                let reply = node.call_script(call, &arguments, Asking::No).await;
+                reply.map_err(|failure| failure.into_error(&state.location))
             }
-            Self::Cluster(cluster) => cluster.invoke(call, &arguments).await,
+            Self::Cluster(cluster) => cluster.call_script(call, &arguments).await,
         }
     }
 
@@ -68,7 +72,7 @@ impl Route {
         }
     }
 
-    /// Ends all connections.
+    /// Closes all connections.
     pub(crate) async fn close(&self) {
         for node in self.nodes().await.unwrap_or_default() {
             node.close().await;

@@ -1,19 +1,19 @@
-//! The scripts that servers run.
+//! The Lua scripts that servers run.
 
 use std::sync::LazyLock;
 
 use crate::layout::Layout;
 
-/// With the numbers from 000 to 999 where it cuts them out.
+/// The script with the numbers 000 to 999 inserted, from which it cuts digits instead of formatting them.
 static EXECUTE: LazyLock<String> = LazyLock::new(|| {
     let numbers = (0..1000).map(|number| format!("{number:03}")).collect::<Vec<_>>().concat();
     include_str!("scripts/execute.lua").replace("@NUMBERS@", &numbers)
 });
 const INSPECT: &str = include_str!("scripts/inspect.lua");
-const DIALECT: &str = include_str!("scripts/dialect.lua");
-const PEEK: &str = include_str!("scripts/peek.lua");
+const EXECUTE_DIALECT: &str = include_str!("scripts/dialect.lua");
+const INSPECT_DIALECT: &str = include_str!("scripts/inspect_dialect.lua");
 
-/// Which script to call.
+/// A script, in the variant for the client's layout.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Script {
     Execute,
@@ -21,16 +21,16 @@ pub(crate) enum Script {
 }
 
 impl Script {
-    /// Those of a server that decides about locks by itself.
+    /// All scripts.
     pub(crate) const ALL: [Self; 2] = [Self::Execute, Self::Inspect];
 
-    /// Returns the text of the script for locks of this form.
+    /// Returns the text of the script for this layout.
     pub(crate) fn text(self, layout: &Layout) -> &'static str {
         match (self, &layout.dialect) {
             (Self::Execute, None) => &EXECUTE,
-            (Self::Execute, Some(_)) => DIALECT,
+            (Self::Execute, Some(_)) => EXECUTE_DIALECT,
             (Self::Inspect, None) => INSPECT,
-            (Self::Inspect, Some(_)) => PEEK,
+            (Self::Inspect, Some(_)) => INSPECT_DIALECT,
         }
     }
 }

@@ -1,8 +1,8 @@
-//! A task that does not outlive what it works for.
+//! A background task that is bound to its handle.
 
 use tokio::task::AbortHandle;
 
-/// A task that ends when this is dropped. By itself it might wait for answers that never come.
+/// A background task that is aborted when this is dropped: by itself it might wait forever for a reply.
 pub(crate) struct Task(AbortHandle);
 
 impl Task {
@@ -11,7 +11,7 @@ impl Task {
         Self(tokio::spawn(work).abort_handle())
     }
 
-    /// Ends the task.
+    /// Aborts the task.
     pub(crate) fn stop(&self) {
         self.0.abort();
     }

@@ -173,7 +173,7 @@ impl Writer {
 
     fn fetch(&mut self, needs: Needs, now: StorageTime) -> Result<()> {
         match needs {
-            Needs::Lines(names) => names.into_iter().try_for_each(|name| self.fetch_line(name, now)),
+            Needs::Records(names) => names.into_iter().try_for_each(|name| self.fetch_line(name, now)),
             Needs::Ticket(name, owner) => {
                 let Some(seq) = self.lookout.seq(owner) else {
                     // Without its place, finding out that it has none costs as much as the rest of the line.
@@ -196,7 +196,7 @@ impl Writer {
     /// Fetches the first waiters of a line; the whole line if that is known already.
     fn fetch_line(&mut self, name: LockName, now: StorageTime) -> Result<()> {
         let mut waiters = Waiters::First(FIRST_WAITERS);
-        if self.table.line(&name).is_some() {
+        if self.table.record(&name).is_some() {
             self.save()?;
             waiters = Waiters::All;
         }
@@ -237,7 +237,7 @@ impl Writer {
     /// The only name of these, if its line is not in the table.
     fn unread<'a>(&self, wants: &'a [Want]) -> Option<&'a LockName> {
         let [want] = wants else { return None };
-        self.table.line(&want.name).is_none().then_some(&want.name)
+        self.table.record(&want.name).is_none().then_some(&want.name)
     }
 
     /// One write transaction. If it fails the table is forgotten, because the file did not follow it.
@@ -252,7 +252,7 @@ impl Writer {
             self.statements.rollback();
             self.version = None;
             self.counter = committed;
-            self.table.forget_lines();
+            self.table.forget_records();
         }
         outcome
     }
@@ -286,7 +286,7 @@ impl Writer {
         self.file.check()?;
         self.push();
         drop(turn);
-        if self.table.lines().len() > REMEMBERED {
+        if self.table.records().len() > REMEMBERED {
             self.table.tidy(now);
         }
         Ok(out)
@@ -296,7 +296,7 @@ impl Writer {
     fn read_up(&mut self) -> Result<()> {
         let version = self.statements.data_version()?;
         if self.version != Some(version) {
-            self.table.forget_lines();
+            self.table.forget_records();
             let counter = self.statements.counter()?;
             if counter.last < self.counter.last {
                 return Err(self.file.was_put_back());

@@ -1,25 +1,25 @@
-//! What every Fencepost storage is tested with: the behaviour suite, the state machine, the history checker.
+//! The tests that every Fencepost backend runs: the behaviour suite, the state machine, the history checker.
 //!
-//! A storage implements [`TestBench`] in its tests and calls [`behavior_suite!`]; it then runs the same behaviours as
-//! all others. One behind a network implements [`WireBench`] as well and calls [`wire_suite!`], for what a broken network
-//! may not do. [`state_machine::check`] compares it with a model, operation by operation. [`puppet!`] gives its tests
-//! processes of their own, and [`storm`] lets its servers come and go while such processes lock.
+//! A backend implements [`TestBench`] in its tests and calls [`behavior_suite!`]; it then runs the same behaviours as all
+//! others. A backend behind a network also implements [`WireBench`] and calls [`wire_suite!`], which tests it on a faulty
+//! network. [`state_machine::check`] compares a backend with a model, operation by operation. [`scripted_process!`] gives its
+//! tests child processes, and [`stress`] kills and pauses its servers while such processes take locks.
 
-pub mod actors;
+pub mod actions;
 pub mod behaviors;
-pub mod bench;
-pub mod crew;
-pub mod dice;
 pub mod history;
 pub mod list;
 mod op_kind;
 pub mod proxy;
-pub mod puppet;
+pub mod rng;
+pub mod scripted_process;
 pub mod servers;
 pub mod state_machine;
-pub mod storm;
+pub mod stress;
 pub mod suite;
+pub mod test_bench;
 pub mod wait;
 pub mod wire;
+pub mod workload;
 
-pub use bench::{Leftovers, TestBench, WireBench};
+pub use test_bench::{StoredCounts, TestBench, WireBench};

@@ -268,7 +268,7 @@ macro_rules! wire_suite {
                 a_lock_that_became_free_while_nobody_listened_is_found,
                 connections_that_end_at_any_moment_leave_nothing,
             }
-            weather {
+            network_faults {
                 no_network_makes_two_holders,
             }
         }

@@ -104,7 +104,7 @@ impl Proxy {
     }
 
     /// The process stands still: what it sends and what comes back waits, and so do pushes.
-    pub fn stop(&self) {
+    pub fn pause(&self) {
         self.0.road.send_replace(Road::Stopped);
     }
 
@@ -130,11 +130,11 @@ impl Proxy {
     }
 
     /// The process stands still between the sending of the next such operation and the reading of its answer.
-    pub fn stop_before_reply(&self, kind: OpKind) {
+    pub fn pause_before_reply(&self, kind: OpKind) {
         self.script().troubles.push((kind, Trouble::StopBeforeReply));
     }
 
-    /// The next flight with such an operation takes effect; its answer waits until [`Proxy::let_replies_go`], and pushes
+    /// The next flight with such an operation takes effect; its answer waits until [`Proxy::release_replies`], and pushes
     /// overtake it.
     pub fn hold_reply(&self, kind: OpKind) {
         self.0.replies_wait.send_replace(true);
@@ -142,7 +142,7 @@ impl Proxy {
     }
 
     /// The answers that wait arrive now.
-    pub fn let_replies_go(&self) {
+    pub fn release_replies(&self) {
         self.0.replies_wait.send_replace(false);
     }
 
@@ -162,12 +162,12 @@ impl Proxy {
     }
 
     /// Whether every trouble has come to pass.
-    pub fn has_no_trouble_left(&self) -> bool {
+    pub fn all_faults_injected(&self) -> bool {
         self.script().troubles.is_empty()
     }
 
     /// Whether the process stands still.
-    pub fn is_stopped(&self) -> bool {
+    pub fn is_paused(&self) -> bool {
         *self.0.road.borrow() == Road::Stopped
     }
 
@@ -187,7 +187,7 @@ impl Proxy {
     ///
     /// # Errors
     /// As the backend, or if the process has crashed.
-    pub async fn execute_unnoticed(&self, op: Op) -> Result<Reply> {
+    pub async fn execute_directly(&self, op: Op) -> Result<Reply> {
         let mut replies = self.reached().await?.execute(vec![op]).await;
         replies.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Backend, "there was no reply")))
     }
@@ -283,7 +283,7 @@ impl Backend for ProxiedBackend {
         let replies = backend.execute(ops.clone()).await;
         drop(backend);
         if trouble == Some(Trouble::StopBeforeReply) {
-            self.proxy.stop();
+            self.proxy.pause();
         }
         if trouble == Some(Trouble::HoldReply) {
             // It cannot fail: the proxy, which we have, holds the other end.

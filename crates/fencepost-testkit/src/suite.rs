@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost_core::Client;
 
-use crate::bench::{Leftovers, TestBench};
+use crate::test_bench::{StoredCounts, TestBench};
 use crate::wait;
 
 /// After this long a behaviour hangs.
@@ -54,11 +54,11 @@ pub fn under_watchdog(name: &str, test: impl FnOnce() + Send + 'static) {
 /// If something stays.
 pub async fn assert_clean<B: TestBench>(bench: &B) {
     let passer_by = bench.client().await;
-    let mut left = Leftovers::default();
+    let mut left = StoredCounts::default();
     let clean = wait::until("nothing is left in the storage", async || {
         come_by(&passer_by).await;
         left = bench.peek().await;
-        left.is_none()
+        left.is_empty()
     });
     let clean = std::panic::AssertUnwindSafe(clean);
     let outcome = futures_util::FutureExt::catch_unwind(clean).await;

@@ -24,7 +24,7 @@ pub async fn until(what: &str, mut condition: impl AsyncFnMut() -> bool) {
 }
 
 /// Waits until so much time has passed, for leases to be renewed or to end in it.
-pub async fn passes(time: Duration) {
+pub async fn elapse(time: Duration) {
     let clock = Clock::system();
     let end = clock.now() + time;
     until("time passes", async || clock.now() >= end).await;

@@ -1,125 +1,135 @@
-//! Which storage this is, and in which format: what `_fencepost/about` says.
+//! The node `_fencepost/about`: the storage id and the format of a chroot.
 
 use fencepost_core::{Error, ErrorKind, Result, StorageId};
 use serde_json::{Value as Json, json};
 use zookeeper_client as zk;
 
 use crate::conversion;
-use crate::setup::Setup;
+use crate::ensemble::Ensemble;
 
-/// The format of what we store. Clients of another one do not mix with us.
+/// The stored format. Clients of different formats cannot share a chroot.
 const FORMAT: u64 = 2;
-/// How often it is read again because another client has changed it meanwhile. Each change brings it further.
-const TRIES: usize = 10;
+/// How often the node is read again because another client changed it. Each change advances its state.
+const MAX_TRIES: usize = 10;
 
-/// What is to be done before the storage can be used.
+/// Whether the chroot can be used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
+enum FormatState {
     Ready,
-    /// No client of an older format can hold anything, but not everything has been moved.
+    /// Clients of format 1 are locked out, but not all cells are moved.
     Converting,
     /// Clients of format 1 may hold locks.
     Format1,
 }
 
-/// What the node says.
+/// The data of the node.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct About {
     id: StorageId,
-    state: State,
+    state: FormatState,
 }
 
 impl About {
-    /// As it is written when it is to have this state.
-    fn text(id: StorageId, state: State) -> String {
+    /// Returns the data to store for this state.
+    fn text(id: StorageId, state: FormatState) -> String {
         let mut about = json!({ "format": FORMAT, "storage_id": id.to_string() });
-        if state == State::Converting {
+        if state == FormatState::Converting {
             about["converting"] = true.into();
         }
         about.to_string()
     }
 
-    fn read(setup: &Setup, bytes: &[u8]) -> Result<Self> {
+    fn read(ensemble: &Ensemble, bytes: &[u8]) -> Result<Self> {
         let about: Json = serde_json::from_slice(bytes).unwrap_or_default();
-        let said = (about["format"].as_u64(), about["storage_id"].as_str());
-        let (known, state) = match said.0 {
-            Some(1) => (1, State::Format1),
-            _ if about["converting"] == true => (FORMAT, State::Converting),
-            _ => (FORMAT, State::Ready),
+        let stored = (about["format"].as_u64(), about["storage_id"].as_str());
+        let (known, state) = match stored.0 {
+            Some(1) => (1, FormatState::Format1),
+            _ if about["converting"] == true => (FORMAT, FormatState::Converting),
+            _ => (FORMAT, FormatState::Ready),
         };
-        let id = fencepost_net::storage_id(&setup.location, said, known, "another chroot")?;
+        let id = fencepost_net::storage_id(&ensemble.location, stored, known, "another chroot")?;
         Ok(Self { id, state })
     }
 }
 
-/// Returns the id of this storage. Unless it must exist already, it is made if there is none, and converted if it is of an
-/// older format.
-pub(crate) async fn storage_id(setup: &Setup, client: &zk::Client, existing: bool) -> Result<StorageId> {
-    for _ in 0..TRIES {
-        if let Some(id) = advance(setup, client, existing).await? {
+/// Returns the storage id. Unless `must_exist`, initializes a new chroot and converts one of an older format.
+pub(crate) async fn storage_id(
+    ensemble: &Ensemble,
+    client: &zk::Client,
+    must_exist: bool,
+) -> Result<StorageId> {
+    for _ in 0..MAX_TRIES {
+        if let Some(id) = advance_format(ensemble, client, must_exist).await? {
             return Ok(id);
         }
     }
-    let message = format!("others keep changing {} of {}", setup.paths.about(), setup.location);
-    Err(Error::new(ErrorKind::Unreachable, message))
+    let message = format!("other clients keep changing {} of {}", ensemble.layout.about(), ensemble.location);
+    Err(Error::new(ErrorKind::Unreachable, message).with_hint("try again"))
 }
 
-/// Returns the id if the storage is ready; otherwise brings it a step further.
-async fn advance(setup: &Setup, client: &zk::Client, existing: bool) -> Result<Option<StorageId>> {
-    let path = setup.paths.about();
+/// Returns the id if the chroot is ready; otherwise advances it by one state.
+async fn advance_format(
+    ensemble: &Ensemble,
+    client: &zk::Client,
+    must_exist: bool,
+) -> Result<Option<StorageId>> {
+    let path = ensemble.layout.about();
     let (synced, read) = futures_util::join!(client.sync(&path), client.get_data(&path));
-    synced.map_err(|error| setup.failed(&error))?;
+    synced.map_err(|error| ensemble.failed(&error))?;
     let (about, stat) = match read {
-        Ok((bytes, stat)) => (About::read(setup, &bytes)?, stat),
-        Err(zk::Error::NoNode) if existing => return Err(missing(setup)),
+        Ok((bytes, stat)) => (About::read(ensemble, &bytes)?, stat),
+        Err(zk::Error::NoNode) if must_exist => return Err(missing_error(ensemble)),
         Err(zk::Error::NoNode) => {
-            setup.lay_foundations(client).await?;
-            let text = About::text(StorageId::random(), State::Converting);
-            conversion::lock_out_format_1(setup, client, &text, None).await?;
+            ensemble.create_base_nodes(client).await?;
+            let text = About::text(StorageId::random(), FormatState::Converting);
+            conversion::lock_out_format_1(ensemble, client, &text, None).await?;
             return Ok(None);
         }
-        Err(error) => return Err(setup.failed(&error)),
+        Err(error) => return Err(ensemble.failed(&error)),
     };
     match about.state {
-        State::Ready => return Ok(Some(about.id)),
-        State::Format1 if existing => return Err(unconverted(setup)),
-        State::Converting if existing => return Err(unfinished(setup)),
-        State::Format1 => {
-            let text = About::text(about.id, State::Converting);
-            conversion::lock_out_format_1(setup, client, &text, Some(stat.version)).await?;
+        FormatState::Ready => return Ok(Some(about.id)),
+        FormatState::Format1 if must_exist => return Err(unconverted_error(ensemble)),
+        FormatState::Converting if must_exist => return Err(converting_error(ensemble)),
+        FormatState::Format1 => {
+            let text = About::text(about.id, FormatState::Converting);
+            conversion::lock_out_format_1(ensemble, client, &text, Some(stat.version)).await?;
         }
-        State::Converting => {
-            setup.lay_foundations(client).await?;
-            conversion::move_cells(setup, client, stat.mtime).await?;
-            let text = About::text(about.id, State::Ready);
+        FormatState::Converting => {
+            ensemble.create_base_nodes(client).await?;
+            conversion::move_cells(ensemble, client, stat.mtime).await?;
+            let text = About::text(about.id, FormatState::Ready);
             match client.set_data(&path, text.as_bytes(), Some(stat.version)).await {
-                // Another client may have done the same.
+                // Another client may have written the same.
                 Ok(_) | Err(zk::Error::BadVersion | zk::Error::NoNode) => {}
-                Err(error) => return Err(setup.failed(&error)),
+                Err(error) => return Err(ensemble.failed(&error)),
             }
         }
     }
     Ok(None)
 }
 
-fn missing(setup: &Setup) -> Error {
-    Error::new(ErrorKind::Missing, format!("there are no locks yet in {}", setup.location))
-        .with_hint("the first to take a lock makes what is needed; or is it another chroot?")
+fn missing_error(ensemble: &Ensemble) -> Error {
+    Error::new(ErrorKind::Missing, format!("{} has never been used for locks", ensemble.location))
+        .with_hint("the first acquire initializes it; otherwise check the chroot in the URL")
 }
 
-fn unfinished(setup: &Setup) -> Error {
+fn converting_error(ensemble: &Ensemble) -> Error {
     Error::new(
         ErrorKind::Backend,
-        format!("{} is being set up, or converted to format {FORMAT}", setup.location),
+        format!("{} is being initialized, or converted to format {FORMAT}", ensemble.location),
     )
-    .with_hint("try again; if that does not help, the next client that takes a lock finishes it")
+    .with_hint(
+        "try again; if that does not help, connect with a client that acquires locks, which finishes it",
+    )
 }
 
-fn unconverted(setup: &Setup) -> Error {
+fn unconverted_error(ensemble: &Ensemble) -> Error {
     let message = format!(
-        "{} has format 1 and is not converted yet to format {FORMAT}, which this program knows",
-        setup.location
+        "{} has format 1 and is not converted yet to format {FORMAT}, which this program uses",
+        ensemble.location
     );
-    Error::new(ErrorKind::Backend, message)
-        .with_hint("stop the clients of format 1; the next client that takes a lock converts it")
+    Error::new(ErrorKind::Backend, message).with_hint(
+        "stop the clients of format 1, then connect with a client that acquires locks, which converts it",
+    )
 }

@@ -1,4 +1,4 @@
-//! How an attempt gets its nodes and what it is answered: acquiring, granting, leaving.
+//! Acquires and leaves locks: creates the nodes of an attempt, grants it, or lets it wait.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,275 +6,288 @@ use std::time::Duration;
 use fencepost_core::backend::{OnBusy, Reply};
 use fencepost_core::{Attempt, Award, Error, ErrorKind, FencingToken, Result, Rule};
 
-use crate::error::unknown;
-use crate::heartbeat;
-use crate::nodes::{Made, delete_all, find_again, fits, lines, make};
-use crate::orphans::{Orphan, clear, delete_now_or_later, discard};
-use crate::queue::{self, Verdict, agree, verdict};
+use crate::error::outcome_unknown;
+use crate::foreign;
+use crate::nodes::{CreatedNodes, create_nodes, delete_all, fits_in_one_request, read_queues, recover_nodes};
+use crate::orphans::{Orphan, delete_or_defer, delete_orphan_of, discard_entry};
+use crate::queue::{AttemptPosition, Queue, attempt_position, check_modes};
 use crate::registry::{Entry, Nodes};
+use crate::renew;
 use crate::session::Session;
-use crate::shared::Shared;
-use crate::strangers;
-use crate::watching;
+use crate::state::ClientState;
+use crate::watches;
 
-/// What the registry says about an attempt that wants in.
-enum Known {
-    /// It is answered without asking the servers.
-    Answer(Reply),
-    /// It has nodes.
-    Placed,
-    /// It may have nodes.
-    Doubtful(Arc<Session>),
-    New,
+/// The result of looking up an attempt in the registry.
+enum Lookup {
+    /// The reply, which needs no request.
+    Reply(Reply),
+    /// The attempt has nodes.
+    HasNodes,
+    /// The attempt has an entry; the outcome of creating its nodes is unknown.
+    NodesUnknown(Arc<Session>),
+    NoEntry,
 }
 
-/// Takes the locks, or joins the line.
-pub(crate) async fn acquire(shared: &Arc<Shared>, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Result<Reply> {
-    clear(shared, attempt.owner).await?;
-    let is_placed = match known(shared, attempt, on_busy) {
-        Known::Answer(reply) => return Ok(reply),
-        Known::Placed => true,
-        Known::Doubtful(session) => find_again(shared, &session, attempt).await?,
-        Known::New => false,
+/// Acquires the locks, or enqueues the attempt.
+pub(crate) async fn acquire(
+    state: &Arc<ClientState>,
+    attempt: &Arc<Attempt>,
+    on_busy: OnBusy,
+) -> Result<Reply> {
+    delete_orphan_of(state, attempt.owner).await?;
+    let has_nodes = match look_up(state, attempt, on_busy) {
+        Lookup::Reply(reply) => return Ok(reply),
+        Lookup::HasNodes => true,
+        Lookup::NodesUnknown(session) => recover_nodes(state, &session, attempt).await?,
+        Lookup::NoEntry => false,
     };
-    // What was found was only read; the check proves it.
-    if is_placed {
-        match heartbeat::check(shared, attempt).await? {
+    // Recovered nodes were only read; the check verifies them with a write.
+    if has_nodes {
+        match renew::check_ticket(state, attempt).await? {
             Reply::NoTicket => {}
             reply => return Ok(reply),
         }
     }
-    if attempt.wants.len() > 1 && !fits(shared, attempt) {
-        let (count, location) = (attempt.wants.len(), &shared.setup.location);
-        let message = format!("{count} names at once are more than {location} takes in one request");
-        return Err(Error::new(ErrorKind::Unsupported, message).with_hint("take fewer, or shorter ones"));
+    if attempt.wants.len() > 1 && !fits_in_one_request(state, attempt) {
+        let (count, location) = (attempt.wants.len(), &state.ensemble.location);
+        let message = format!("{count} locks in one acquire do not fit into one request to {location}");
+        return Err(Error::new(ErrorKind::Unsupported, message)
+            .with_hint("acquire fewer locks together, or use shorter names"));
     }
-    let session = shared.session(attempt.ttl).await?;
-    session.fresh(&shared.setup).await;
-    if let Some(reply) = begin(shared, &session, attempt, on_busy)? {
+    let session = state.session(attempt.ttl).await?;
+    session.wait_until_fresh(&state.ensemble).await;
+    if let Some(reply) = add_entry(state, &session, attempt, on_busy)? {
         return Ok(reply);
     }
-    let sent = shared.clock.now();
-    let made = make(shared, &session, attempt).await.inspect_err(|error| {
+    let sent = state.clock.now();
+    let created = create_nodes(state, &session, attempt).await.inspect_err(|error| {
         if error.kind() != ErrorKind::OutcomeUnknown {
-            shared.registry().forget(attempt.owner);
+            state.registry().remove(attempt.owner);
         }
     })?;
-    let Some(lines) = record(shared, &session, attempt, made).await? else { return Ok(Reply::Busy) };
-    match settle(shared, &session, attempt, &lines).await? {
-        Reply::Granted(award) => Ok(Reply::Granted(Award { elapsed: sent.since(session.proven()), ..award })),
-        Reply::NoTicket => Err(shared.vanished()),
+    let Some(queues) = record_nodes(state, &session, attempt, created).await? else { return Ok(Reply::Busy) };
+    match grant_or_wait(state, &session, attempt, &queues).await? {
+        Reply::Granted(award) => {
+            Ok(Reply::Granted(Award { elapsed: sent.since(session.lease_start()), ..award }))
+        }
+        Reply::NoTicket => Err(state.node_removed()),
         reply => Ok(reply),
     }
 }
 
-fn known(shared: &Shared, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Known {
-    let now = shared.clock.now();
-    let mut registry = shared.registry();
-    if registry.has_departed(attempt.owner, now) {
-        return Known::Answer(Reply::Busy);
+/// Looks up an attempt in the registry and extends its lease. A new attempt for which the client has no room waits in this
+/// process, unless it must not wait.
+fn look_up(state: &ClientState, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Lookup {
+    let now = state.clock.now();
+    let mut registry = state.registry();
+    if registry.has_tombstone(attempt.owner, now) {
+        return Lookup::Reply(Reply::Busy);
     }
-    if registry.places.get(attempt.owner).is_some_and(|place| place.entry.session.is_over()) {
-        registry.forget(attempt.owner);
+    if registry.entries.get(attempt.owner).is_some_and(|own| own.entry.session.is_over()) {
+        registry.remove(attempt.owner);
     }
     match registry.keep(attempt.owner, now) {
-        Some(Entry { nodes: None, session, .. }) => return Known::Doubtful(session.clone()),
-        Some(_) => return Known::Placed,
+        Some(Entry { nodes: None, session, .. }) => return Lookup::NodesUnknown(session.clone()),
+        Some(_) => return Lookup::HasNodes,
         None => {}
     }
-    if registry.places.may_enqueue(attempt) {
-        return Known::New;
+    if registry.entries.may_enqueue(attempt) {
+        return Lookup::NoEntry;
     }
     if on_busy == OnBusy::Return {
-        return Known::Answer(Reply::Busy);
+        return Lookup::Reply(Reply::Busy);
     }
-    registry.places.wait_locally(attempt, now);
-    Known::Answer(waiting(attempt))
+    registry.entries.wait_locally(attempt, now);
+    Lookup::Reply(waiting_reply(attempt))
 }
 
-/// Adds an entry that may have nodes from now on, unless the attempt is to be answered: it may have left while there was no
-/// session.
-fn begin(
-    shared: &Shared,
+/// Adds the entry of an attempt whose nodes are about to be created. Returns a reply if the attempt left while the
+/// session was opened.
+fn add_entry(
+    state: &ClientState,
     session: &Arc<Session>,
     attempt: &Arc<Attempt>,
     on_busy: OnBusy,
 ) -> Result<Option<Reply>> {
-    let (now, owner) = (shared.clock.now(), attempt.owner);
-    let mut registry = shared.registry();
-    if registry.has_departed(owner, now) {
+    let (now, owner) = (state.clock.now(), attempt.owner);
+    let mut registry = state.registry();
+    if registry.has_tombstone(owner, now) {
         return Ok(Some(Reply::Busy));
     }
-    if session.is_over() || registry.places.get(owner).is_some() || registry.orphan_of(owner).is_some() {
-        return Err(unknown(&shared.setup.location));
+    if session.is_over() || registry.entries.get(owner).is_some() || registry.orphan_of(owner).is_some() {
+        return Err(outcome_unknown(&state.ensemble.location));
     }
-    registry.places.insert(attempt, Entry::new(session, on_busy), now);
+    registry.entries.insert(attempt, Entry::new(session, on_busy), now);
     Ok(None)
 }
 
-/// Records the nodes that were made, and returns the lines. If the lines cannot be read, or the attempt has left meanwhile, the
-/// nodes are deleted.
-async fn record(
-    shared: &Shared,
+/// Records the created nodes in the entry and returns the queues. Deletes the nodes if the queues cannot be read or the
+/// entry was removed in the meantime; returns `None` if the attempt has left.
+async fn record_nodes(
+    state: &ClientState,
     session: &Arc<Session>,
     attempt: &Arc<Attempt>,
-    made: Made,
-) -> Result<Option<Vec<queue::Queue>>> {
-    let Made { paths, token, lines } = made;
-    let is_gone = {
-        let mut registry = shared.registry();
-        match registry.places.get_mut(attempt.owner) {
-            Some(place) if Arc::ptr_eq(&place.entry.session, session) => {
-                place.entry.nodes = Some(Nodes { paths: paths.clone(), token: token.unwrap_or(0) });
+    created: CreatedNodes,
+) -> Result<Option<Vec<Queue>>> {
+    let CreatedNodes { paths, token, queues } = created;
+    let was_removed = {
+        let mut registry = state.registry();
+        match registry.entries.get_mut(attempt.owner) {
+            Some(own) if Arc::ptr_eq(&own.entry.session, session) => {
+                own.entry.nodes = Some(Nodes { paths: paths.clone(), token: token.unwrap_or(0) });
                 false
             }
             _ => true,
         }
     };
-    if is_gone {
+    if was_removed {
         let orphan = Orphan {
             session: session.clone(),
             attempt: attempt.clone(),
             nodes: Some(paths),
-            since: shared.clock.now(),
+            since: state.clock.now(),
         };
-        let orphan = shared.registry().add_orphan(orphan);
-        delete_now_or_later(shared, Some(orphan)).await?;
-        // It may also be gone because its session is over.
-        let has_departed = shared.registry().has_departed(attempt.owner, shared.clock.now());
-        return if has_departed { Ok(None) } else { Err(unknown(&shared.setup.location)) };
+        let orphan = state.registry().add_orphan(orphan);
+        delete_or_defer(state, Some(orphan)).await?;
+        // Without a tombstone the entry was removed because its session is over.
+        let has_tombstone = state.registry().has_tombstone(attempt.owner, state.clock.now());
+        return if has_tombstone { Ok(None) } else { Err(outcome_unknown(&state.ensemble.location)) };
     }
-    let refusal = match (token, lines) {
-        (Some(_), Ok(lines)) => return Ok(Some(lines)),
-        (None, Ok(_)) => shared.vanished(),
-        (_, Err(error)) => shared.setup.failed(&error),
+    let error = match (token, queues) {
+        (Some(_), Ok(queues)) => return Ok(Some(queues)),
+        (None, Ok(_)) => state.node_removed(),
+        (_, Err(error)) => state.ensemble.failed(&error),
     };
-    discard(shared, attempt.owner).await?;
-    Err(refusal)
+    discard_entry(state, attempt.owner).await?;
+    Err(error)
 }
 
-/// Returns the answer for an attempt whose nodes are in these lines.
-pub(crate) async fn settle(
-    shared: &Arc<Shared>,
+/// Grants an attempt whose nodes are first in these queues. Otherwise watches the nodes that it waits for, or deletes
+/// its nodes if it must not wait.
+pub(crate) async fn grant_or_wait(
+    state: &Arc<ClientState>,
     session: &Arc<Session>,
     attempt: &Arc<Attempt>,
-    lines: &[queue::Queue],
+    queues: &[Queue],
 ) -> Result<Reply> {
-    let Some((nodes, award, on_busy)) = shared.registry().places.get(attempt.owner).and_then(|place| {
-        let Entry { nodes, award, on_busy, .. } = &place.entry;
+    let Some((nodes, award, on_busy)) = state.registry().entries.get(attempt.owner).and_then(|own| {
+        let Entry { nodes, award, on_busy, .. } = &own.entry;
         Some((nodes.clone()?, *award, *on_busy))
     }) else {
-        return Err(shared.vanished());
+        return Err(state.node_removed());
     };
     if award.is_none()
-        && let Err(refusal) = admit(shared, session, attempt, &nodes.paths, lines).await
+        && let Err(conflict) = check_conflicts(state, session, attempt, &nodes.paths, queues).await
     {
-        if refusal.kind() == ErrorKind::Conflict {
-            discard(shared, attempt.owner).await?;
+        if conflict.kind() == ErrorKind::Conflict {
+            discard_entry(state, attempt.owner).await?;
         }
-        return Err(refusal);
+        return Err(conflict);
     }
-    match verdict(attempt, &nodes.paths, lines) {
-        Verdict::Holds(chosen) => grant(shared, session, attempt, chosen).await.map(Reply::Granted),
-        Verdict::Gone => discard(shared, attempt.owner).await.map(|()| Reply::NoTicket),
-        Verdict::Waits(_) if on_busy == OnBusy::Return => match discard(shared, attempt.owner).await {
-            Err(error) if error.kind() != ErrorKind::OutcomeUnknown => Err(error),
-            _ => Ok(Reply::Busy),
-        },
-        Verdict::Waits(standings) => {
-            watching::wait_for(shared, session, attempt, &standings);
-            Ok(waiting(attempt))
+    match attempt_position(attempt, &nodes.paths, queues) {
+        AttemptPosition::Holds(chosen) => grant(state, session, attempt, chosen).await.map(Reply::Granted),
+        AttemptPosition::Missing => discard_entry(state, attempt.owner).await.map(|()| Reply::NoTicket),
+        AttemptPosition::Waits(_) if on_busy == OnBusy::Return => {
+            match discard_entry(state, attempt.owner).await {
+                Err(error) if error.kind() != ErrorKind::OutcomeUnknown => Err(error),
+                _ => Ok(Reply::Busy),
+            }
+        }
+        AttemptPosition::Waits(positions) => {
+            watches::watch_blockers(state, session, attempt, &positions);
+            Ok(waiting_reply(attempt))
         }
     }
 }
 
-/// Refuses an attempt at a lock that others use as something else.
-async fn admit(
-    shared: &Shared,
+/// Rejects an attempt whose mode contradicts the contenders ahead of it, or whose lock is used by an incompatible
+/// foreign client.
+async fn check_conflicts(
+    state: &ClientState,
     session: &Session,
     attempt: &Attempt,
     nodes: &[String],
-    lines: &[queue::Queue],
+    queues: &[Queue],
 ) -> Result<()> {
-    agree(attempt, nodes, lines)?;
-    strangers::refuse(shared, session, attempt, lines).await
+    check_modes(attempt, nodes, queues)?;
+    foreign::reject_incompatible(state, session, attempt, queues).await
 }
 
-pub(crate) fn waiting(attempt: &Attempt) -> Reply {
-    // The leases of those before it are not read for this; it is told of every departure anyway.
+pub(crate) fn waiting_reply(attempt: &Attempt) -> Reply {
+    // The leases of the contenders ahead are not read: a watch reports the deletion of each node.
     Reply::Waiting { check_after: attempt.ttl }
 }
 
-/// Grants an attempt that is first in its lines. If it had a choice, the choice is made once, by the first that sees one of its
-/// locks free, and the nodes that it does not need then are deleted before.
-async fn grant(shared: &Shared, session: &Session, attempt: &Attempt, chosen: usize) -> Result<Award> {
-    let has_choice = attempt.rule == Rule::Any && attempt.wants.len() > 1;
+/// Awards the locks to an attempt that is first in its queues. Under [`Rule::Any`] the first call that finds a lock
+/// free chooses it; the nodes of the other locks are deleted before the award.
+async fn grant(state: &ClientState, session: &Session, attempt: &Attempt, chosen: usize) -> Result<Award> {
+    let is_choice = attempt.rule == Rule::Any && attempt.wants.len() > 1;
     let surplus = {
-        let mut registry = shared.registry();
+        let mut registry = state.registry();
         let Entry { nodes, surplus, award, .. } = registry
-            .places
+            .entries
             .get_mut(attempt.owner)
-            .map(|place| &mut place.entry)
-            .ok_or_else(|| shared.vanished())?;
+            .map(|own| &mut own.entry)
+            .ok_or_else(|| state.node_removed())?;
         if let Some(award) = award {
             return Ok(*award);
         }
-        if has_choice {
+        if is_choice {
             let others = nodes.as_mut().and_then(|nodes| nodes.choose(chosen));
-            surplus.extend(others.ok_or_else(|| shared.vanished())?);
+            surplus.extend(others.ok_or_else(|| state.node_removed())?);
         }
         surplus.clone()
     };
-    delete_all(session, &surplus).await.map_err(|error| shared.setup.failed(&error))?;
-    let now = shared.clock.now();
-    let mut registry = shared.registry();
-    let entry = registry.places.get_mut(attempt.owner).map(|place| &mut place.entry);
+    delete_all(session, &surplus).await.map_err(|error| state.ensemble.failed(&error))?;
+    let now = state.clock.now();
+    let mut registry = state.registry();
+    let entry = registry.entries.get_mut(attempt.owner).map(|own| &mut own.entry);
     let Some(Entry { nodes: Some(nodes), surplus, award, .. }) = entry else {
-        return Err(shared.vanished());
+        return Err(state.node_removed());
     };
     surplus.clear();
     let token = FencingToken::new(nodes.token);
     let granted = Award { token, ttl: attempt.ttl, chosen, elapsed: Duration::ZERO };
     *award = Some(granted);
-    watching::watch_if_it_lasts(session, attempt.owner, now);
+    watches::watch_grant_later(session, attempt.owner, now);
     Ok(granted)
 }
 
-/// Leaves the line, unless the lock is held already.
-pub(crate) async fn leave(shared: &Arc<Shared>, attempt: &Arc<Attempt>) -> Result<Reply> {
-    clear(shared, attempt.owner).await?;
-    let now = shared.clock.now();
-    let (session, is_known) = {
-        let mut registry = shared.registry();
-        if registry.places.remove_local_waiter(attempt.owner) {
-            registry.move_up(attempt);
+/// Removes the attempt from its queues, unless it holds the lock already.
+pub(crate) async fn leave(state: &Arc<ClientState>, attempt: &Arc<Attempt>) -> Result<Reply> {
+    delete_orphan_of(state, attempt.owner).await?;
+    let now = state.clock.now();
+    let (session, has_nodes) = {
+        let mut registry = state.registry();
+        if registry.entries.remove_local_waiter(attempt.owner) {
+            registry.wake_local_waiters(attempt);
             return Ok(Reply::Left);
         }
-        let place = registry.places.get(attempt.owner);
-        let Some(place) = place.filter(|place| !place.entry.session.is_over()) else {
-            // An acquire of it may still come.
-            registry.forget(attempt.owner);
-            registry.depart(attempt, now);
+        let own = registry.entries.get(attempt.owner);
+        let Some(own) = own.filter(|own| !own.entry.session.is_over()) else {
+            // A late acquire of this owner must do nothing.
+            registry.remove(attempt.owner);
+            registry.add_tombstone(attempt, now);
             return Ok(Reply::Left);
         };
-        (place.entry.session.clone(), place.entry.nodes.is_some())
+        (own.entry.session.clone(), own.entry.nodes.is_some())
     };
-    if !is_known && !find_again(shared, &session, attempt).await? {
-        shared.registry().depart(attempt, now);
+    if !has_nodes && !recover_nodes(state, &session, attempt).await? {
+        state.registry().add_tombstone(attempt, now);
         return Ok(Reply::Left);
     }
-    session.connected(&shared.setup, &shared.clock).await?;
-    let lines = lines(shared, &session, attempt).await?;
-    let nodes = shared.registry().places.get(attempt.owner).and_then(|place| place.entry.nodes.clone());
-    let nodes = nodes.ok_or_else(|| shared.vanished())?;
-    let verdict = verdict(attempt, &nodes.paths, &lines);
-    if let Verdict::Holds(chosen) = verdict {
-        return grant(shared, &session, attempt, chosen).await.map(Reply::AlreadyGranted);
+    session.wait_connected(&state.ensemble, &state.clock).await?;
+    let queues = read_queues(state, &session, attempt).await?;
+    let nodes = state.registry().entries.get(attempt.owner).and_then(|own| own.entry.nodes.clone());
+    let nodes = nodes.ok_or_else(|| state.node_removed())?;
+    let position = attempt_position(attempt, &nodes.paths, &queues);
+    if let AttemptPosition::Holds(chosen) = position {
+        return grant(state, &session, attempt, chosen).await.map(Reply::AlreadyGranted);
     }
-    discard(shared, attempt.owner).await?;
-    if verdict == Verdict::Gone {
-        // Another program has removed it before: to the servers, none that left.
-        shared.registry().depart(attempt, now);
+    discard_entry(state, attempt.owner).await?;
+    if position == AttemptPosition::Missing {
+        // A foreign client deleted the nodes: on the servers nothing shows that this owner has left.
+        state.registry().add_tombstone(attempt, now);
     }
     Ok(Reply::Left)
 }

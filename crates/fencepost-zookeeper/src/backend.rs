@@ -1,4 +1,4 @@
-//! One client's sessions in ZooKeeper: executes flights, passes on news.
+//! The ZooKeeper backend of one client: executes flights and pushes wake-ups.
 
 use std::sync::Arc;
 
@@ -11,46 +11,46 @@ use futures_util::stream::BoxStream;
 
 use crate::config;
 use crate::diagnose::{diagnose, locate};
+use crate::ensemble::Ensemble;
 use crate::flight;
 use crate::listing;
-use crate::setup::Setup;
-use crate::shared::Shared;
+use crate::state::ClientState;
 
-/// How many operations travel in one flight.
-const BATCH: usize = 128;
-/// How many flights may be under way at once.
-const FLIGHTS: usize = 4;
+/// The maximum number of operations in one flight.
+const MAX_BATCH: usize = 128;
+/// The maximum number of flights at a time.
+const MAX_FLIGHTS: usize = 4;
 
 pub(crate) struct ZooKeeperBackend {
-    shared: Arc<Shared>,
+    state: Arc<ClientState>,
     storage_id: StorageId,
     pushes: Pushes,
 }
 
-/// Connects as one client. Must be called inside the runtime in which it will be used.
+/// Connects as one client. Must be called inside the runtime in which the backend will be used.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<ZooKeeperBackend> {
-    let setup = Setup::new(config::parse(url)?).await?;
+    let ensemble = Ensemble::open(config::parse(url)?).await?;
     let (push, pushes) = push::channel();
-    let shared = Arc::new(Shared::new(setup, push));
-    let storage_id = shared.storage_id(options.wants_existing()).await?;
-    Ok(ZooKeeperBackend { shared, storage_id, pushes })
+    let state = Arc::new(ClientState::new(ensemble, push));
+    let storage_id = state.storage_id(options.wants_existing()).await?;
+    Ok(ZooKeeperBackend { state, storage_id, pushes })
 }
 
 #[async_trait]
 impl Backend for ZooKeeperBackend {
     fn info(&self) -> BackendInfo {
-        let setup = &self.shared.setup;
-        let mut info = BackendInfo::new("zk", setup.location.clone(), Scope::Fleet, self.storage_id);
-        info.min_ttl = setup.range.shortest_ttl();
-        info.max_ttl = setup.range.longest_ttl();
-        info.flights = FLIGHTS;
-        info.batch = BATCH;
+        let ensemble = &self.state.ensemble;
+        let mut info = BackendInfo::new("zk", ensemble.location.clone(), Scope::Fleet, self.storage_id);
+        info.min_ttl = ensemble.range.shortest_ttl();
+        info.max_ttl = ensemble.range.longest_ttl();
+        info.flights = MAX_FLIGHTS;
+        info.batch = MAX_BATCH;
         info.may_share = Some(flight::may_share);
         info
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
-        flight::execute(&self.shared, &ops).await
+        flight::execute(&self.state, &ops).await
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
@@ -58,29 +58,29 @@ impl Backend for ZooKeeperBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        listing::inspect(&self.shared, name).await
+        listing::inspect(&self.state, name).await
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
-        listing::list(&self.shared, prefix, &page).await
+        listing::list(&self.state, prefix, &page).await
     }
 
     async fn diagnose(&self) -> Vec<Finding> {
-        diagnose(&self.shared.setup, self.storage_id).await
+        diagnose(&self.state.ensemble, self.storage_id).await
     }
 
     async fn locate(&self, name: &LockName) -> Vec<Finding> {
-        locate(&self.shared.setup, name).await
+        locate(&self.state.ensemble, name).await
     }
 
     fn remarks(&self, name: &LockName) -> Vec<Finding> {
-        self.shared.take_remark(name).into_iter().collect()
+        self.state.take_remark(name).into_iter().collect()
     }
 
     async fn close(&self) {
-        self.shared.until_read().await;
-        let sessions = self.shared.take_sessions();
-        let Shared { setup, clock, .. } = &*self.shared;
-        join_all(sessions.into_iter().map(|session| session.end(setup, clock))).await;
+        self.state.wait_for_break_notices().await;
+        let sessions = self.state.take_sessions();
+        let ClientState { ensemble, clock, .. } = &*self.state;
+        join_all(sessions.into_iter().map(|session| session.close(ensemble, clock))).await;
     }
 }

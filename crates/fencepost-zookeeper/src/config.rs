@@ -1,15 +1,15 @@
-//! What a `zk://` URL says: which servers, who we are there, and where the locks are.
+//! Parses `zk://` URLs: servers, user, TLS, chroot and dialect.
 
 use fencepost_core::{Error, Result};
 use fencepost_net::{Address, Login, Tls, Url, bad};
 use rustls::pki_types::ServerName;
 
-use crate::naming::is_allowed;
+use crate::node_name::is_allowed;
 
 const PORT: u16 = 2181;
 const DEFAULT_CHROOT: &str = "/fencepost";
 
-/// How the nodes of locks are named, and so whose locks they are too.
+/// The naming of contenders' nodes: which other libraries share the locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Dialect {
     #[default]
@@ -22,7 +22,7 @@ pub(crate) enum Dialect {
 impl Dialect {
     const ALL: [Self; 3] = [Self::Curator, Self::Kazoo, Self::Plain];
 
-    /// What it is called in a URL.
+    /// Returns the value of the URL option.
     pub(crate) fn word(self) -> &'static str {
         match self {
             Self::Curator => "curator",
@@ -31,35 +31,35 @@ impl Dialect {
         }
     }
 
-    fn named(word: &str) -> Result<Self> {
+    fn parse(word: &str) -> Result<Self> {
         let found = Self::ALL.into_iter().find(|dialect| dialect.word() == word);
-        let hint = "dialect=curator, which is what you get without it, dialect=kazoo or dialect=plain";
-        found.ok_or_else(|| bad("the URL names no dialect of locks that is known").with_hint(hint))
+        let hint = "use dialect=curator (the default), dialect=kazoo or dialect=plain";
+        found.ok_or_else(|| bad("the URL option \"dialect\" has an unknown value").with_hint(hint))
     }
 }
 
-/// Who we are, and how the servers are told.
+/// User and password, and how they are presented to the servers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Auth {
-    /// ZooKeeper's own: the nodes know who made them, the servers know no users.
+    /// ZooKeeper's `digest` scheme: ACLs contain a hash of user and password; the servers have no list of users.
     Digest(Login),
-    /// The servers have a list of users (DIGEST-MD5).
+    /// SASL with DIGEST-MD5: the servers have a list of users.
     Sasl(Login),
 }
 
-/// Everything a URL says.
+/// A parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) servers: Vec<Address>,
     pub(crate) auth: Option<Auth>,
     pub(crate) tls: Option<Tls>,
-    /// The node below which everything is. It begins with a slash and does not end with one.
+    /// The node below which all nodes are. Begins with a slash and does not end with one.
     pub(crate) chroot: String,
     pub(crate) dialect: Dialect,
 }
 
 impl Config {
-    /// The URL without user and password.
+    /// Returns the URL without user and password.
     pub(crate) fn location(&self) -> String {
         let dialect = Some(self.dialect).filter(|dialect| *dialect != Dialect::default());
         let options = [
@@ -72,57 +72,59 @@ impl Config {
     }
 }
 
-/// Reads a URL. What it complains about, it names, but never the part that may hold a password.
+/// Parses a URL. Errors name the part that is wrong, but never repeat one that may contain a password.
 pub(crate) fn parse(url: &str) -> Result<Config> {
     let url = Url::read("ZooKeeper", "zk://HOST:2181, or zk://USER:PASSWORD@HOST,HOST,HOST/CHROOT", url)?;
     if url.scheme != "zk" {
         return Err(url.unknown_scheme("zk://, with ?tls=true for TLS"));
     }
-    let (mut dialect, mut auth, mut is_tls) = (Dialect::default(), None, false);
+    let (mut dialect, mut auth, mut has_tls) = (Dialect::default(), None, false);
     for (key, value) in url.options() {
         match (key, value) {
-            ("dialect", word) => dialect = Dialect::named(word)?,
+            ("dialect", word) => dialect = Dialect::parse(word)?,
             ("auth", "digest") => auth = Some(Auth::Digest as fn(Login) -> Auth),
             ("auth", "sasl") => auth = Some(Auth::Sasl),
-            ("auth", _) => return Err(bad("auth is digest, which is what you get without it, or sasl")),
-            ("tls", "true") => is_tls = true,
-            ("tls", _) => return Err(bad("tls is either absent or true")),
+            ("auth", _) => return Err(bad("the URL option \"auth\" must be digest (the default) or sasl")),
+            ("tls", "true") => has_tls = true,
+            ("tls", _) => return Err(bad("the URL option \"tls\" must be true, or absent")),
             _ => return Err(url.unknown_option("dialect, auth, tls=true, tls_ca, tls_cert and tls_key")),
         }
     }
     let auth = match (url.login()?, auth) {
-        (Some(login), auth) => Some(auth.unwrap_or(Auth::Digest)(checked(login)?)),
+        (Some(login), auth) => Some(auth.unwrap_or(Auth::Digest)(check_login(login)?)),
         (None, None) => None,
         (None, Some(_)) => {
-            let hint = "write zk://USER:PASSWORD@HOST, or leave it out";
-            return Err(bad("auth makes no sense without user and password").with_hint(hint));
+            let hint = "write zk://USER:PASSWORD@HOST, or remove the option";
+            return Err(bad("the URL option \"auth\" requires user and password").with_hint(hint));
         }
     };
     let servers = url.hosts(PORT)?;
-    let tls = url.tls(is_tls, "write ?tls=true for TLS")?;
+    let tls = url.tls(has_tls, "write ?tls=true for TLS")?;
     if let Some(tls) = &tls {
-        check_encryption(tls, &servers)?;
+        check_tls(tls, &servers)?;
     }
     Ok(Config { servers, auth, tls, chroot: chroot(&url.path)?, dialect })
 }
 
-/// Servers take what stands before the first colon for the user.
-fn checked(login: Login) -> Result<Login> {
+/// Rejects a colon in the user: servers take everything before the first colon as the user.
+fn check_login(login: Login) -> Result<Login> {
     if login.user.contains(':') {
-        return Err(bad("the user in the ZooKeeper URL has a colon in its name"));
+        return Err(bad("the user in the ZooKeeper URL must not contain a colon"));
     }
     Ok(login)
 }
 
-/// The driver checks certificates by itself: for the host's name, and always.
-fn check_encryption(tls: &Tls, servers: &[Address]) -> Result<()> {
+/// Rejects options that the driver does not support: it always verifies certificates, for the host name.
+fn check_tls(tls: &Tls, servers: &[Address]) -> Result<()> {
     if tls.server_name.is_some() || tls.insecure {
-        let message = "tls_server_name and tls_insecure are not possible with ZooKeeper";
-        let hint = "name the servers as their certificates do, and say with tls_ca=FILE who signed them";
+        let message =
+            "the URL options \"tls_server_name\" and \"tls_insecure\" are not supported with ZooKeeper";
+        let hint =
+            "use the host names in the certificates of the servers, and name their CA with tls_ca=FILE";
         return Err(bad(message).with_hint(hint));
     }
     if servers.iter().any(|server| ServerName::try_from(server.host.as_str()).is_err()) {
-        return Err(bad("the name of a server in the ZooKeeper URL cannot be in a certificate"));
+        return Err(bad("a host in the ZooKeeper URL cannot be the name in a certificate"));
     }
     Ok(())
 }
@@ -132,19 +134,23 @@ fn chroot(path: &[String]) -> Result<String> {
         return Ok(DEFAULT_CHROOT.into());
     }
     if path[0] == "zookeeper" {
-        return Err(bad("/zookeeper is where the servers keep what they need themselves"));
+        return Err(bad("the chroot /zookeeper is reserved for the servers"));
     }
-    if path.iter().all(|node| is_node(node)) { Ok(format!("/{}", path.join("/"))) } else { Err(no_path()) }
+    if path.iter().all(|node| is_node_name(node)) {
+        Ok(format!("/{}", path.join("/")))
+    } else {
+        Err(invalid_path())
+    }
 }
 
-/// Whether ZooKeeper would have a node of this name.
-fn is_node(name: &str) -> bool {
+/// Returns whether ZooKeeper allows a node with this name.
+fn is_node_name(name: &str) -> bool {
     name.chars().all(is_allowed) && !matches!(name, "." | "..")
 }
 
-fn no_path() -> Error {
-    bad("the path of the ZooKeeper URL is none that ZooKeeper could have")
-        .with_hint("it is the node below which the locks are, such as /team/locks; no part of it is . or ..")
+fn invalid_path() -> Error {
+    bad("the path of the ZooKeeper URL is not a valid ZooKeeper path")
+        .with_hint("the path is the node below which the locks are stored, such as /team/locks; no part of it may be . or ..")
 }
 
 #[cfg(test)]
@@ -174,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn who_we_are() {
+    fn user_and_password() {
         let ann = || Login { user: "ann".into(), password: fencepost_net::Secret("p@ss:x".into()) };
         let url = "zk://ann:p%40ss:x@h";
         assert_eq!(parse(url).unwrap().auth, Some(Auth::Digest(ann())));
@@ -194,8 +200,8 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_without_repeating_it() {
-        let nonsense = [
+    fn invalid_urls_are_rejected_without_repeating_secrets() {
+        let invalid = [
             "zk:hunter2",
             "zk://",
             "zk://hunter2@h",
@@ -220,7 +226,7 @@ mod tests {
             "zk://%zz@h",
             "zks://u:hunter2@h",
         ];
-        for url in nonsense {
+        for url in invalid {
             let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadConfig, "{url}");
             assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");

@@ -1,9 +1,10 @@
-//! From format 1, whose nodes had other names, to format 2.
+//! Converts format 1, which named nodes differently, to format 2.
 //!
-//! A client of format 1 reads the format when it connects and never again, so one that is connected and idle cannot be seen. But
-//! it holds nothing without a session, and opens none without a node below `_fencepost/sessions`. One transaction therefore
-//! removes that node, which fails while a session has a child there, makes it again as one below which nothing can be made, and
-//! writes the new format: before it no client of format 2 holds anything, after it none of format 1 can.
+//! A client of format 1 reads the format when it connects and never again, so an idle connected client cannot be
+//! detected. But it holds nothing without a session, and opens none without a node below `_fencepost/sessions`. One
+//! transaction therefore deletes that node, which fails while a session has a child there, creates it again with an ACL
+//! that forbids children, and writes the new format: before the transaction no client of format 2 holds anything, after
+//! it no client of format 1 can.
 
 use std::time::Duration;
 
@@ -11,46 +12,48 @@ use fencepost_contenders::PersistentCell;
 use fencepost_core::{Error, ErrorKind, LockName, Result};
 use zookeeper_client::{self as zk, Acls, CreateMode, MultiWriteError, Stat};
 
-use crate::naming::encode;
-use crate::setup::Setup;
+use crate::ensemble::Ensemble;
+use crate::node_name::encode;
 
-/// What the node says below which clients of format 1 can make nothing any more.
+/// The data of the node below which clients of format 1 can no longer create nodes.
 const CLOSED: &[u8] = b"closed: this storage has format 2, whose sessions are in sessions2";
 
-/// Writes `about`, over this version or as a new node, and keeps clients of format 1 from holding anything. Nothing is
-/// done if another client was faster.
+/// Writes `about`, over this version or as a new node, and locks out clients of format 1. Does nothing if another
+/// client was faster.
 pub(crate) async fn lock_out_format_1(
-    setup: &Setup,
+    ensemble: &Ensemble,
     client: &zk::Client,
     about: &str,
-    over: Option<i32>,
+    version: Option<i32>,
 ) -> Result<()> {
-    match try_to_lock_out(setup, client, about, over).await {
+    match send_lock_out(ensemble, client, about, version).await {
         Ok(())
         | Err(MultiWriteError::OperationFailed {
             source: zk::Error::BadVersion | zk::Error::NoNode | zk::Error::NodeExists,
             ..
         }) => Ok(()),
-        Err(MultiWriteError::OperationFailed { source: zk::Error::NotEmpty, .. }) => Err(in_use(setup)),
-        Err(error) => Err(setup.failed(&error.into())),
+        Err(MultiWriteError::OperationFailed { source: zk::Error::NotEmpty, .. }) => Err(in_use(ensemble)),
+        Err(error) => Err(ensemble.failed(&error.into())),
     }
 }
 
-async fn try_to_lock_out(
-    setup: &Setup,
+async fn send_lock_out(
+    ensemble: &Ensemble,
     client: &zk::Client,
     about: &str,
-    over: Option<i32>,
+    version: Option<i32>,
 ) -> Result<(), MultiWriteError> {
-    let (path, sessions) = (setup.paths.about(), setup.paths.old_sessions());
+    let (path, sessions) = (ensemble.layout.about(), ensemble.layout.format_1_sessions());
     let stat = client.check_stat(&sessions).await;
-    let is_there = stat.map_err(|source| MultiWriteError::RequestFailed { source })?.is_some();
+    let exists = stat.map_err(|source| MultiWriteError::RequestFailed { source })?.is_some();
     let mut writer = client.new_multi_writer();
-    match over {
+    match version {
         Some(version) => writer.add_set_data(&path, about.as_bytes(), Some(version))?,
-        None => writer.add_create(&path, about.as_bytes(), &setup.made_as(CreateMode::Persistent))?,
+        None => {
+            writer.add_create(&path, about.as_bytes(), &ensemble.create_options(CreateMode::Persistent))?;
+        }
     }
-    if is_there {
+    if exists {
         writer.add_delete(&sessions, None)?;
     }
     writer.add_create(&sessions, CLOSED, &CreateMode::Persistent.with_acls(Acls::anyone_read()))?;
@@ -58,21 +61,21 @@ async fn try_to_lock_out(
     Ok(())
 }
 
-fn in_use(setup: &Setup) -> Error {
+fn in_use(ensemble: &Ensemble) -> Error {
     let message = format!(
-        "{} has format 1 and is in use by clients of that format, this program knows format 2",
-        setup.location
+        "{} has format 1 and is in use by clients of that format; this program uses format 2",
+        ensemble.location
     );
-    let sessions = setup.paths.old_sessions();
+    let sessions = ensemble.layout.format_1_sessions();
     Error::new(ErrorKind::Backend, message).with_hint(format!(
-        "stop them, and this one converts it: their sessions are the nodes below {sessions}; or use another chroot"
+        "stop these clients (their sessions are the nodes below {sessions}) and connect again to convert it, or use another chroot"
     ))
 }
 
-/// Moves the kept cells of format 1 to the nodes that they have now. Several clients may do so at once.
-pub(crate) async fn move_cells(setup: &Setup, client: &zk::Client, now: i64) -> Result<()> {
-    let old_cells = setup.paths.old_cells();
-    let failed = |error: zk::Error| setup.failed(&error);
+/// Moves the persistent cells of format 1 to their new nodes. Several clients may do so concurrently.
+pub(crate) async fn move_cells(ensemble: &Ensemble, client: &zk::Client, now: i64) -> Result<()> {
+    let old_cells = ensemble.layout.format_1_cells();
+    let failed = |error: zk::Error| ensemble.failed(&error);
     let cells = match client.list_children(&old_cells).await {
         Ok(cells) => cells,
         Err(zk::Error::NoNode) => return Ok(()),
@@ -86,8 +89,8 @@ pub(crate) async fn move_cells(setup: &Setup, client: &zk::Client, now: i64) -> 
             Err(error) => return Err(failed(error)),
         };
         let Some(name) = format_1_name(&cell) else { continue };
-        match move_cell(setup, client, &old, &name, &remaining(&bytes, &stat, now)).await {
-            // If it is not there any more, another client has moved it.
+        match move_cell(ensemble, client, &old, &name, &with_remaining_ttl(&bytes, &stat, now)).await {
+            // If the cell is missing, another client has moved it.
             Ok(())
             | Err(MultiWriteError::OperationFailed {
                 source: zk::Error::NoNode | zk::Error::NodeExists,
@@ -96,13 +99,13 @@ pub(crate) async fn move_cells(setup: &Setup, client: &zk::Client, now: i64) -> 
             Err(error) => return Err(failed(error.into())),
         }
     }
-    // What is not a cell of ours keeps it.
+    // The node stays if it has children that are not cells.
     let _ = client.delete(&old_cells, None).await;
     Ok(())
 }
 
 async fn move_cell(
-    setup: &Setup,
+    ensemble: &Ensemble,
     client: &zk::Client,
     old: &str,
     name: &LockName,
@@ -110,36 +113,34 @@ async fn move_cell(
 ) -> Result<(), MultiWriteError> {
     let mut writer = client.new_multi_writer();
     writer.add_delete(old, None)?;
-    let new = format!("{}/{}", setup.paths.cells(), encode(name.as_str()));
-    writer.add_create(&new, bytes, &setup.made_as(CreateMode::Persistent))?;
+    let new = format!("{}/{}", ensemble.layout.cells(), encode(name.as_str()));
+    writer.add_create(&new, bytes, &ensemble.create_options(CreateMode::Persistent))?;
     writer.commit().await?;
     Ok(())
 }
 
-/// The cell as it is stored in a node that is new now: its time counts from when it was written.
-fn remaining(bytes: &[u8], stat: &Stat, now: i64) -> Vec<u8> {
+/// Returns the cell as stored in a new node: the time since it was written is subtracted from its ttl.
+fn with_remaining_ttl(bytes: &[u8], stat: &Stat, now: i64) -> Vec<u8> {
     let age = Duration::from_millis(u64::try_from(now - stat.mtime).unwrap_or(0));
     match PersistentCell::from_bytes(bytes) {
-        Some(PersistentCell { cell, ttl: Some(lasts) }) => {
-            PersistentCell { cell, ttl: Some(lasts.saturating_sub(age)) }.to_bytes()
+        Some(PersistentCell { cell, ttl: Some(ttl) }) => {
+            PersistentCell { cell, ttl: Some(ttl.saturating_sub(age)) }.to_bytes()
         }
         _ => bytes.to_vec(),
     }
 }
 
-/// The name whose node was called this in format 1, where everything but printable ASCII was percent-encoded.
+/// Returns the lock name of a node of format 1, which percent-encoded everything but printable ASCII.
 fn format_1_name(node: &str) -> Option<LockName> {
     let mut bytes = Vec::with_capacity(node.len());
     let mut rest = node.as_bytes();
-    while let Some((first, behind)) = rest.split_first() {
-        let (byte, behind) = match behind.split_at_checked(2).filter(|_| *first == b'%') {
-            Some((digits, behind)) => {
-                (u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?, behind)
-            }
-            None => (*first, behind),
+    while let Some((first, tail)) = rest.split_first() {
+        let (byte, tail) = match tail.split_at_checked(2).filter(|_| *first == b'%') {
+            Some((digits, tail)) => (u8::from_str_radix(std::str::from_utf8(digits).ok()?, 16).ok()?, tail),
+            None => (*first, tail),
         };
         bytes.push(byte);
-        rest = behind;
+        rest = tail;
     }
     LockName::new(String::from_utf8(bytes).ok()?).ok()
 }

@@ -1,9 +1,9 @@
-//! What the driver and the servers say, in our words.
+//! Maps errors of the driver and the servers to [`Error`].
 
 use fencepost_core::{Error, ErrorKind};
 use zookeeper_client as zk;
 
-/// What a failed connect means: nothing was asked for yet.
+/// Maps the error of a connect. No request was sent yet.
 pub(crate) fn connect_failed(location: &str, error: &zk::Error) -> Error {
     match error {
         zk::Error::AuthFailed | zk::Error::NoAuth => failed(location, error),
@@ -14,13 +14,13 @@ pub(crate) fn connect_failed(location: &str, error: &zk::Error) -> Error {
     }
 }
 
-/// Nobody answers there.
+/// Returns the error for servers that cannot be reached.
 pub(crate) fn unreachable(location: &str) -> Error {
     Error::new(ErrorKind::Unreachable, format!("could not reach {location}"))
-        .with_hint("is a ZooKeeper server running there, and does a firewall let you through?")
+        .with_hint("check that a ZooKeeper server is running there and that no firewall blocks it")
 }
 
-/// What a failed request means, which a server may have seen.
+/// Maps the error of a request, which a server may have applied.
 pub(crate) fn failed(location: &str, error: &zk::Error) -> Error {
     use zk::Error as Driver;
     let denied = |message: String, hint: &str| Error::new(ErrorKind::Denied, message).with_hint(hint);
@@ -34,7 +34,7 @@ pub(crate) fn failed(location: &str, error: &zk::Error) -> Error {
             "`fencepost rights` prints the rights that are needed",
         ),
         Driver::NotReadOnly | Driver::Throttled => {
-            Error::new(ErrorKind::Unreachable, format!("{location} cannot serve now: {error}"))
+            Error::new(ErrorKind::Unreachable, format!("{location} cannot serve requests now: {error}"))
         }
         Driver::Unimplemented => {
             Error::new(ErrorKind::Unsupported, format!("{location} is too old: {error}"))
@@ -49,17 +49,17 @@ pub(crate) fn failed(location: &str, error: &zk::Error) -> Error {
         | Driver::BadArguments(_)
         | Driver::MarshallingError
         | Driver::UnexpectedErrorCode(_) => {
-            Error::new(ErrorKind::Backend, format!("{location} answered: {error}"))
+            Error::new(ErrorKind::Backend, format!("{location} replied: {error}"))
         }
-        _ => unknown(location).with_source(error.clone()),
+        _ => outcome_unknown(location).with_source(error.clone()),
     }
 }
 
-/// A request that may or may not have had its effect.
-pub(crate) fn unknown(location: &str) -> Error {
+/// Returns the error for a request without a reply.
+pub(crate) fn outcome_unknown(location: &str) -> Error {
     Error::new(
         ErrorKind::OutcomeUnknown,
-        format!("the connection to {location} ended before the answer came"),
+        format!("the connection to {location} was lost before the reply; the request may have been applied"),
     )
 }
 
@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_what_certainly_did_nothing_is_unreachable() {
+    fn a_request_that_may_have_been_applied_is_not_unreachable() {
         for error in [
             zk::Error::ConnectionLoss,
             zk::Error::SessionExpired,

@@ -1,4 +1,5 @@
-//! One flight: its operations leave at once. What may not is kept apart by the engine, which goes by [`may_share`].
+//! Executes one flight: all of its operations are sent at once. The engine keeps operations apart for which
+//! [`may_share`] returns false.
 
 use std::sync::Arc;
 
@@ -8,24 +9,24 @@ use futures_util::future::join_all;
 
 use crate::acquire::{acquire, leave};
 use crate::cell;
-use crate::heartbeat::{Beat, beat};
 use crate::listing;
 use crate::release::release;
+use crate::renew::{Renewal, renew};
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::state::ClientState;
 
-/// Answers, each with the place of its operation in the flight.
-pub(crate) type Answers = Vec<(usize, Result<Reply>)>;
+/// Replies, each with the index of its operation in the flight.
+pub(crate) type Replies = Vec<(usize, Result<Reply>)>;
 
-/// Returns whether two operations on the same lock do not disturb each other when they leave at once.
+/// Returns whether two operations on the same lock are independent, so that they can be sent at once.
 ///
-/// * Attempts that come have nodes of their own, and the server puts them in order.
-/// * Checks and renewals read, and prove nodes of their own.
-/// * Attempts that go delete nodes of their own.
-/// * What is only read may be read twice.
+/// * Acquires create nodes of their own, and the server orders them.
+/// * Checks and renewals read, and verify nodes of their own.
+/// * Releases and leaves delete nodes of their own.
+/// * Reads of a cell are independent.
 ///
-/// Everything else sees what was sent before it: an acquire finds the lock free that was released, a check has its turn
-/// after a release, a write or a break is read.
+/// Every other operation must see the effect of the operation before it: an acquire after a release finds the lock
+/// free, a check after a release is granted, a read after a write or break sees it.
 pub(crate) fn may_share(one: &Op, other: &Op) -> bool {
     match one {
         Op::Acquire { .. } => matches!(other, Op::Acquire { .. }),
@@ -36,37 +37,37 @@ pub(crate) fn may_share(one: &Op, other: &Op) -> bool {
     }
 }
 
-/// Executes the operations; answers come in their order.
-pub(crate) async fn execute(shared: &Arc<Shared>, ops: &[Op]) -> Vec<Result<Reply>> {
-    let (mut beats, mut grants, mut alone) = (Vec::new(), Vec::new(), Vec::new());
+/// Executes the operations and returns the replies in their order.
+pub(crate) async fn execute(state: &Arc<ClientState>, ops: &[Op]) -> Vec<Result<Reply>> {
+    let (mut renewals, mut grants, mut alone) = (Vec::new(), Vec::new(), Vec::new());
     for (at, op) in ops.iter().enumerate() {
         match op {
-            Op::Renew(grant) => beats.push((at, Beat::Renew(grant))),
-            Op::Check(attempt) => beats.push((at, Beat::Check(attempt))),
+            Op::Renew(grant) => renewals.push((at, Renewal::Grant(grant))),
+            Op::Check(attempt) => renewals.push((at, Renewal::Ticket(attempt))),
             Op::Release(grant) => grants.push((at, grant)),
-            op => alone.push(async move { (at, execute_alone(shared, op).await) }),
+            op => alone.push(async move { (at, execute_alone(state, op).await) }),
         }
     }
-    let (kept, released, alone) =
-        futures_util::join!(beat(shared, beats), release(shared, grants), join_all(alone));
-    let mut answers: Answers = kept.into_iter().chain(released).chain(alone).collect();
-    answers.sort_by_key(|(at, _)| *at);
-    answers.into_iter().map(|(_, reply)| reply).collect()
+    let (renewed, released, alone) =
+        futures_util::join!(renew(state, renewals), release(state, grants), join_all(alone));
+    let mut replies: Replies = renewed.into_iter().chain(released).chain(alone).collect();
+    replies.sort_by_key(|(at, _)| *at);
+    replies.into_iter().map(|(_, reply)| reply).collect()
 }
 
-async fn execute_alone(shared: &Arc<Shared>, op: &Op) -> Result<Reply> {
+async fn execute_alone(state: &Arc<ClientState>, op: &Op) -> Result<Reply> {
     match op {
-        Op::Acquire { attempt, on_busy } => acquire(shared, attempt, *on_busy).await,
-        Op::Leave(attempt) => leave(shared, attempt).await,
-        Op::ReadCell(name) => listing::read_cell(shared, name).await,
-        Op::WriteCell { grant, name, bytes, keep } => cell::write(shared, grant, name, bytes, *keep).await,
-        Op::Break { name, token } => listing::break_lock(shared, name, *token).await,
-        Op::Renew(_) | Op::Check(_) | Op::Release(_) => Err(shared.vanished()),
+        Op::Acquire { attempt, on_busy } => acquire(state, attempt, *on_busy).await,
+        Op::Leave(attempt) => leave(state, attempt).await,
+        Op::ReadCell(name) => listing::read_cell(state, name).await,
+        Op::WriteCell { grant, name, bytes, keep } => cell::write(state, grant, name, bytes, *keep).await,
+        Op::Break { name, token } => listing::break_lock(state, name, *token).await,
+        Op::Renew(_) | Op::Check(_) | Op::Release(_) => Err(state.node_removed()),
     }
 }
 
-/// Puts together what is in the same session.
-pub(crate) fn by_session<T>(all: Vec<(Arc<Session>, T)>) -> Vec<(Arc<Session>, Vec<T>)> {
+/// Groups items by session.
+pub(crate) fn group_by_session<T>(all: Vec<(Arc<Session>, T)>) -> Vec<(Arc<Session>, Vec<T>)> {
     let mut groups: Vec<(Arc<Session>, Vec<T>)> = Vec::new();
     for (session, one) in all {
         match groups.iter_mut().find(|(there, _)| Arc::ptr_eq(there, &session)) {
@@ -112,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn operations_on_one_lock_leave_at_once_if_they_do_not_depend_on_each_other() {
+    fn independent_operations_on_one_lock_share_a_flight() {
         let ops = ops();
         let together = [vec![0], vec![1, 2], vec![3, 4], vec![5]];
         for (one, first) in ops.iter().enumerate() {

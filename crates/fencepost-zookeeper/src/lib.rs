@@ -1,5 +1,5 @@
-//! Fencepost locks in ZooKeeper: a node for every attempt in the line of its lock, in the order in which the servers made
-//! them. Curator and kazoo queue in the same lines.
+//! Fencepost locks in ZooKeeper: every attempt has a node below that of its lock, and the sequence numbers that the
+//! servers assign order the queue. Curator and kazoo use the same queues.
 
 mod about;
 mod acquire;
@@ -9,36 +9,37 @@ mod config;
 mod containers;
 mod conversion;
 mod diagnose;
-mod encryption;
+mod ensemble;
 mod error;
-mod evidence;
 mod flight;
-mod heartbeat;
+mod foreign;
+mod layout;
 mod listing;
-mod naming;
+mod liveness;
+mod maintenance;
+mod node_name;
 mod nodes;
 mod orphans;
-mod paths;
 mod queue;
 mod registry;
 mod release;
+mod renew;
 mod rights;
 mod session;
-mod setup;
-mod shared;
-mod strangers;
-mod tender;
-mod watching;
+mod session_range;
+mod state;
+mod tls;
+mod watches;
 
 use std::sync::Arc;
 
 use fencepost_core::backend::Backend;
 use fencepost_core::{Client, Options, Result};
 
-/// Connects to the ZooKeeper that the URL names.
+/// Connects to the ZooKeeper ensemble that the URL names.
 ///
 /// # Errors
-/// If the URL makes no sense, nobody answers, or the server refuses.
+/// If the URL is invalid, no server can be reached, or the server rejects the client.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
@@ -49,13 +50,14 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// Connects with these options.
 ///
 /// # Errors
-/// Those of [`connect`], and if an option makes no sense.
+/// Those of [`connect`], and if an option is invalid.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
-    let (url, told) = (url.to_owned(), options.clone());
-    let connecting = async move { Ok(Arc::new(backend::open(&url, &told).await?) as Arc<dyn Backend>) };
+    let (url, connect_options) = (url.to_owned(), options.clone());
+    let connecting =
+        async move { Ok(Arc::new(backend::open(&url, &connect_options).await?) as Arc<dyn Backend>) };
     options.connect(connecting).await
 }
 
@@ -70,10 +72,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     Ok(Arc::new(backend::open(url, &Options::new()).await?))
 }
 
-/// The rights that an account needs on the servers that the URL names, as text that can be pasted.
+/// Returns the `zkCli.sh` commands that give an account the rights that it needs on the servers of this URL.
 ///
 /// # Errors
-/// If the URL makes no sense.
+/// If the URL is invalid.
 pub fn rights(url: &str) -> Result<String> {
     Ok(rights::rights_on(&config::parse(url)?))
 }

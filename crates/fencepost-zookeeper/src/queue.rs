@@ -1,137 +1,140 @@
-//! Whose turn it is: the line of a lock from the children of its node. Pure decisions.
+//! The queue of a lock, from the children of its node: who holds and who waits. Pure decisions.
 
 use fencepost_contenders::holder_count;
 use fencepost_core::{Attempt, Mode, Owner, Result, Rule};
 
-use crate::paths::Node;
+use crate::layout::Node;
 
 /// The children of one lock's node.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Queue {
-    /// The contenders, in the order in which they came.
+    /// The contenders, in queue order.
     nodes: Vec<Node>,
-    /// What is no contender.
-    others: Vec<String>,
+    /// The children that are not contenders.
+    non_contenders: Vec<String>,
 }
 
-/// How one contender stands in the line.
+/// The position of one contender in the queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Standing {
-    /// It is not there.
-    Gone,
+pub(crate) enum Position {
+    /// Its node does not exist.
+    Missing,
     /// It holds the lock.
     Holds,
-    /// It waits, and it may be its turn when this one has left.
+    /// It waits; the deletion of this node may make it a holder.
     Behind(String),
-    /// It waits, and it may be its turn when any of those before it has left.
+    /// It waits; the deletion of any node ahead of it may make it a holder.
     BehindMany,
 }
 
 impl Queue {
-    /// The line that these children of a lock's node make.
-    pub(crate) fn of<'a>(children: impl IntoIterator<Item = &'a String>) -> Self {
-        let (mut nodes, mut others) = (Vec::new(), Vec::new());
+    /// Returns the queue that these children of a lock's node form.
+    pub(crate) fn from_children<'a>(children: impl IntoIterator<Item = &'a String>) -> Self {
+        let (mut nodes, mut non_contenders) = (Vec::new(), Vec::new());
         for child in children {
             match Node::parse(child) {
                 Some(node) => nodes.push(node),
-                None => others.push(child.clone()),
+                None => non_contenders.push(child.clone()),
             }
         }
-        // Numbers wrap around, so only differences say who came first; the line is far shorter than half of all numbers.
+        // Sequence numbers wrap around, so only their differences order them; a queue is far shorter than half of their
+        // range.
         if let Some(origin) = nodes.first().map(|node| node.sequence) {
             nodes.sort_by_key(|node| node.sequence.wrapping_sub(origin));
         }
-        Self { nodes, others }
+        Self { nodes, non_contenders }
     }
 
     pub(crate) fn nodes(&self) -> &[Node] {
         &self.nodes
     }
 
-    /// The children that are no contenders.
-    pub(crate) fn others(&self) -> &[String] {
-        &self.others
+    pub(crate) fn non_contenders(&self) -> &[String] {
+        &self.non_contenders
     }
 
-    /// How many of the first hold the lock.
-    pub(crate) fn holding(&self) -> usize {
+    /// Returns how many contenders at the front hold the lock.
+    pub(crate) fn holder_count(&self) -> usize {
         holder_count(self.nodes.iter().map(|node| node.mode))
     }
 
-    /// Those that came before this node.
-    pub(crate) fn before(&self, called: &str) -> &[Node] {
-        let at = self.nodes.iter().position(|node| node.called == called);
+    /// Returns the contenders ahead of this node.
+    pub(crate) fn ahead_of(&self, name: &str) -> &[Node] {
+        let at = self.nodes.iter().position(|node| node.name == name);
         &self.nodes[..at.unwrap_or(0)]
     }
 
-    /// The node of this owner, if names say whose they are.
+    /// Returns the node of this owner, if its name contains the owner.
     pub(crate) fn find(&self, owner: Owner) -> Option<&Node> {
         self.nodes.iter().find(|node| node.owner == Some(owner))
     }
 
-    pub(crate) fn standing(&self, called: &str) -> Standing {
-        let Some(at) = self.nodes.iter().position(|node| node.called == called) else {
-            return Standing::Gone;
+    pub(crate) fn position(&self, name: &str) -> Position {
+        let Some(at) = self.nodes.iter().position(|node| node.name == name) else {
+            return Position::Missing;
         };
-        if at < self.holding() {
-            return Standing::Holds;
+        if at < self.holder_count() {
+            return Position::Holds;
         }
         let before = &self.nodes[..at];
         let blocker = match self.nodes[at].mode {
-            // A reader waits for the last writer before it.
+            // A reader waits for the last writer ahead of it.
             Mode::Shared => before.iter().rfind(|node| node.mode != Mode::Shared),
             Mode::Semaphore { .. } => None,
             _ => before.last(),
         };
-        blocker.map_or(Standing::BehindMany, |node| Standing::Behind(node.called.clone()))
+        blocker.map_or(Position::BehindMany, |node| Position::Behind(node.name.clone()))
     }
 }
 
-/// How an attempt stands in all of its lines together.
+/// The position of an attempt in all of its queues.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Verdict {
-    /// It holds what it wants; under [`Rule::Any`] this one of its wants.
+pub(crate) enum AttemptPosition {
+    /// It holds its locks; under [`Rule::Any`] the lock of this want.
     Holds(usize),
-    /// It waits: how it stands for each want that it does not have.
-    Waits(Vec<(usize, Standing)>),
-    /// One of its nodes is not there.
-    Gone,
+    /// It waits: its position for each want that it does not hold.
+    Waits(Vec<(usize, Position)>),
+    /// One of its nodes does not exist.
+    Missing,
 }
 
-/// How the attempt stands whose nodes these are, one for each want and its line; a node without a name was given up.
-pub(crate) fn verdict(attempt: &Attempt, nodes: &[String], lines: &[Queue]) -> Verdict {
-    let all = nodes.iter().zip(lines).enumerate().filter(|(_, (node, _))| !node.is_empty());
-    let standings: Vec<(usize, Standing)> =
-        all.map(|(at, (node, line))| (at, line.standing(last_of(node)))).collect();
-    if standings.is_empty() || standings.iter().any(|(_, standing)| *standing == Standing::Gone) {
-        return Verdict::Gone;
+/// Returns the position of an attempt from its nodes and queues, one for each want. An empty path belongs to a lock
+/// that was not chosen.
+pub(crate) fn attempt_position(attempt: &Attempt, nodes: &[String], queues: &[Queue]) -> AttemptPosition {
+    let all = nodes.iter().zip(queues).enumerate().filter(|(_, (node, _))| !node.is_empty());
+    let positions: Vec<(usize, Position)> =
+        all.map(|(at, (node, queue))| (at, queue.position(last_segment(node)))).collect();
+    if positions.is_empty() || positions.iter().any(|(_, position)| *position == Position::Missing) {
+        return AttemptPosition::Missing;
     }
-    let mut holds = standings.iter().filter(|(_, standing)| *standing == Standing::Holds);
+    let mut holds = positions.iter().filter(|(_, position)| *position == Position::Holds);
     match attempt.rule {
         Rule::Any => {
             if let Some((at, _)) = holds.next() {
-                return Verdict::Holds(*at);
+                return AttemptPosition::Holds(*at);
             }
         }
         Rule::All => {
-            if holds.count() == standings.len() {
-                return Verdict::Holds(0);
+            if holds.count() == positions.len() {
+                return AttemptPosition::Holds(0);
             }
         }
     }
-    Verdict::Waits(standings.into_iter().filter(|(_, standing)| *standing != Standing::Holds).collect())
+    AttemptPosition::Waits(
+        positions.into_iter().filter(|(_, position)| *position != Position::Holds).collect(),
+    )
 }
 
-/// Refuses an attempt that contradicts those who were there before.
-pub(crate) fn agree(attempt: &Attempt, nodes: &[String], lines: &[Queue]) -> Result<()> {
-    for ((want, node), line) in attempt.wants.iter().zip(nodes).zip(lines) {
-        want.agree(line.before(last_of(node)).iter().map(|node| node.mode))?;
+/// Rejects an attempt whose mode contradicts the contenders ahead of it.
+pub(crate) fn check_modes(attempt: &Attempt, nodes: &[String], queues: &[Queue]) -> Result<()> {
+    for ((want, node), queue) in attempt.wants.iter().zip(nodes).zip(queues) {
+        want.agree(queue.ahead_of(last_segment(node)).iter().map(|node| node.mode))?;
     }
     Ok(())
 }
 
-/// What a node is called below its parent.
-pub(crate) fn last_of(path: &str) -> &str {
+/// Returns the last segment of a path: the node's own name.
+pub(crate) fn last_segment(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
@@ -141,7 +144,7 @@ mod tests {
 
     fn queue(children: &[&str]) -> Queue {
         let children: Vec<String> = children.iter().map(|child| (*child).to_owned()).collect();
-        Queue::of(&children)
+        Queue::from_children(&children)
     }
 
     fn order(queue: &Queue) -> Vec<i32> {
@@ -149,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_in_the_order_of_the_numbers_whatever_the_dialect() {
+    fn the_queue_is_in_sequence_order_in_all_dialects() {
         let queue = queue(&[
             "_c_ffffffff-ffff-ffff-ffff-ffffffffffff-lock-0000000002",
             "not a contender",
@@ -170,16 +173,16 @@ mod tests {
     }
 
     #[test]
-    fn whoever_is_alone_waits_for_the_one_before_it() {
+    fn an_exclusive_waiter_waits_for_the_node_ahead_of_it() {
         let queue = queue(&["lock-0000000001", "lock-0000000002", "lock-0000000003"]);
-        assert_eq!(queue.standing("lock-0000000001"), Standing::Holds);
-        assert_eq!(queue.standing("lock-0000000003"), Standing::Behind("lock-0000000002".into()));
-        assert_eq!(queue.standing("lock-0000000004"), Standing::Gone);
-        assert_eq!(queue.before("lock-0000000003").len(), 2);
+        assert_eq!(queue.position("lock-0000000001"), Position::Holds);
+        assert_eq!(queue.position("lock-0000000003"), Position::Behind("lock-0000000002".into()));
+        assert_eq!(queue.position("lock-0000000004"), Position::Missing);
+        assert_eq!(queue.ahead_of("lock-0000000003").len(), 2);
     }
 
     #[test]
-    fn readers_wait_for_the_last_writer_before_them() {
+    fn readers_wait_for_the_last_writer_ahead_of_them() {
         let queue = queue(&[
             "shared-lock-0000000001",
             "lock-0000000002",
@@ -187,15 +190,15 @@ mod tests {
             "shared-lock-0000000004",
             "shared-lock-0000000005",
         ]);
-        assert_eq!(queue.standing("shared-lock-0000000001"), Standing::Holds);
-        assert_eq!(queue.standing("lock-0000000002"), Standing::Behind("shared-lock-0000000001".into()));
-        assert_eq!(queue.standing("shared-lock-0000000005"), Standing::Behind("lock-0000000003".into()));
+        assert_eq!(queue.position("shared-lock-0000000001"), Position::Holds);
+        assert_eq!(queue.position("lock-0000000002"), Position::Behind("shared-lock-0000000001".into()));
+        assert_eq!(queue.position("shared-lock-0000000005"), Position::Behind("lock-0000000003".into()));
     }
 
     #[test]
-    fn a_slot_may_become_free_by_anybody() {
+    fn any_holder_may_free_a_permit() {
         let queue = queue(&["slots2-lock-0000000001", "slots2-lock-0000000002", "slots2-lock-0000000003"]);
-        assert_eq!(queue.standing("slots2-lock-0000000002"), Standing::Holds);
-        assert_eq!(queue.standing("slots2-lock-0000000003"), Standing::BehindMany);
+        assert_eq!(queue.position("slots2-lock-0000000002"), Position::Holds);
+        assert_eq!(queue.position("slots2-lock-0000000003"), Position::BehindMany);
     }
 }

@@ -1,19 +1,19 @@
-//! The entries of one client, and who may send what about the nodes of an owner.
+//! The entries of one client, and the rules which operations may send requests about the nodes of an owner.
 //!
 //! * An owner has at most one entry, which is **live** or an **orphan**.
-//! * A live entry belongs to the operations of its owner. The engine has at most one acquire, check, leave or release of an
-//!   owner unanswered, so only one of them at a time makes, looks for or deletes nodes. Renewals and writes of a cell may be
-//!   in flight beside it: they prove that the nodes are there and make none.
-//! * An orphan is to be deleted ([`crate::orphans`]). An entry becomes one *before* an operation deletes its nodes, when its
-//!   lease has lapsed, or when a watch finds a node of a grant missing. The task that looks after the session deletes
-//!   its nodes as often as it takes. An acquire or leave of the same owner does so itself before anything else. To delete
-//!   them twice is harmless. Of a live entry only a release deletes nodes, because it may have to be sent again, and the
-//!   choice of one of several locks.
+//! * A live entry belongs to the operations of its owner. The engine has at most one acquire, check, leave or release
+//!   of an owner in flight, so only one of them at a time creates, finds or deletes nodes. Renewals and cell writes may
+//!   be in flight at the same time: they verify that the nodes exist and create none.
+//! * The nodes of an orphan are to be deleted ([`crate::orphans`]). An entry becomes an orphan *before* an operation
+//!   deletes its nodes, when its lease has expired, or when a watch finds a node of a grant missing. The maintenance
+//!   task of the session retries the deletion until it succeeds. An acquire or leave of the same owner deletes them
+//!   itself before anything else. Deleting twice is harmless. Nodes of a live entry are deleted only by a release,
+//!   because it may have to be sent again, and by the choice of one of several locks.
 //! * Watches send reads only.
-//! * The requests of an operation that was dropped may still arrive, but ahead of all that is sent later in its session. An
-//!   entry whose nodes are not known is therefore settled by a read ([`crate::nodes::find_again`]).
-//! * While the client closes, a leave or release may run beside an unanswered acquire or check. An acquire whose entry is gone
-//!   when its nodes have been made deletes them.
+//! * Requests of a dropped operation may still be applied, but before everything that is sent later in the same
+//!   session. An entry whose nodes are unknown is therefore settled by a read ([`crate::nodes::recover_nodes`]).
+//! * While the client closes, a leave or release may run concurrently with an acquire or check that is in flight. An
+//!   acquire whose entry was removed when the reply to its create arrives deletes its nodes.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -31,14 +31,14 @@ use crate::session::Session;
 /// The nodes of one attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Nodes {
-    /// One for each want, with its parent; empty if under [`fencepost_core::Rule::Any`] another was chosen.
+    /// One path for each want; empty if another lock was chosen under [`fencepost_core::Rule::Any`].
     pub(crate) paths: Vec<String>,
-    /// The transaction that made them, which is the token of their grant.
+    /// The zxid that created them: the fencing token of their grant.
     pub(crate) token: u64,
 }
 
 impl Nodes {
-    /// Keeps one of them and returns the others, or `None` if another was chosen before.
+    /// Keeps the path of the chosen want and returns the others, or `None` if another was chosen before.
     pub(crate) fn choose(&mut self, chosen: usize) -> Option<Vec<String>> {
         let kept = std::mem::take(&mut self.paths[chosen]);
         let others: Vec<String> = self.paths.iter().filter(|path| !path.is_empty()).cloned().collect();
@@ -51,20 +51,20 @@ impl Nodes {
     }
 }
 
-/// What one attempt has on the servers.
+/// The nodes and the state of one attempt.
 #[derive(Debug)]
 pub(crate) struct Entry {
     pub(crate) session: Arc<Session>,
-    /// Whether it stays in line if the locks are not free.
+    /// Whether it waits if the locks are not free.
     pub(crate) on_busy: OnBusy,
-    /// `None` while it is not known whether they were made.
+    /// `None` while the outcome of creating them is unknown.
     pub(crate) nodes: Option<Nodes>,
-    /// The nodes of the locks that it does not need any more, as it has chosen another. They go before it is granted.
+    /// The nodes of the locks that were not chosen. They are deleted before the grant.
     pub(crate) surplus: Vec<String>,
     pub(crate) award: Option<Award>,
-    /// The nodes that it was seen to wait for.
+    /// The nodes that it waits for, as last read.
     pub(crate) blockers: Vec<String>,
-    /// Its nodes are being deleted by a release: its watch does not report that.
+    /// A release is deleting its nodes: its watch must not report that.
     pub(crate) released: bool,
 }
 
@@ -76,15 +76,16 @@ impl Entry {
     }
 }
 
-/// The entries of one client, and the owners that have left.
+/// The live entries, orphans and tombstones of one client.
 #[derive(Debug)]
 pub(crate) struct Registry {
-    /// The live entries, and the attempts that wait in this process for room.
-    pub(crate) places: OwnEntries<Entry>,
+    /// The live entries, and the attempts that wait in this process because the client has its maximum number of
+    /// entries.
+    pub(crate) entries: OwnEntries<Entry>,
     orphans: HashMap<Owner, Arc<Orphan>>,
-    /// The owners that have left, and until when that is remembered.
-    departed: HashMap<Owner, Moment>,
-    /// The locks' nodes that this client made.
+    /// The owners that have removed, each with the end of its tombstone.
+    tombstones: HashMap<Owner, Moment>,
+    /// The lock nodes that this client created.
     pub(crate) containers: Containers,
     push: Pusher,
 }
@@ -92,57 +93,57 @@ pub(crate) struct Registry {
 impl Registry {
     pub(crate) fn new(push: Pusher) -> Self {
         Self {
-            places: OwnEntries::default(),
+            entries: OwnEntries::default(),
             orphans: HashMap::new(),
-            departed: HashMap::new(),
+            tombstones: HashMap::new(),
             containers: Containers::default(),
             push,
         }
     }
 
-    /// Remembers that this owner has left, for as long as a request of it may be late.
-    pub(crate) fn depart(&mut self, attempt: &Attempt, now: Moment) {
-        self.departed.retain(|_, until| *until > now);
-        self.departed.insert(attempt.owner, now + attempt.ttl * 2);
+    /// Adds a tombstone, so that a late acquire of this owner does nothing.
+    pub(crate) fn add_tombstone(&mut self, attempt: &Attempt, now: Moment) {
+        self.tombstones.retain(|_, until| *until > now);
+        self.tombstones.insert(attempt.owner, now + attempt.ttl * 2);
     }
 
-    pub(crate) fn has_departed(&self, owner: Owner, now: Moment) -> bool {
-        self.departed.get(&owner).is_some_and(|until| *until > now)
+    pub(crate) fn has_tombstone(&self, owner: Owner, now: Moment) -> bool {
+        self.tombstones.get(&owner).is_some_and(|until| *until > now)
     }
 
-    /// Returns the live entry of this owner. One whose lease has lapsed becomes an orphan.
-    pub(crate) fn live(&mut self, owner: Owner, now: Moment) -> Option<&mut OwnEntry<Entry>> {
-        let place = self.places.get(owner)?;
-        if place.kept_at + place.attempt.ttl < now {
-            self.orphan(owner, now);
+    /// Returns the live entry of this owner. An entry whose lease has expired becomes an orphan.
+    pub(crate) fn live_entry(&mut self, owner: Owner, now: Moment) -> Option<&mut OwnEntry<Entry>> {
+        let own = self.entries.get(owner)?;
+        if own.kept_at + own.attempt.ttl < now {
+            self.make_orphan(owner, now);
         }
-        self.places.get_mut(owner)
+        self.entries.get_mut(owner)
     }
 
-    /// Returns the live entry of this owner, whose lease is extended.
+    /// Extends the lease of this owner's live entry and returns the entry.
     pub(crate) fn keep(&mut self, owner: Owner, now: Moment) -> Option<&mut Entry> {
-        self.live(owner, now)?;
-        self.places.keep(owner, now).map(|place| &mut place.entry)
+        self.live_entry(owner, now)?;
+        self.entries.keep(owner, now).map(|own| &mut own.entry)
     }
 
     /// Removes a live entry, and wakes the attempts that waited for it in this process.
-    pub(crate) fn forget(&mut self, owner: Owner) -> Option<OwnEntry<Entry>> {
-        let place = self.places.remove(owner)?;
-        place.entry.session.watches().stop_waiting(owner, &place.entry.blockers);
-        self.move_up(&place.attempt);
-        Some(place)
+    pub(crate) fn remove(&mut self, owner: Owner) -> Option<OwnEntry<Entry>> {
+        let own = self.entries.remove(owner)?;
+        own.entry.session.watches().remove_waiter(owner, &own.entry.blockers);
+        self.wake_local_waiters(&own.attempt);
+        Some(own)
     }
 
-    /// Wakes the attempts that waited in this process behind one that has left.
-    pub(crate) fn move_up(&self, left: &Attempt) {
-        for owner in self.places.unblocked_by(left) {
+    /// Wakes the attempts that waited in this process behind a removed one.
+    pub(crate) fn wake_local_waiters(&self, removed: &Attempt) {
+        for owner in self.entries.unblocked_by(removed) {
             self.push.push(Wakeup::Check { owner });
         }
     }
 
-    /// Makes a live entry an orphan.
-    pub(crate) fn orphan(&mut self, owner: Owner, now: Moment) -> Option<Arc<Orphan>> {
-        let OwnEntry { attempt, entry, .. } = self.forget(owner)?;
+    /// Turns a live entry into an orphan.
+    pub(crate) fn make_orphan(&mut self, owner: Owner, now: Moment) -> Option<Arc<Orphan>> {
+        let OwnEntry { attempt, entry, .. } = self.remove(owner)?;
         let nodes = entry.nodes.map(|nodes| [nodes.paths, entry.surplus].concat());
         Some(self.add_orphan(Orphan { session: entry.session, attempt, nodes, since: now }))
     }
@@ -153,10 +154,10 @@ impl Registry {
         orphan
     }
 
-    /// Makes all entries orphans whose leases have lapsed.
-    pub(crate) fn orphan_lapsed(&mut self, now: Moment) {
-        for owner in self.places.expire(now) {
-            self.orphan(owner, now);
+    /// Turns all entries whose leases have expired into orphans.
+    pub(crate) fn orphan_expired(&mut self, now: Moment) {
+        for owner in self.entries.expire(now) {
+            self.make_orphan(owner, now);
         }
     }
 
@@ -164,12 +165,12 @@ impl Registry {
         self.orphans.get(&owner).cloned()
     }
 
-    /// Returns whether this orphan is still to be deleted.
+    /// Returns whether the nodes of this orphan are still to be deleted.
     pub(crate) fn has_orphan(&self, orphan: &Arc<Orphan>) -> bool {
         self.orphans.get(&orphan.attempt.owner).is_some_and(|there| Arc::ptr_eq(there, orphan))
     }
 
-    /// Forgets an orphan whose nodes are gone.
+    /// Removes an orphan whose nodes are deleted.
     pub(crate) fn remove_orphan(&mut self, orphan: &Arc<Orphan>) {
         if self.has_orphan(orphan) {
             self.orphans.remove(&orphan.attempt.owner);
@@ -184,21 +185,21 @@ impl Registry {
     }
 
     /// Returns the live entries in this session.
-    pub(crate) fn places_in<'a>(
+    pub(crate) fn entries_in<'a>(
         &'a self,
         session: &'a Arc<Session>,
     ) -> impl Iterator<Item = (Owner, &'a OwnEntry<Entry>)> {
-        self.places.iter().filter(|(_, place)| Arc::ptr_eq(&place.entry.session, session))
+        self.entries.iter().filter(|(_, own)| Arc::ptr_eq(&own.entry.session, session))
     }
 
-    /// Removes everything that has ended with this session, and tells the owners.
-    pub(crate) fn end(&mut self, session: &Arc<Session>, why: LostReason) {
+    /// Removes everything in a session that is over, and notifies the owners.
+    pub(crate) fn remove_session(&mut self, session: &Arc<Session>, reason: LostReason) {
         self.orphans.retain(|_, orphan| !Arc::ptr_eq(&orphan.session, session));
-        let lost: Vec<Owner> = self.places_in(session).map(|(owner, _)| owner).collect();
+        let lost: Vec<Owner> = self.entries_in(session).map(|(owner, _)| owner).collect();
         for owner in lost {
-            let was_granted = self.forget(owner).is_some_and(|place| place.entry.award.is_some());
+            let was_granted = self.remove(owner).is_some_and(|own| own.entry.award.is_some());
             self.push.push(if was_granted {
-                Wakeup::Lost { owner, reason: why }
+                Wakeup::Lost { owner, reason }
             } else {
                 Wakeup::Check { owner }
             });

@@ -1,4 +1,4 @@
-//! Giving back: the releases of a flight together.
+//! Releases grants, those of one session in one transaction.
 
 use std::sync::Arc;
 
@@ -7,75 +7,75 @@ use fencepost_core::{Grant, Owner, Result};
 use futures_util::future::join_all;
 use zookeeper_client::{self as zk, MultiWriteError};
 
-use crate::flight::{Answers, by_session};
-use crate::nodes::{delete_all, portions};
+use crate::flight::{Replies, group_by_session};
+use crate::nodes::{delete_all, split_by_size};
 use crate::session::Session;
-use crate::shared::Shared;
+use crate::state::ClientState;
 
-/// A grant that is given back.
+/// A grant to release.
 struct Member {
     at: usize,
     owner: Owner,
     nodes: Vec<String>,
 }
 
-/// Gives all of these back.
-pub(crate) async fn release(shared: &Arc<Shared>, grants: Vec<(usize, &Grant)>) -> Answers {
-    let (mut held, mut answers) = (Vec::new(), Vec::new());
+/// Releases these grants.
+pub(crate) async fn release(state: &Arc<ClientState>, grants: Vec<(usize, &Grant)>) -> Replies {
+    let (mut held, mut replies) = (Vec::new(), Vec::new());
     for (at, grant) in grants {
-        match begin(shared, at, grant) {
+        match start_release(state, at, grant) {
             Some(member) => held.push(member),
-            None => answers.push((at, Ok(Reply::NotHeld))),
+            None => replies.push((at, Ok(Reply::NotHeld))),
         }
     }
-    let groups = by_session(held).into_iter().map(async |(session, members)| {
-        let mut answers = Vec::with_capacity(members.len());
-        for members in portions(&members, |member| &member.nodes) {
-            let deleted = give_back(shared, &session, members).await;
-            answers.extend(members.iter().zip(deleted).map(|(member, deleted)| {
-                let reply = deleted.map(|was_there| {
-                    shared.registry().forget(member.owner);
-                    if was_there { Reply::Released } else { Reply::NotHeld }
+    let groups = group_by_session(held).into_iter().map(async |(session, members)| {
+        let mut replies = Vec::with_capacity(members.len());
+        for members in split_by_size(&members, |member| &member.nodes) {
+            let deleted = delete_members(state, &session, members).await;
+            replies.extend(members.iter().zip(deleted).map(|(member, deleted)| {
+                let reply = deleted.map(|existed| {
+                    state.registry().remove(member.owner);
+                    if existed { Reply::Released } else { Reply::NotHeld }
                 });
                 (member.at, reply)
             }));
         }
-        answers
+        replies
     });
-    answers.extend(join_all(groups).await.into_iter().flatten());
-    answers
+    replies.extend(join_all(groups).await.into_iter().flatten());
+    replies
 }
 
-/// Returns the nodes of a grant, which its watch does not report from now on. If the release does not arrive it is sent again;
-/// if it never does, the entry lapses.
-fn begin(shared: &Shared, at: usize, grant: &Grant) -> Option<(Arc<Session>, Member)> {
-    let mut registry = shared.registry();
+/// Returns the nodes of a grant and stops its watch from reporting their deletion. If the release fails it is sent
+/// again; if it never succeeds, the entry expires.
+fn start_release(state: &ClientState, at: usize, grant: &Grant) -> Option<(Arc<Session>, Member)> {
+    let mut registry = state.registry();
     let owner = grant.attempt.owner;
-    let entry = &mut registry.live(owner, shared.clock.now())?.entry;
+    let entry = &mut registry.live_entry(owner, state.clock.now())?.entry;
     let nodes = entry.nodes.as_ref().filter(|nodes| nodes.token == grant.award.token.get())?;
     if entry.session.is_over() {
-        registry.forget(owner);
+        registry.remove(owner);
         return None;
     }
     entry.released = true;
     Some((entry.session.clone(), Member { at, owner, nodes: nodes.paths.clone() }))
 }
 
-/// Deletes the nodes of each, and returns whether they were there.
-async fn give_back(shared: &Shared, session: &Session, members: &[Member]) -> Vec<Result<bool>> {
-    if let Err(away) = session.connected(&shared.setup, &shared.clock).await {
-        return members.iter().map(|_| Err(away.clone())).collect();
+/// Deletes the nodes of each grant, and returns whether they existed.
+async fn delete_members(state: &ClientState, session: &Session, members: &[Member]) -> Vec<Result<bool>> {
+    if let Err(error) = session.wait_connected(&state.ensemble, &state.clock).await {
+        return members.iter().map(|_| Err(error.clone())).collect();
     }
-    let request = session.send();
+    let request = session.start_request();
     match delete_together(session, members).await {
         Ok(()) => {
-            session.prove(request);
+            session.on_write_reply(request);
             members.iter().map(|_| Ok(true)).collect()
         }
         Err(MultiWriteError::RequestFailed { source }) => {
-            members.iter().map(|_| Err(shared.setup.failed(&source))).collect()
+            members.iter().map(|_| Err(state.ensemble.failed(&source))).collect()
         }
-        // One of them is not there: each goes alone.
+        // A node is missing: each grant is released separately.
         Err(MultiWriteError::OperationFailed { .. }) => {
             let alone: Vec<_> = members.chunks(1).map(|member| delete_together(session, member)).collect();
             let alone = join_all(alone).await.into_iter().zip(members);
@@ -83,16 +83,16 @@ async fn give_back(shared: &Shared, session: &Session, members: &[Member]) -> Ve
                 Ok(()) => Ok(true),
                 Err(MultiWriteError::OperationFailed { source: zk::Error::NoNode, .. }) => {
                     let deleted = delete_all(session, &member.nodes).await;
-                    deleted.map(|()| false).map_err(|error| shared.setup.failed(&error))
+                    deleted.map(|()| false).map_err(|error| state.ensemble.failed(&error))
                 }
-                Err(error) => Err(shared.setup.failed(&error.into())),
+                Err(error) => Err(state.ensemble.failed(&error.into())),
             }))
             .await
         }
     }
 }
 
-/// Deletes the nodes of all of these, or none. The request is sent when the future is made.
+/// Deletes the nodes of all grants, or none. The request is sent when the future is created.
 fn delete_together<'a>(
     session: &'a Session,
     members: &'a [Member],

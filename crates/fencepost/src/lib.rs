@@ -1,4 +1,4 @@
-//! One distributed lock with the same promises on the storage you already run.
+//! One distributed lock with the same guarantees on the backend you already run.
 //!
 //! ```
 //! # async fn charge(_invoice: u32, _token: fencepost::FencingToken) {}
@@ -6,22 +6,23 @@
 //! let client = fencepost::connect("memory:").await?;
 //! let lock = client.lock("invoice/42");
 //!
-//! // Waits in line, renews while the work runs, cancels it if the lock is lost, releases at the end.
+//! // Waits in the queue, renews while the work runs, cancels it if the lock is lost, releases at the end.
 //! lock.run(async |guard| charge(42, guard.token()).await).await?;
 //! # Ok(())
 //! # }
 //! # futures_executor::block_on(example()).unwrap();
 //! ```
 //!
-//! # What every storage promises
-//! * At most one owner (or many readers, or *n* slots) at a time, if clocks run at the same speed.
-//! * Only the owner releases; a crashed owner's lock is free after its ttl.
-//! * A lease is renewed by a thread of its own: an application that blocks its runtime does not lose it.
-//! * [`Guard::lost`] tells when the lock is gone, at the latest when its lease ends.
-//! * First come, first served, and the next in line is woken, not polling.
-//! * [`Guard::token`] only ever grows: the resource that checks it is safe even from a holder that was stopped.
+//! # What every backend guarantees
+//! * At most one owner (or many readers, or *n* permits) at a time, if clocks run at the same speed.
+//! * Only the owner releases; the lock of a crashed owner is free after its ttl.
+//! * A lease is renewed by a separate thread: an application that blocks its runtime does not lose it.
+//! * [`Guard::lost`] resolves when the lock is lost, at the latest when its lease ends.
+//! * Waiters get the lock in the order in which they asked; the successor is woken and does not poll.
+//! * [`Guard::token`] only ever grows: a resource that checks it is safe even from a holder that was stopped.
 //!
-//! Programs without async use [`blocking`]: the same words, and every call returns when it is done.
+//! Work that can fail runs with [`Lock::try_run`], where `?` works inside the closure. Programs without async use [`blocking`]:
+//! the same API, with calls that block.
 //!
 //! # Features
 //! | feature | URL | scope |
@@ -33,13 +34,18 @@
 //! | `zookeeper` | `zk://HOST,HOST,HOST/CHROOT` | all hosts that reach it |
 //! | `full` | all of them | |
 //!
-//! Two more say what the locks do, whatever the storage; `full` is about storages and leaves them out, so that nobody
-//! pays for a facade without asking for it. Without a subscriber or a recorder they do nothing.
+//! Three more do not depend on the backend. `full` means all backends and leaves them out. Without a subscriber or a recorder,
+//! `tracing` and `metrics` do nothing.
 //!
-//! | feature | what it brings |
+//! | feature | adds |
 //! |---|---|
+//! | `serde` | `Serialize` and `Deserialize` for [`FencingToken`], [`LockName`] and [`StorageId`] |
 //! | `tracing` | the spans `lock acquire` and `lock hold`, and warnings of losses and failed renewals |
 //! | `metrics` | counters, gauges and histograms, and `Options::metrics_names` |
+
+#![cfg_attr(docsrs, feature(doc_cfg))]
+// The included pages say in the first line of a block why it is not run by the check of console blocks.
+#![cfg_attr(doctest, allow(rustdoc::invalid_codeblock_attributes))]
 
 pub mod blocking;
 mod connect;
@@ -49,11 +55,11 @@ pub use connect::{connect, connect_with, preflight, rights};
 pub use fencepost_core::shell_quote;
 pub use fencepost_core::{
     BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Finding, Guard, HolderState, Keep,
-    ListPage, Lock, LockName, LockState, LostReason, Mode, Options, Page, Result, Scope, Severity, StorageId,
-    WaiterState, Watch, clock,
+    ListPage, Lock, LockName, LockState, Locks, LostReason, Mode, Options, Page, Result, Scope, Severity,
+    StorageId, WaiterState, Watch, clock,
 };
 
-/// The storage in memory, with scripted faults and a clock that tests can move.
+/// The backend in memory, with scripted faults and a clock that tests can move.
 #[cfg(feature = "memory")]
 pub mod memory {
     pub use fencepost_memory::{Faults, Memory};
@@ -62,6 +68,18 @@ pub mod memory {
 #[cfg(all(doctest, feature = "sqlite"))]
 #[doc = include_str!("../../../README.md")]
 struct Readme;
+
+#[cfg(all(doctest, feature = "sqlite"))]
+#[doc = include_str!("../../../docs/guides/first-lock.md")]
+struct FirstLock;
+
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../../docs/guides/library.md")]
+struct Library;
+
+#[cfg(all(doctest, feature = "memory"))]
+#[doc = include_str!("../../../docs/guides/testing-your-code.md")]
+struct Testing;
 
 #[cfg(all(doctest, feature = "sqlite", feature = "metrics", feature = "tracing"))]
 #[doc = include_str!("../../../docs/guides/observability.md")]

@@ -11,7 +11,7 @@ mod rslock;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use redis::Connection;
 
 use crate::compare::docs::Page;
@@ -49,7 +49,7 @@ impl Storage for Redis {
 
     fn start() -> Result<Self, String> {
         subject::require("redis-server")?;
-        let server = RedisServer::start(&Setup::plain());
+        let server = RedisServer::start(&RedisServerConfig::plain());
         let look = redis::Client::open(server.url()).and_then(|client| client.get_connection());
         let look = look.map_err(|why| format!("redis-server does not answer: {why}"))?;
         Ok(Self { server, look })

@@ -3,7 +3,7 @@
 use std::process::Command;
 
 use fencepost_testkit::servers::free_port;
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use rustix::process::Signal;
 
 use crate::sandbox::{Ran, Running, Sandbox};
@@ -26,7 +26,7 @@ fn run(sandbox: &Sandbox, url: &str, args: &[&str]) -> Ran {
 #[test]
 fn a_server_that_starts_later_is_waited_for() {
     let sandbox = Sandbox::new();
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     server.kill();
     let args = ["run", "-v", "--wait", "10m", "a", "--", "touch", "ran"];
     let mut waiter = Running::start(&mut fencepost(&sandbox, &server.url(), &args));
@@ -70,7 +70,7 @@ fn a_run_that_was_not_told_to_wait_fails_at_once() {
 #[test]
 fn an_error_that_waiting_cannot_mend_is_reported_at_once() {
     let sandbox = Sandbox::new();
-    let server = RedisServer::start(&Setup::plain().with_password("right"));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_password("right"));
     let denied = format!("redis://:wrong@127.0.0.1:{}", server.port());
     let tls = format!("redis://127.0.0.1:{}?nonsense=1", server.port());
     for url in [&denied, &tls, "redsi://127.0.0.1", "postgres://127.0.0.1/db", "sqlite:/no/such/folder/x.db"]
@@ -102,7 +102,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let (sandbox, server) = (Sandbox::new(), RedisServer::start(&Setup::plain()));
+        let (sandbox, server) = (Sandbox::new(), RedisServer::start(&RedisServerConfig::plain()));
         sandbox.write("locks.db", "");
         let script = "echo $$ > held; while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done";
         let args = ["run", "--ttl", "60s", "a", "-c", script];

@@ -5,7 +5,7 @@ use std::process::Command;
 
 use fencepost_testkit::servers::etcd;
 use fencepost_testkit::servers::free_port;
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::servers::zookeeper;
 use serde_json::Value;
 
@@ -18,7 +18,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        Self { sandbox: Sandbox::new(), server: RedisServer::start(&Setup::plain()) }
+        Self { sandbox: Sandbox::new(), server: RedisServer::start(&RedisServerConfig::plain()) }
     }
 
     fn fencepost(&self, args: &[&str]) -> Command {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencepost::clock::{Clock, wall_time};
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 
 use crate::sandbox::{Running, Sandbox, can_act, is_alive, until};
 
@@ -15,7 +15,7 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
-        let stage = Self { sandbox: Sandbox::new(), server: RedisServer::start(&Setup::plain()) };
+        let stage = Self { sandbox: Sandbox::new(), server: RedisServer::start(&RedisServerConfig::plain()) };
         stage.sandbox.write("locks.db", "");
         stage
     }

@@ -1,7 +1,7 @@
 //! In a pipeline at a terminal: its foreground belongs to all of the pipeline's programs, and stays with them. Keys that
 //! are for all of them are typed when all of them run.
 
-use crate::job_control::{interrupt, open_gate, shell, stop_and_go_on, until_both_stand_still};
+use crate::job_control::{interrupt, open_gate, shell, stop_and_continue, until_both_are_stopped};
 use crate::sandbox::{is_alive, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT};
 
@@ -95,7 +95,7 @@ fn ctrl_z_stops_the_whole_pipeline_and_fg_continues_it() {
         sandbox.line("command");
         sandbox.line("sink");
         for _ in 0..20 {
-            stop_and_go_on(&sandbox, &mut terminal);
+            stop_and_continue(&sandbox, &mut terminal);
         }
         open_gate(&sandbox);
         terminal.expect_code(0);
@@ -115,7 +115,7 @@ fn a_command_that_needs_the_terminal_in_a_pipeline_is_reported_and_can_share_it(
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
-    until_both_stand_still(&sandbox);
+    until_both_are_stopped(&sandbox);
     terminal.type_line("fg");
     terminal.until_next("the command needs the terminal");
     terminal.type_text(CTRL_C);

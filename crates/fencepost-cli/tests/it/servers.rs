@@ -4,7 +4,7 @@ use std::process::Command;
 
 use fencepost_testkit::servers::etcd::{self, EtcdServer};
 use fencepost_testkit::servers::free_port;
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::servers::zookeeper;
 use serde_json::Value;
 
@@ -167,7 +167,7 @@ fn foreign_nodes_that_do_not_exclude_are_reported() {
     // The servers may have removed the empty node.
     let server = zookeeper::shared();
     let kazoo = format!("{node}/0f1e2d3c4b5a69788796a5b4c3d2e1f0__lock__1000000000");
-    let _ = server.try_cli(&zookeeper::Visitor::Anybody, &["create", &node]);
+    let _ = server.try_cli(&zookeeper::CliLogin::Anonymous, &["create", &node]);
     server.cli(&["create", &kazoo, "host"]);
     let ran = stage.run(&["run", "a", "--", "true"]).expect(0);
     assert!(ran.stderr().contains("warning: ") && ran.stderr().contains("is of kazoo"), "{}", ran.stderr());
@@ -250,7 +250,7 @@ fn an_unreachable_server_is_reported_without_the_password() {
 #[test]
 fn a_wrong_password_is_denied_and_not_shown() {
     let sandbox = Sandbox::new();
-    let server = EtcdServer::start(&etcd::Setup::plain().with_user("ann", SECRET));
+    let server = EtcdServer::start(&etcd::EtcdServerConfig::plain().with_user("ann", SECRET));
     let url = server.url_as("ann").replace(SECRET, "geheimnis");
     let output = sandbox.fencepost(["doctor", "--json"]).env("FENCEPOST_URL", &url).output().unwrap();
     let ran = Ran(output).expect(1);
@@ -274,7 +274,7 @@ fn an_unsupported_mode_is_rejected() {
 /// and reports the reason.
 #[test]
 fn a_server_that_rejects_writes_for_a_while_ends_no_waiter() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let stage = Stage { sandbox: Sandbox::new(), url: server.url() };
     let mut holder = stage.hold("a", &["--ttl", "20s"]);
     let mut waiter = Running::start(&mut stage.fencepost(&["run", "--ttl", "2s", "a", "--", "true"]));

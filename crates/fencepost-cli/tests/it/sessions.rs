@@ -3,7 +3,7 @@
 use rustix::process::Signal;
 
 use crate::job_control::{
-    LOOP, open_gate, shell, stop_and_go_on, until_both_stand_still, until_it_has_the_terminal,
+    LOOP, open_gate, shell, stop_and_continue, until_both_are_stopped, until_it_has_the_terminal,
 };
 use crate::sandbox::{Running, Sandbox, is_alive, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
@@ -82,7 +82,7 @@ fn a_terminal_that_hangs_up_ends_what_was_stopped() {
     until_it_has_the_terminal(&sandbox, &terminal);
     terminal.type_text(CTRL_Z);
     terminal.until_next(PROMPT);
-    until_both_stand_still(&sandbox);
+    until_both_are_stopped(&sandbox);
     terminal.hang_up();
     until("no process is left", || terminal.session().is_empty());
     sandbox.assert_free("a");
@@ -106,7 +106,7 @@ fn a_run_within_a_run_has_the_terminal() {
     terminal.type_line("fencepost run a -- fencepost run b -- sh read.sh");
     terminal.until_next("\nask\n");
     for _ in 0..3 {
-        stop_and_go_on(&sandbox, &mut terminal);
+        stop_and_continue(&sandbox, &mut terminal);
     }
     terminal.type_line("this");
     terminal.until_next("got this");

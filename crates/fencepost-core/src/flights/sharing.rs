@@ -1,4 +1,4 @@
-//! Which of the operations that wait leave in the next flight, for backends that do not take every two of them together.
+//! Selects the pending operations of the next flight, for backends that cannot execute every two operations together.
 
 use std::collections::{HashMap, HashSet};
 
@@ -6,13 +6,13 @@ use crate::backend::{BackendInfo, Op};
 use crate::name::LockName;
 use crate::token::Owner;
 
-/// How many operations are looked at for each one that a flight may carry: a long line for one lock must not make every
-/// departure slow.
+/// The number of operations examined per operation that a flight may carry: a long queue for one lock must not make every
+/// send slow.
 const WINDOW: usize = 4;
 
 impl BackendInfo {
-    /// Selects, of the operations that wait, those that leave in the next flight: the engine's rule, for programs that execute
-    /// flights without an engine. What lies beyond the end of the answer stays behind too.
+    /// Selects the pending operations of the next flight: the engine's rule, for programs that execute flights without an
+    /// engine. Operations beyond the end of the result are not selected.
     pub fn select<'a>(&self, waiting: impl Iterator<Item = &'a Op>) -> Vec<bool> {
         match self.may_share {
             None => waiting.take(self.batch).map(|_| true).collect(),
@@ -22,7 +22,7 @@ impl BackendInfo {
 }
 
 /// Selects up to `limit` operations, in order, so that each may share a flight with all before it: with those that are
-/// selected, and with those that are left behind and must not be overtaken.
+/// selected, and with those that are not and must not be overtaken.
 pub(super) fn select<'a>(
     waiting: impl Iterator<Item = &'a Op>,
     limit: usize,

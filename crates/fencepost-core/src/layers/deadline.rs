@@ -1,6 +1,6 @@
-//! The deadline: no question to a storage is open for ever.
+//! Bounds every query to a backend by the client's deadline.
 //!
-//! Operations of a flight are given up one by one, each after its own ttl, by `flights.rs`; they pass through.
+//! Flights have timeouts of their own, in `flights.rs`, and pass through.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -10,47 +10,48 @@ use async_trait::async_trait;
 use futures_util::future::BoxFuture;
 use futures_util::stream::BoxStream;
 
-use crate::alarms::Alarms;
 use crate::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
 use crate::clock::Clock;
+use crate::duration_text::duration_text;
 use crate::error::{Error, ErrorKind, Result};
 use crate::finding::Finding;
 use crate::name::LockName;
+use crate::timers::Timers;
 
-/// A backend whose questions are answered in time, if only with an error.
+/// A backend whose queries return in time, if only with an error.
 pub(super) struct Deadline {
     inner: Arc<dyn Backend>,
     clock: Clock,
-    alarms: Arc<Alarms>,
+    timers: Arc<Timers>,
     within: Duration,
     location: String,
 }
 
 impl Deadline {
-    pub(super) fn new(inner: Arc<dyn Backend>, clock: Clock, alarms: Arc<Alarms>, within: Duration) -> Self {
+    pub(super) fn new(inner: Arc<dyn Backend>, clock: Clock, timers: Arc<Timers>, within: Duration) -> Self {
         let location = inner.info().location;
-        Self { inner, clock, alarms, within, location }
+        Self { inner, clock, timers, within, location }
     }
 
     async fn bound<T>(
         &self,
         what: impl FnOnce() -> String,
-        question: impl Future<Output = Result<T>>,
+        query: impl Future<Output = Result<T>>,
     ) -> Result<T> {
         let late = self.clock.now() + self.within;
         tokio::select! {
-            // The answer first: one that has arrived is not thrown away.
+            // The reply first: one that has arrived is not discarded.
             biased;
-            answer = question => answer,
-            () = self.alarms.at(late) => {
+            reply = query => reply,
+            () = self.timers.sleep_until(late) => {
                 let Self { location, within, .. } = self;
-                let text = format!("could not {}: {location} did not answer within {within:?}", what());
+                let text = format!("could not {}: no reply from {location} within {}", what(), duration_text(*within));
                 Err(Error::new(ErrorKind::Unreachable, text))
             }
         }
     }
 
-    /// Findings that come too late are one finding.
+    /// Replaces findings that are too late by one finding.
     async fn bound_findings(&self, what: &str, findings: impl Future<Output = Vec<Finding>>) -> Vec<Finding> {
         let bound = self.bound(|| what.to_owned(), async { Ok(findings.await) }).await;
         bound.unwrap_or_else(|late| vec![Finding::failed("answer", &late)])
@@ -64,7 +65,7 @@ impl Backend for Deadline {
         self.inner.info()
     }
 
-    // Not an `async fn`, so that the flight travels in one box and not in two.
+    // Not an `async fn`, which would box the future a second time.
     fn execute<'a, 'b>(&'a self, ops: Vec<Op>) -> BoxFuture<'b, Vec<Result<Reply>>>
     where
         'a: 'b,
@@ -86,11 +87,11 @@ impl Backend for Deadline {
     }
 
     async fn diagnose(&self) -> Vec<Finding> {
-        self.bound_findings("examine the storage", self.inner.diagnose()).await
+        self.bound_findings("diagnose the backend", self.inner.diagnose()).await
     }
 
     async fn warnings(&self) -> Vec<Finding> {
-        self.bound_findings("examine the storage", self.inner.warnings()).await
+        self.bound_findings("diagnose the backend", self.inner.warnings()).await
     }
 
     async fn locate(&self, name: &LockName) -> Vec<Finding> {

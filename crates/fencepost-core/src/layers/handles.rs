@@ -1,4 +1,4 @@
-//! Every metric: its name, its labels, its description, and the handles to it, which are registered once.
+//! Every metric: its name, labels and description, and its handles, which are registered once.
 
 use std::sync::OnceLock;
 use std::time::Duration;
@@ -8,7 +8,7 @@ use ::metrics::{
     gauge, histogram,
 };
 
-use super::words::{KINDS, Outcome};
+use super::labels::{KINDS, Outcome};
 
 const ACQUIRE_TOTAL: &str = "fencepost_lock_acquire_total";
 const ACQUIRE_DURATION: &str = "fencepost_lock_acquire_duration_seconds";
@@ -27,13 +27,13 @@ pub(super) const ENDS: [&str; 4] = ["released", "lost", "expired", "forced"];
 /// The `outcome` of a renewal.
 pub(super) const RENEWALS: [&str; 3] = ["renewed", "not_held", "failed"];
 /// The `reason` of a loss.
-pub(super) const REASONS: [&str; 5] = ["expired", "not_held", "broken", "max_hold", "closed"];
+pub(super) const REASONS: [&str; 6] = ["expired", "not_held", "broken", "max_hold", "closed", "abandoned"];
 /// The `op` of a request.
 pub(super) const REQUESTS: [&str; 3] = ["execute", "inspect", "list"];
 /// The `outcome` of a request, the worst last.
 pub(super) const ANSWERS: [&str; 4] = ["ok", "error", "unreachable", "unknown"];
 
-/// A histogram, registered when it has its first value: an empty one is many lines of nothing on an exporter's page.
+/// A histogram, registered with its first value: an empty one would fill an exporter's page with zeros.
 pub(super) struct Times {
     name: &'static str,
     labels: Vec<Label>,
@@ -54,7 +54,7 @@ impl Times {
 pub(super) struct Handles {
     /// One for each group of names.
     pub(super) locks: Vec<LockHandles>,
-    /// By request, then by answer.
+    /// By request, then by outcome.
     pub(super) requests: [[Times; ANSWERS.len()]; REQUESTS.len()],
     pub(super) up: Gauge,
 }
@@ -74,8 +74,7 @@ pub(super) struct LockHandles {
 }
 
 impl Handles {
-    /// Registers counters and gauges with the recorder of this thread, so that what has not happened yet is seen as
-    /// zero.
+    /// Registers counters and gauges with the recorder of this thread, so that they are exported as zero before the first event.
     pub(super) fn register(backend: &'static str, names: impl Iterator<Item = Option<String>>) -> Self {
         describe();
         let backend = Label::new("backend", backend);
@@ -118,19 +117,23 @@ impl LockHandles {
 }
 
 fn describe() {
-    describe_counter!(ACQUIRE_TOTAL, "Attempts to take a lock, by how they ended.");
-    describe_histogram!(ACQUIRE_DURATION, Unit::Seconds, "How long callers waited for their verdict.");
-    describe_histogram!(HOLD_DURATION, Unit::Seconds, "How long locks were held, by how it ended.");
+    describe_counter!(ACQUIRE_TOTAL, "Attempts to acquire a lock, by outcome.");
+    describe_histogram!(
+        ACQUIRE_DURATION,
+        Unit::Seconds,
+        "How long callers waited for the outcome of an acquire."
+    );
+    describe_histogram!(HOLD_DURATION, Unit::Seconds, "How long locks were held, by how the hold ended.");
     describe_gauge!(HELD, "Locks that are held now.");
-    describe_gauge!(WAITERS, "Callers that wait for a lock now.");
-    describe_counter!(RENEW_TOTAL, "Renewals of leases, by how they went.");
+    describe_gauge!(WAITERS, "Callers that are waiting for a lock.");
+    describe_counter!(RENEW_TOTAL, "Renewals of leases, by outcome.");
     describe_histogram!(
         RENEW_MARGIN,
         Unit::Seconds,
-        "What was left of the lease when its renewal landed: near zero, locks are about to be lost."
+        "What was left of the lease when its renewal completed: near zero, locks are about to be lost."
     );
     describe_counter!(LOST_TOTAL, "Locks that were lost while they were held, by reason.");
-    describe_counter!(FORCED_TOTAL, "Locks that this program took from their holders by breaking them.");
-    describe_histogram!(REQUEST_DURATION, Unit::Seconds, "How long the storage took to answer.");
-    describe_gauge!(UP, "1 if the newest request was answered, 0 if it was not.");
+    describe_counter!(FORCED_TOTAL, "Holders that this program removed by breaking their locks.");
+    describe_histogram!(REQUEST_DURATION, Unit::Seconds, "How long the backend took to reply.");
+    describe_gauge!(UP, "1 if the latest request got a reply, 0 if not.");
 }

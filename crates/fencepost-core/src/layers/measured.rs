@@ -1,4 +1,4 @@
-//! A wrapper round a backend that takes the time of every request.
+//! A wrapper of a backend that measures the duration of every request.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::finding::Finding;
 use crate::name::LockName;
 
-/// The backend, measured.
+/// The measured backend.
 pub(super) fn measured(backend: Arc<dyn Backend>, clock: &Clock, meters: &Arc<Meters>) -> Arc<dyn Backend> {
     Arc::new(Measured { inner: backend, clock: clock.clone(), meters: meters.clone() })
 }
@@ -23,15 +23,15 @@ struct Measured {
     meters: Arc<Meters>,
 }
 
-/// What was asked, as an index of `REQUESTS`.
+/// The request, as an index of `REQUESTS`.
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Asked {
+enum RequestKind {
     Execute,
     Inspect,
     List,
 }
 
-/// How a request was answered, the worst last, as an index of `ANSWERS`.
+/// The outcome of a request, the worst last, as an index of `ANSWERS`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Answer {
     Ok,
@@ -46,18 +46,18 @@ impl Answer {
             Err(ErrorKind::OutcomeUnknown) => Self::Unknown,
             Err(ErrorKind::Unreachable) => Self::Unreachable,
             Err(ErrorKind::Denied | ErrorKind::Backend | ErrorKind::Closed) => Self::Error,
-            // The others are about what was asked, not about the storage.
+            // The other kinds concern the request, not the backend.
             Ok(_) | Err(_) => Self::Ok,
         }
     }
 }
 
 impl Measured {
-    fn begin(&self, asked: Asked) -> Request<'_> {
-        Request { by: self, asked, sent: self.clock.now(), over: false }
+    fn begin(&self, kind: RequestKind) -> Request<'_> {
+        Request { by: self, kind, sent: self.clock.now(), over: false }
     }
 
-    /// The breaks among these operations: their places, and the groups of their names.
+    /// Returns the breaks among these operations: their indices, and the groups of their names.
     fn breaks(&self, ops: &[Op]) -> Vec<(usize, usize)> {
         let breaks = ops.iter().enumerate().filter_map(|(place, op)| match op {
             Op::Break { name, .. } => Some((place, self.meters.group(name))),
@@ -67,10 +67,10 @@ impl Measured {
     }
 }
 
-/// A request under way. A flight that is dropped was given up; a question that is dropped was not needed any more.
+/// A request in flight. A dropped flight was given up; a dropped query was not needed any more.
 struct Request<'a> {
     by: &'a Measured,
-    asked: Asked,
+    kind: RequestKind,
     sent: Moment,
     over: bool,
 }
@@ -84,14 +84,14 @@ impl Request<'_> {
     fn tell(&self, answer: Answer) {
         let handles = self.by.meters.handles();
         let took = self.by.clock.now().since(self.sent);
-        handles.requests[self.asked as usize][answer as usize].record(took);
+        handles.requests[self.kind as usize][answer as usize].record(took);
         handles.up.set(u8::from(answer < Answer::Unreachable));
     }
 }
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
-        if !self.over && self.asked == Asked::Execute {
+        if !self.over && self.kind == RequestKind::Execute {
             self.tell(Answer::Unknown);
         }
     }
@@ -106,7 +106,7 @@ impl Backend for Measured {
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
         let breaks = self.breaks(&ops);
-        let request = self.begin(Asked::Execute);
+        let request = self.begin(RequestKind::Execute);
         let replies = self.inner.execute(ops).await;
         request.ended(replies.iter().map(Answer::of).max().unwrap_or(Answer::Ok));
         for (place, group) in breaks {
@@ -122,20 +122,20 @@ impl Backend for Measured {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        let request = self.begin(Asked::Inspect);
+        let request = self.begin(RequestKind::Inspect);
         let answer = self.inner.inspect(name).await;
         request.ended(Answer::of(&answer));
         answer
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
-        let request = self.begin(Asked::List);
+        let request = self.begin(RequestKind::List);
         let answer = self.inner.list(prefix, page).await;
         request.ended(Answer::of(&answer));
         answer
     }
 
-    // Many requests in one, which the storage's own pace says nothing about: they are not timed.
+    // Many requests in one, of no fixed number: their duration says nothing about the backend.
     async fn diagnose(&self) -> Vec<Finding> {
         self.inner.diagnose().await
     }

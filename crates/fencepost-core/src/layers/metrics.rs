@@ -1,29 +1,29 @@
 //! Counters, gauges and histograms for the `metrics` facade. Names and labels are in `handles.rs`.
 //!
-//! Handles are registered once per recorder: an event costs a look at which recorder there is, and no allocation.
+//! Handles are registered once per recorder: an event costs one comparison of the recorder, and no allocation.
 
 use std::sync::{Arc, OnceLock};
 use std::time::Duration;
 
 use super::Renewal;
 use super::handles::{ENDS, Handles, LockHandles, REASONS, RENEWALS};
+use super::labels::{self, Outcome};
 pub(super) use super::measured::measured;
 use super::patterns::Patterns;
-use super::words::{self, Outcome};
 use crate::grant::{Attempt, Grant, LostReason};
 use crate::name::LockName;
 use crate::options::Options;
 use crate::token::FencingToken;
 
-/// Where one client's metrics go.
+/// The metrics of one client.
 pub(super) struct Meters {
     backend: &'static str,
     patterns: Patterns,
     first: OnceLock<Box<Known>>,
 }
 
-/// A recorder that was met, and the handles registered with it: as a rule first the one that does nothing, because the
-/// program has not installed its own yet, and then that.
+/// A recorder, and the handles registered with it: usually first the no-op recorder, because the program has not installed its
+/// own yet, and then that one.
 struct Known {
     recorder: usize,
     handles: Arc<Handles>,
@@ -35,7 +35,7 @@ impl Meters {
         Self { backend, patterns: Patterns::new(&options.metrics_names), first: OnceLock::new() }
     }
 
-    /// The handles for this thread's recorder.
+    /// Returns the handles for this thread's recorder.
     pub(super) fn handles(&self) -> &Arc<Handles> {
         let recorder = ::metrics::with_recorder(|recorder| std::ptr::from_ref(recorder).addr());
         let mut place = &self.first;
@@ -58,7 +58,7 @@ impl Meters {
     pub(super) fn acquiring(&self, attempt: &Attempt) -> Acquiring {
         let want = attempt.wants.first();
         let group = want.map_or(0, |want| self.group(&want.name));
-        let kind = want.map_or(0, |want| words::kind(want.mode));
+        let kind = want.map_or(0, |want| labels::kind(want.mode));
         let acquiring = Acquiring { handles: self.handles().clone(), group, kind };
         acquiring.lock().waiters.increment(1);
         acquiring
@@ -72,7 +72,7 @@ impl Meters {
     }
 }
 
-/// A caller that waits. It keeps its handles, so that a gauge goes down where it went up.
+/// A waiting caller. It keeps its handles, so that a gauge is decremented at the recorder where it was incremented.
 pub(super) struct Acquiring {
     handles: Arc<Handles>,
     group: usize,
@@ -110,10 +110,10 @@ impl Holding {
             Renewal::NotHeld => "not_held",
             Renewal::Failed(_) | Renewal::Unanswered => "failed",
         };
-        lock.renewals[place(&RENEWALS, outcome)].increment(1);
+        lock.renewals[index_of(&RENEWALS, outcome)].increment(1);
         match renewal {
             Renewal::Done { margin } => lock.margin.record(margin),
-            // A request that hangs has no end that would tell it.
+            // A request that hangs has no end at which it would be counted.
             Renewal::Unanswered => self.handles.up.set(0),
             Renewal::NotHeld | Renewal::Failed(_) => {}
         }
@@ -128,14 +128,27 @@ impl Holding {
             LostReason::NotHeld | LostReason::MaxHold | LostReason::Closed | LostReason::Abandoned => "lost",
         };
         lock.held.decrement(1);
-        lock.holds[place(&ENDS, end)].record(held);
+        lock.holds[index_of(&ENDS, end)].record(held);
         if reason != LostReason::Released {
-            lock.lost[place(&REASONS, words::reason(reason))].increment(1);
+            lock.lost[index_of(&REASONS, labels::reason(reason))].increment(1);
         }
     }
 }
 
-/// Where a word stands in its list, which has it.
-fn place(words: &[&str], word: &str) -> usize {
-    words.iter().position(|other| *other == word).unwrap_or_default()
+/// Returns the index of a label value in its list, which contains it.
+fn index_of(values: &[&str], value: &str) -> usize {
+    values.iter().position(|other| *other == value).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_reason_of_a_loss_has_its_own_counter() {
+        use LostReason::{Abandoned, Broken, Closed, Expired, MaxHold, NotHeld};
+
+        let losses = [Expired, NotHeld, Broken, MaxHold, Closed, Abandoned];
+        assert_eq!(losses.map(labels::reason), REASONS);
+    }
 }

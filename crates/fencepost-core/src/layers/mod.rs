@@ -1,48 +1,48 @@
-//! What logs, counts or bounds the client's calls; nothing else in this crate does.
+//! Logging, metrics and deadlines of the client's calls; no other module of this crate has them.
 //!
-//! The rest tells what happens to two small objects: an [`Acquiring`] lives as long as a caller waits for a lock, a
-//! [`Holding`] as long as a lock is held. What is sent to the storage passes through wrappers round its
-//! [`Backend`]. With the features `tracing` and `metrics` off the objects tell nobody and take no time.
+//! Events are reported to two small objects: an [`Acquiring`] exists while a caller waits for a lock, a [`Holding`] while a lock
+//! is held. Requests pass through wrappers of the [`Backend`]. With the features `tracing` and `metrics` off, the objects do
+//! nothing.
 
 mod deadline;
+#[cfg(not(all(feature = "tracing", feature = "metrics")))]
+mod disabled;
 #[cfg(feature = "metrics")]
 mod handles;
+#[cfg_attr(
+    not(all(feature = "tracing", feature = "metrics")),
+    allow(dead_code, reason = "each has its readers")
+)]
+mod labels;
 #[cfg(feature = "metrics")]
 mod measured;
 #[cfg(feature = "metrics")]
 mod metrics;
 #[cfg(feature = "metrics")]
 mod patterns;
-#[cfg(not(all(feature = "tracing", feature = "metrics")))]
-mod silent;
 #[cfg(feature = "tracing")]
 mod trace;
-#[cfg_attr(
-    not(all(feature = "tracing", feature = "metrics")),
-    allow(dead_code, reason = "each has its readers")
-)]
-mod words;
 
 use std::sync::Arc;
 use std::time::Duration;
 
 #[cfg(not(feature = "metrics"))]
-use silent as metrics;
+use disabled as metrics;
 #[cfg(not(feature = "tracing"))]
-use silent as trace;
+use disabled as trace;
+use labels::Outcome;
 pub(crate) use trace::Origin;
-use words::Outcome;
 
-use crate::alarms::Alarms;
 use crate::backend::{Backend, BackendInfo};
 use crate::clock::{Clock, Moment};
 use crate::error::{Error, Result};
 use crate::grant::{Attempt, Grant, LostReason};
 use crate::guard::Guard;
 use crate::options::Options;
+use crate::timers::Timers;
 use crate::token::FencingToken;
 
-/// Whether anybody wants to know how long things take.
+/// Whether durations are recorded.
 const TIMED: bool = cfg!(any(feature = "tracing", feature = "metrics"));
 
 /// The layers of one client; its callers and its thread have a copy each.
@@ -63,13 +63,13 @@ impl Layers {
         }
     }
 
-    /// Wraps what is sent to the storage.
-    pub(crate) fn wrap(&self, backend: Arc<dyn Backend>, alarms: Arc<Alarms>) -> Arc<dyn Backend> {
-        let bounded = deadline::Deadline::new(backend, self.clock.clone(), alarms, self.deadline);
+    /// Wraps the backend.
+    pub(crate) fn wrap(&self, backend: Arc<dyn Backend>, timers: Arc<Timers>) -> Arc<dyn Backend> {
+        let bounded = deadline::Deadline::new(backend, self.clock.clone(), timers, self.deadline);
         metrics::measured(Arc::new(bounded), &self.clock, &self.meters)
     }
 
-    /// A caller begins to wait for a lock. To be called where the caller is.
+    /// Starts an acquire. Must be called on the caller's thread.
     pub(crate) fn acquiring(&self, attempt: &Attempt) -> Acquiring {
         Acquiring {
             stopwatch: Stopwatch::start(&self.clock),
@@ -80,7 +80,7 @@ impl Layers {
         }
     }
 
-    /// A lock begins to be held by a caller from there.
+    /// Starts a hold of a caller with this origin.
     pub(crate) fn holding(&self, grant: &Grant, origin: Origin) -> Holding {
         Holding {
             stopwatch: Stopwatch::start(&self.clock),
@@ -90,7 +90,7 @@ impl Layers {
     }
 }
 
-/// A caller that waits for a lock. Dropped before [`Acquiring::ended`], it was cancelled.
+/// A caller that waits for a lock. If it is dropped before [`Acquiring::ended`], the acquire was cancelled.
 pub(crate) struct Acquiring {
     stopwatch: Stopwatch,
     trace: trace::Acquiring,
@@ -100,10 +100,10 @@ pub(crate) struct Acquiring {
 }
 
 impl Acquiring {
-    /// The caller has its verdict.
-    pub(crate) fn ended(mut self, verdict: &Result<Option<Guard>>) {
-        self.outcome = Outcome::of(verdict);
-        self.token = verdict.as_ref().ok().and_then(Option::as_ref).map(Guard::token);
+    /// Records the outcome.
+    pub(crate) fn ended(mut self, outcome: &Result<Option<Guard>>) {
+        self.outcome = Outcome::of(outcome);
+        self.token = outcome.as_ref().ok().and_then(Option::as_ref).map(Guard::token);
     }
 }
 
@@ -115,20 +115,20 @@ impl Drop for Acquiring {
     }
 }
 
-/// How a renewal went.
+/// The outcome of a renewal.
 #[cfg_attr(
     not(all(feature = "tracing", feature = "metrics")),
     allow(dead_code, reason = "each has its readers")
 )]
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Renewal<'a> {
-    /// It succeeded when so much of the lease was left.
+    /// It succeeded when this much of the lease was left.
     Done { margin: Duration },
-    /// The storage says that the lock is not held.
+    /// The backend reports that the lock is not held.
     NotHeld,
-    /// There was no verdict.
+    /// It failed.
     Failed(&'a Error),
-    /// There is no answer yet, and it is sent again.
+    /// There is no reply yet, and it is sent again.
     Unanswered,
 }
 
@@ -140,13 +140,13 @@ pub(crate) struct Holding {
 }
 
 impl Holding {
-    /// A renewal was answered, or given up.
+    /// Records a renewal.
     pub(crate) fn renewal(&self, renewal: Renewal<'_>) {
         self.trace.renewal(renewal);
         self.meter.renewal(renewal);
     }
 
-    /// It is no longer held. To be called once.
+    /// Records the end of the hold. Must be called once.
     pub(crate) fn ended(&self, reason: LostReason) {
         let held = self.stopwatch.elapsed();
         self.trace.ended(reason, held);
@@ -154,7 +154,7 @@ impl Holding {
     }
 }
 
-/// Takes the time of something, if anybody wants to know.
+/// Starts a measurement, if durations are recorded.
 struct Stopwatch {
     clock: Clock,
     since: Moment,

@@ -1,9 +1,9 @@
-//! Which lock's name becomes which label: patterns, so that there are never more labels than somebody has written down.
+//! Maps lock names to label values by patterns, which bounds the number of values.
 
-/// What a name that matches no pattern is called.
+/// The label value of a name that matches no pattern.
 const OTHER: &str = "other";
 
-/// Patterns in order. The group of a name is the place of the first that it matches; the last group is [`OTHER`].
+/// Patterns in order. The group of a name is the index of the first that it matches; the last group is [`OTHER`].
 #[derive(Debug)]
 pub(super) struct Patterns(Vec<String>);
 
@@ -12,19 +12,19 @@ impl Patterns {
         Self(patterns.to_vec())
     }
 
-    /// Which group this name belongs to.
+    /// Returns the group of this name.
     pub(super) fn group(&self, name: &str) -> usize {
         self.0.iter().position(|pattern| matches(pattern, name)).unwrap_or(self.0.len())
     }
 
-    /// The label of each group; without patterns there is one group, and it has none.
+    /// Returns the label of each group; without patterns there is one group without a label.
     pub(super) fn labels(&self) -> impl Iterator<Item = Option<String>> {
         let other = (!self.0.is_empty()).then(|| OTHER.to_owned());
         self.0.iter().cloned().map(Some).chain([other])
     }
 }
 
-/// Whether the name is the pattern, with any characters for each `*`.
+/// Returns whether the name matches the pattern, in which `*` stands for any characters.
 fn matches(pattern: &str, name: &str) -> bool {
     let Some((head, rest)) = pattern.split_once('*') else {
         return pattern == name;
@@ -34,7 +34,7 @@ fn matches(pattern: &str, name: &str) -> bool {
     };
     let (middle, tail) = rest.rsplit_once('*').unwrap_or(("", rest));
     for part in middle.split('*') {
-        // The earliest place leaves the most for the parts that follow.
+        // The earliest match leaves the most for the parts that follow.
         let Some(at) = name.find(part) else {
             return false;
         };

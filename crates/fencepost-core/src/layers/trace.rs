@@ -1,7 +1,7 @@
 //! Spans and events for the `tracing` facade: `lock acquire` while a caller waits, `lock hold` while a lock is held.
 //!
-//! A span is made for whoever listens where the caller is, and what happens to it later on the client's thread is told
-//! to the same listener. Names, tokens and the storage's scheme are shown; owners and URLs never are.
+//! A span is created with the caller's subscriber, and its later events on the client's thread go to the same subscriber. Names,
+//! tokens and the backend's scheme are recorded; owners and URLs never are.
 
 use std::fmt;
 use std::sync::{Mutex, PoisonError};
@@ -13,12 +13,12 @@ use tracing::subscriber::NoSubscriber;
 use tracing::{Id, Level, Span, enabled, info_span, trace, warn};
 
 use super::Renewal;
-use super::words::{self, KINDS, Outcome};
+use super::labels::{self, KINDS, Outcome};
 use crate::finding::Finding;
 use crate::grant::{Attempt, Grant, LostReason, Want};
 use crate::token::FencingToken;
 
-/// Where a caller is: its span, and who listens there.
+/// The span and the subscriber of a caller.
 pub(crate) struct Origin {
     span: Span,
     listener: Dispatch,
@@ -31,17 +31,17 @@ impl Drop for Origin {
 }
 
 impl Origin {
-    /// Where we are now.
+    /// Returns the current one.
     pub(crate) fn here() -> Self {
         Self { span: Span::current(), listener: dispatcher::get_default(Dispatch::clone) }
     }
 
-    /// Whether anybody here wants to be warned.
+    /// Returns whether warnings are recorded.
     pub(crate) fn listens(&self) -> bool {
         heard_by(&self.listener, || enabled!(target: "fencepost", Level::WARN))
     }
 
-    /// Warns of what was found when somebody connected from here.
+    /// Logs the findings of a new connection.
     pub(crate) fn warn(&self, backend: &'static str, findings: &[Finding]) {
         for Finding { check, found, advice, .. } in findings {
             heard_by(&self.listener, || {
@@ -59,7 +59,7 @@ impl Origin {
         }
     }
 
-    /// A lock begins to be held by a caller from here.
+    /// Starts the span of a hold.
     pub(super) fn holding(self, backend: &'static str, grant: &Grant) -> Holding {
         let listener = self.listener.clone();
         let span = heard_by(&listener, || {
@@ -78,14 +78,14 @@ impl Origin {
     }
 }
 
-/// A caller that waits.
+/// The span of an acquire.
 pub(super) struct Acquiring {
     span: Span,
 }
 
 impl Acquiring {
     pub(super) fn new(backend: &'static str, attempt: &Attempt) -> Self {
-        let mode = attempt.wants.first().map_or(0, |want| words::kind(want.mode));
+        let mode = attempt.wants.first().map_or(0, |want| labels::kind(want.mode));
         let span = info_span!(
             target: "fencepost",
             "lock acquire",
@@ -108,12 +108,12 @@ impl Acquiring {
     }
 }
 
-/// A lock that is held.
+/// The span of a hold.
 pub(super) struct Holding {
     backend: &'static str,
     grant: Grant,
     listener: Dispatch,
-    /// Taken when it is no longer held, so that the span ends then and not with the last of its guards.
+    /// Taken when the hold ends, so that the span ends then and not with the last of its guards.
     span: Mutex<Option<Span>>,
 }
 
@@ -153,7 +153,7 @@ impl Holding {
                 },
                 "renewal not answered"
             ),
-            // That is the end of it, and told as such.
+            // Reported as the end of the hold.
             Renewal::NotHeld => {}
         });
     }
@@ -161,10 +161,10 @@ impl Holding {
     pub(super) fn ended(&self, reason: LostReason, held: Duration) {
         let span = self.span.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(span) = &span {
-            span.record("fencepost.lock.end", words::reason(reason));
+            span.record("fencepost.lock.end", labels::reason(reason));
             span.record("fencepost.lock.hold_ms", millis(held));
         }
-        // What somebody has asked for is no reason to warn.
+        // An end that was requested is no reason to warn.
         if !matches!(reason, LostReason::Released | LostReason::Closed) {
             self.warn_of_loss(span.as_ref().and_then(Span::id), reason);
         }
@@ -182,7 +182,7 @@ impl Holding {
                     fencepost.lock.name = %Names(self.grant.held()),
                     fencepost.lock.backend = self.backend,
                     fencepost.lock.token = self.grant.award.token.get(),
-                    fencepost.lock.reason = words::reason(reason),
+                    fencepost.lock.reason = labels::reason(reason),
                 },
                 "lock lost: {reason}"
             );
@@ -190,13 +190,13 @@ impl Holding {
     }
 }
 
-/// Tells it to the listener, or to the one of this thread if there was none.
+/// Runs this with the subscriber, or with that of this thread if there was none.
 fn heard_by<T>(listener: &Dispatch, tell: impl FnOnce() -> T) -> T {
     if listener.is::<NoSubscriber>() { tell() } else { dispatcher::with_default(listener, tell) }
 }
 
-/// A span that ends lets go of its parent, and the registry of `tracing-subscriber` asks the thread's listener to do so:
-/// on the client's thread that may be another, and the parent would never end.
+/// A span that ends releases its parent, and the registry of `tracing-subscriber` does so through the thread's subscriber: on
+/// the client's thread that may be another one, and the parent would never end.
 fn let_go(listener: &Dispatch, span: Span) {
     if !span.is_none() {
         heard_by(listener, || drop(span));
@@ -207,7 +207,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// The names of a lock, as they were given.
+/// Returns the names of a lock, as they were given.
 struct Names<'a>(&'a [Want]);
 
 impl fmt::Display for Names<'_> {

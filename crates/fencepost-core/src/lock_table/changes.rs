@@ -1,4 +1,4 @@
-//! How a table changes: every change is kept with what was there before, so that it can be undone, and written.
+//! Changes of a table, recorded with the previous value so that they can be undone and written.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::mem;
@@ -10,21 +10,21 @@ use crate::token::Owner;
 
 type Queue = BTreeMap<u64, Owner>;
 
-/// What is at a key, or was there before.
+/// The new or the previous value of a key.
 #[derive(Debug)]
 pub(super) enum Change {
     Holder(LockName, Owner, Option<Holder>),
-    /// In the lines of all its wants that are here.
+    /// In all fetched records of its wants.
     Ticket(Owner, Option<Ticket>),
     Cell(LockName, Option<StoredCell>),
 }
 
-/// The key of a row that has to be written as it is now in the table, or deleted if it is not there any more.
+/// The key of a row that has to be written with its present value, or deleted if it has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum RowKey<'a> {
     /// The holder of this lock with this owner.
     Holder(&'a LockName, Owner),
-    /// The place in the line of this lock with this number and owner.
+    /// The queue position of this lock with this number and owner.
     Ticket(&'a LockName, u64, Owner),
     /// The cell of this lock.
     Cell(&'a LockName),
@@ -49,7 +49,7 @@ impl LockTable {
         keys
     }
 
-    /// Forgets the changes, because they were written.
+    /// Clears the changes, after they were written.
     pub fn forget_changes(&mut self) {
         self.changes.clear();
     }
@@ -66,7 +66,7 @@ impl LockTable {
         }
     }
 
-    /// Makes a change and returns what was there before.
+    /// Applies a change and returns its inverse.
     pub(super) fn swap(&mut self, change: Change) -> Change {
         match change {
             Change::Holder(name, owner, holder) => {
@@ -79,8 +79,8 @@ impl LockTable {
             }
             Change::Ticket(owner, ticket) => {
                 let before = self.tickets.remove(&owner);
-                self.each_place(before.as_ref(), |queue, seq| queue.remove(&seq));
-                self.each_place(ticket.as_ref(), |queue, seq| queue.insert(seq, owner));
+                self.each_queue(before.as_ref(), |queue, seq| queue.remove(&seq));
+                self.each_queue(ticket.as_ref(), |queue, seq| queue.insert(seq, owner));
                 self.tickets.extend(ticket.map(|ticket| (owner, ticket)));
                 Change::Ticket(owner, before)
             }
@@ -91,16 +91,16 @@ impl LockTable {
         }
     }
 
-    fn each_place(&mut self, ticket: Option<&Ticket>, act: impl Fn(&mut Queue, u64) -> Option<Owner>) {
+    fn each_queue(&mut self, ticket: Option<&Ticket>, act: impl Fn(&mut Queue, u64) -> Option<Owner>) {
         let Some(Ticket { attempt, seq, .. }) = ticket else { return };
         for want in &attempt.wants {
-            if let Some(line) = self.lines.get_mut(&want.name) {
-                act(&mut line.queue, *seq);
+            if let Some(record) = self.records.get_mut(&want.name) {
+                act(&mut record.queue, *seq);
             }
         }
     }
 
     fn fetched(&mut self, name: &LockName) -> &mut LockRecord {
-        self.lines.get_mut(name).expect("a line is fetched before it is looked at")
+        self.records.get_mut(name).expect("a record is fetched before it is read")
     }
 }

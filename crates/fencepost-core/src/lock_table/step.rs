@@ -1,4 +1,4 @@
-//! One operation on its way through the table: what is asked, what the owner has already, what is granted and given back.
+//! The decision of one operation: what the owner has already, what is granted, what is removed.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
@@ -15,12 +15,12 @@ use crate::name::LockName;
 use crate::record::{ClientId, Holder, LockRecord, StoredCell, Ticket};
 use crate::token::{FencingToken, Owner};
 
-/// One operation on its way through the table.
+/// The decision of one operation.
 pub(super) struct Step<'a, 'c> {
     pub(super) table: &'a mut LockTable,
     pub(super) context: &'a mut Context<'c>,
     pub(super) now: StorageTime,
-    /// Which clients were found to be reachable: a process that died with many waiters is asked about once.
+    /// Which clients are reachable: a process that died with many waiters is probed once.
     pub(super) probed: RefCell<HashMap<ClientId, bool>>,
 }
 
@@ -38,14 +38,14 @@ impl<'a, 'c> Step<'a, 'c> {
             Op::Leave(attempt) => self.leave(attempt)?,
             Op::Renew(grant) => self.renew(grant)?,
             Op::Release(grant) => self.release(grant)?,
-            Op::ReadCell(name) => Reply::Cell(self.line(name).live_cell(self.now)),
+            Op::ReadCell(name) => Reply::Cell(self.record(name).live_cell(self.now)),
             Op::WriteCell { grant, name, bytes, keep } => self.write_cell(grant, name, bytes, *keep)?,
             Op::Break { name, token } => self.break_lock(name, *token)?,
         }))
     }
 
     fn acquire(&mut self, attempt: &Arc<Attempt>, on_busy: OnBusy) -> Decision<Result<Reply>> {
-        if self.table.departed.get(&attempt.owner).is_some_and(|until| *until > self.now) {
+        if self.table.tombstones.get(&attempt.owner).is_some_and(|until| *until > self.now) {
             return Ok(Ok(Reply::Busy));
         }
         self.settle(names(&attempt.wants))?;
@@ -69,7 +69,7 @@ impl<'a, 'c> Step<'a, 'c> {
     }
 
     fn check(&mut self, attempt: &Arc<Attempt>) -> Decision<Reply> {
-        // The ticket is extended before its lease is judged: the waiter that asks is alive.
+        // The ticket is extended before its expiry is checked: the waiter that sends this is alive.
         self.extend_ticket(attempt)?;
         self.settle(names(&attempt.wants))?;
         Ok(self.known(attempt)?.unwrap_or(Reply::NoTicket))
@@ -89,8 +89,8 @@ impl<'a, 'c> Step<'a, 'c> {
         }
         self.settle(names(&attempt.wants))?;
         if ticket.is_none() {
-            // The last step, because it is not undone.
-            self.table.departed.insert(attempt.owner, self.now + attempt.ttl);
+            // The last step, because it is not undone if more is needed.
+            self.table.tombstones.insert(attempt.owner, self.now + attempt.ttl);
         }
         Ok(Reply::Left)
     }
@@ -99,7 +99,7 @@ impl<'a, 'c> Step<'a, 'c> {
         let wants = grant.held();
         self.settle(names(wants))?;
         if !wants.iter().all(|want| self.holds(&want.name, grant)) {
-            // Of several names some may be left, if the rows of others were deleted.
+            // Of several names some may still be held, if the rows of others were deleted.
             self.release(grant)?;
             return Ok(Reply::NotHeld);
         }
@@ -122,7 +122,7 @@ impl<'a, 'c> Step<'a, 'c> {
 
     fn break_lock(&mut self, name: &LockName, token: FencingToken) -> Decision<Reply> {
         self.settle(vec![name.clone()])?;
-        let Some(holder) = self.line(name).holders.with_token(token).cloned() else {
+        let Some(holder) = self.record(name).holders.with_token(token).cloned() else {
             return Ok(Reply::NotHeld);
         };
         let broken = holder.names.map_or_else(|| vec![name.clone()], |names| names.to_vec());
@@ -130,8 +130,8 @@ impl<'a, 'c> Step<'a, 'c> {
         for name in &broken {
             self.remove_holder(name, holder.owner);
         }
-        let gone = Wakeup::Lost { owner: holder.owner, reason: LostReason::Broken };
-        self.table.pushes.push((holder.client, gone));
+        let lost = Wakeup::Lost { owner: holder.owner, reason: LostReason::Broken };
+        self.table.pushes.push((holder.client, lost));
         self.settle(broken)?;
         Ok(Reply::Released)
     }
@@ -156,7 +156,7 @@ impl<'a, 'c> Step<'a, 'c> {
         Ok(Reply::Written)
     }
 
-    /// Returns what this attempt has already: a grant, which is renewed, or a place in line.
+    /// Returns what this attempt has already: a grant, which is renewed, or a queue position.
     fn known(&mut self, attempt: &Arc<Attempt>) -> Decision<Option<Reply>> {
         if let Some(award) = self.award_of(attempt) {
             let grant = Grant { attempt: attempt.clone(), award };
@@ -212,7 +212,7 @@ impl<'a, 'c> Step<'a, 'c> {
     }
 
     fn award_of(&self, attempt: &Attempt) -> Option<Award> {
-        let holder = |want: &Want| self.line(&want.name).holders.get(attempt.owner);
+        let holder = |want: &Want| self.record(&want.name).holders.get(attempt.owner);
         let mut held = attempt.wants.iter().filter_map(holder).filter(|holder| holder.until > self.now);
         let first = held.next()?.award();
         // Of several names all must be held: the row of one may have been deleted.
@@ -221,7 +221,7 @@ impl<'a, 'c> Step<'a, 'c> {
     }
 
     fn holds(&self, name: &LockName, grant: &Grant) -> bool {
-        self.line(name)
+        self.record(name)
             .holders
             .get(grant.attempt.owner)
             .is_some_and(|holder| holder.token == grant.award.token)
@@ -231,7 +231,7 @@ impl<'a, 'c> Step<'a, 'c> {
     fn extend(&mut self, wants: &[Want], owner: Owner) -> Duration {
         let mut ttl = Duration::ZERO;
         for want in wants {
-            if let Some(holder) = self.line(&want.name).holders.get(owner) {
+            if let Some(holder) = self.record(&want.name).holders.get(owner) {
                 ttl = holder.ttl;
                 let extended = Holder { until: self.now + ttl, ..holder.clone() };
                 self.table.change(Change::Holder(want.name.clone(), owner, Some(extended)));
@@ -240,7 +240,7 @@ impl<'a, 'c> Step<'a, 'c> {
         ttl
     }
 
-    /// Extends the lease of a ticket and returns its place.
+    /// Extends the lease of a ticket and returns its position.
     fn extend_ticket(&mut self, attempt: &Attempt) -> Decision<Option<u64>> {
         let Some(ticket) = self.ticket_of(attempt)? else {
             return Ok(None);
@@ -254,7 +254,7 @@ impl<'a, 'c> Step<'a, 'c> {
     fn ticket_of(&self, attempt: &Attempt) -> Decision<Option<Ticket>> {
         let found = self.table.tickets.get(&attempt.owner);
         if found.is_none() && self.table.looked_up != Some(attempt.owner) {
-            let is_partial = |want: &&Want| self.line(&want.name).unknown_from.is_some();
+            let is_partial = |want: &&Want| self.record(&want.name).unknown_from.is_some();
             if let Some(partial) = attempt.wants.iter().find(is_partial) {
                 return Err(Needs::Ticket(partial.name.clone(), attempt.owner));
             }
@@ -269,25 +269,25 @@ impl<'a, 'c> Step<'a, 'c> {
     }
 
     fn remove_holder(&mut self, name: &LockName, owner: Owner) {
-        let line = self.line(name);
-        let Some(holder) = line.holders.get(owner) else {
+        let record = self.record(name);
+        let Some(holder) = record.holders.get(owner) else {
             return;
         };
         let ends = |stored: &StoredCell| stored.keep == Keep::WhileHeld && stored.cell.token == holder.token;
-        let ends_cell = line.cell.as_ref().is_some_and(ends);
+        let ends_cell = record.cell.as_ref().is_some_and(ends);
         self.table.change(Change::Holder(name.clone(), owner, None));
         if ends_cell {
             self.table.change(Change::Cell(name.clone(), None));
         }
     }
 
-    /// Ends the leases of this line that are over.
+    /// Removes the holders and the cell of this record that have expired.
     pub(super) fn expire(&mut self, name: &LockName) {
         let over = |stored: &StoredCell| matches!(stored.keep, Keep::For(_)) && stored.until <= self.now;
-        if self.line(name).cell.as_ref().is_some_and(over) {
+        if self.record(name).cell.as_ref().is_some_and(over) {
             self.table.change(Change::Cell(name.clone(), None));
         }
-        while let Some((end, owner)) = self.line(name).holders.first_end() {
+        while let Some((end, owner)) = self.record(name).holders.first_end() {
             if end > self.now {
                 break;
             }
@@ -299,19 +299,19 @@ impl<'a, 'c> Step<'a, 'c> {
         self.context.numbers.next().ok_or(Needs::Numbers)
     }
 
-    /// Makes sure that these lines are here.
+    /// Checks that these records have been fetched.
     pub(super) fn need<'n>(&mut self, names: impl Iterator<Item = &'n LockName>) -> Decision<()> {
-        let missing = names.filter(|name| !self.table.lines.contains_key(*name));
+        let missing = names.filter(|name| !self.table.records.contains_key(*name));
         let missing: Vec<LockName> = missing.cloned().collect();
         if self.table.is_copy && !missing.is_empty() {
-            return Err(Needs::Lines(missing));
+            return Err(Needs::Records(missing));
         }
-        self.table.lines.extend(missing.into_iter().map(|name| (name, LockRecord::default())));
+        self.table.records.extend(missing.into_iter().map(|name| (name, LockRecord::default())));
         Ok(())
     }
 
-    pub(super) fn line(&self, name: &LockName) -> &LockRecord {
-        self.table.lines.get(name).expect("a line is fetched before it is looked at")
+    pub(super) fn record(&self, name: &LockName) -> &LockRecord {
+        self.table.records.get(name).expect("a record is fetched before it is read")
     }
 }
 

@@ -17,12 +17,12 @@ const LONGER: Duration = Duration::from_secs(30);
 const OURS: ClientId = ClientId(1);
 const THEIRS: ClientId = ClientId(2);
 
-/// A table of copies of rows, the rows, and what time it is.
+/// A table of copies of rows, the rows, and the time.
 struct Scene {
     table: LockTable,
     rows: HashMap<LockName, (LockRecord, Vec<Ticket>)>,
     numbers: RangeFrom<u64>,
-    gone: HashSet<ClientId>,
+    lost: HashSet<ClientId>,
     now: StorageTime,
 }
 
@@ -32,14 +32,14 @@ impl Scene {
             table: LockTable::of_rows(),
             rows: HashMap::new(),
             numbers: 1..,
-            gone: HashSet::new(),
+            lost: HashSet::new(),
             now: StorageTime::from_nanos(0) + LONGER,
         }
     }
 
     fn ask<T>(&mut self, client: ClientId, ask: impl FnOnce(&mut LockTable, &mut Context<'_>) -> T) -> T {
-        let Self { table, numbers, gone, now, .. } = self;
-        let reachable = |client| !gone.contains(&client);
+        let Self { table, numbers, lost, now, .. } = self;
+        let reachable = |client| !lost.contains(&client);
         let mut context = Context { client, now: *now, wall: Duration::ZERO, numbers, reachable: &reachable };
         ask(table, &mut context)
     }
@@ -48,12 +48,12 @@ impl Scene {
         self.ask(client, |table, context| table.decide(op, context))
     }
 
-    /// Fetches whole lines until it is decided.
+    /// Fetches whole records until there is a decision.
     fn execute(&mut self, client: ClientId, op: &Op) -> Result<Reply> {
         loop {
             match self.decide(client, op) {
                 Ok(reply) => return reply,
-                Err(Needs::Lines(names)) => {
+                Err(Needs::Records(names)) => {
                     for name in &names {
                         self.fetch(name, usize::MAX);
                     }
@@ -63,13 +63,13 @@ impl Scene {
         }
     }
 
-    /// Fetches a line with its first waiters only.
+    /// Fetches a record with its first waiters only.
     fn fetch(&mut self, name: &LockName, waiters: usize) {
-        let (mut line, mut tickets) = self.rows.get(name).cloned().unwrap_or_default();
-        line.unknown_from = tickets.get(waiters).map(|ticket| ticket.seq);
+        let (mut record, mut tickets) = self.rows.get(name).cloned().unwrap_or_default();
+        record.unknown_from = tickets.get(waiters).map(|ticket| ticket.seq);
         tickets.truncate(waiters);
-        line.queue = tickets.iter().map(|ticket| (ticket.seq, ticket.attempt.owner)).collect();
-        self.table.insert(name.clone(), line, tickets);
+        record.queue = tickets.iter().map(|ticket| (ticket.seq, ticket.attempt.owner)).collect();
+        self.table.insert(name.clone(), record, tickets);
     }
 
     fn sweep(&mut self, text: &str) {
@@ -91,37 +91,37 @@ impl Scene {
     fn join(&mut self, client: ClientId, attempt: &Arc<Attempt>) -> Duration {
         match self.acquire(client, attempt, OnBusy::Wait) {
             Reply::Waiting { check_after } => check_after,
-            other => panic!("not in line: {other:?}"),
+            other => panic!("not in record: {other:?}"),
         }
     }
 
-    /// Writes every line and forgets it, as when another process has written.
+    /// Writes every record and forgets it, as when another process has written.
     fn write(&mut self) {
         let ticket = |owner: &Owner| self.table.tickets()[owner].clone();
-        let write = |(name, line): (&LockName, &LockRecord)| {
-            (name.clone(), (line.clone(), line.queue.values().map(ticket).collect()))
+        let write = |(name, record): (&LockName, &LockRecord)| {
+            (name.clone(), (record.clone(), record.queue.values().map(ticket).collect()))
         };
-        self.rows = self.table.lines().map(write).collect();
-        self.table.forget_lines();
+        self.rows = self.table.records().map(write).collect();
+        self.table.forget_records();
     }
 
-    /// What a decision could change.
+    /// Everything that a decision can change.
     fn snapshot(&self) -> String {
-        let mut lines: Vec<_> = self.table.lines().map(|line| format!("{line:?}")).collect();
-        lines.sort();
+        let mut records: Vec<_> = self.table.records().map(|record| format!("{record:?}")).collect();
+        records.sort();
         let mut tickets: Vec<_> = self.table.tickets().values().map(|ticket| format!("{ticket:?}")).collect();
         tickets.sort();
         format!(
-            "{lines:?} {tickets:?} {:?} {:?} {:?}",
+            "{records:?} {tickets:?} {:?} {:?} {:?}",
             self.table.changed(),
             self.table.pushes,
-            self.table.departed
+            self.table.tombstones
         )
     }
 
     fn holders(&self, text: &str) -> Vec<Owner> {
-        let line = self.table.line(&name(text));
-        line.map(|line| line.holders.iter().map(|holder| holder.owner).collect()).unwrap_or_default()
+        let record = self.table.record(&name(text));
+        record.map(|record| record.holders.iter().map(|holder| holder.owner).collect()).unwrap_or_default()
     }
 }
 
@@ -145,7 +145,7 @@ fn exclusive(names: &[&str]) -> Arc<Attempt> {
 }
 
 #[test]
-fn a_hand_over_tells_the_next_in_line_and_nobody_else() {
+fn a_hand_over_pushes_to_the_first_waiter_only() {
     let mut scene = Scene::new();
     let (first, second) = (exclusive(&["a"]), exclusive(&["a"]));
     let grant = scene.hold(OURS, &exclusive(&["a"]));
@@ -161,7 +161,7 @@ fn a_hand_over_tells_the_next_in_line_and_nobody_else() {
 }
 
 #[test]
-fn a_waiter_that_asks_is_answered_and_not_pushed_to() {
+fn a_waiter_that_asks_gets_a_reply_and_no_push() {
     let mut scene = Scene::new();
     let waiter = exclusive(&["a"]);
     scene.hold(OURS, &exclusive(&["a"]));
@@ -173,18 +173,18 @@ fn a_waiter_that_asks_is_answered_and_not_pushed_to() {
 }
 
 #[test]
-fn a_waiter_that_cannot_be_reached_is_passed_over_and_keeps_its_place() {
+fn a_waiter_that_cannot_be_reached_is_passed_over_and_keeps_its_position() {
     let mut scene = Scene::new();
     let (lost, next) = (exclusive(&["a"]), exclusive(&["a"]));
     let grant = scene.hold(OURS, &exclusive(&["a"]));
     scene.join(THEIRS, &lost);
     scene.join(OURS, &next);
-    scene.gone.insert(THEIRS);
+    scene.lost.insert(THEIRS);
     scene.execute(OURS, &Op::Release(grant)).unwrap();
     assert_eq!(scene.holders("a"), [next.owner]);
-    // It is heard of again, and is the first in line as before.
+    // It is reachable again, and first as before.
     scene.join(OURS, &exclusive(&["a"]));
-    scene.gone.clear();
+    scene.lost.clear();
     assert!(matches!(scene.execute(THEIRS, &Op::Check(lost.clone())), Ok(Reply::Waiting { .. })));
     let Ok(Reply::Granted(award)) = scene.execute(OURS, &Op::Check(next.clone())) else { panic!("it holds") };
     scene.execute(OURS, &Op::Release(Grant { attempt: next, award })).unwrap();
@@ -204,28 +204,28 @@ fn a_release_with_the_token_of_an_earlier_grant_touches_nothing() {
 }
 
 #[test]
-fn a_waiter_looks_again_when_the_lease_ahead_can_have_ended() {
+fn a_waiter_checks_again_when_the_lease_ahead_can_have_ended() {
     let mut scene = Scene::new();
     scene.hold(OURS, &attempt(&["a"], Mode::Exclusive, LONGER));
     assert_eq!(scene.join(OURS, &exclusive(&["a"])), LONGER);
     scene.now = scene.now + TTL / 2;
-    // The ticket ahead ends before the holder's lease.
+    // The ticket ahead expires before the holder's lease.
     assert_eq!(scene.join(OURS, &exclusive(&["a"])), LONGER.checked_sub(TTL / 2).unwrap());
 }
 
 #[test]
-fn a_semaphore_is_worth_a_look_when_its_first_slot_can_be_free() {
+fn a_semaphore_is_checked_when_its_first_permit_can_be_free() {
     let mut scene = Scene::new();
     let two = Mode::Semaphore { permits: 2 };
     scene.hold(OURS, &attempt(&["a"], two, LONGER));
     scene.hold(OURS, &attempt(&["a"], two, TTL));
     assert_eq!(scene.join(OURS, &attempt(&["a"], two, LONGER)), TTL);
-    // Behind somebody else it is that one's ticket that counts.
+    // Behind another waiter it is that waiter's ticket that counts.
     assert_eq!(scene.join(OURS, &attempt(&["a"], two, LONGER)), LONGER);
 }
 
 #[test]
-fn readers_need_every_reader_gone_before_a_writer_looks_again() {
+fn a_writer_checks_again_when_all_readers_can_have_expired() {
     let mut scene = Scene::new();
     scene.hold(OURS, &attempt(&["a"], Mode::Shared, LONGER));
     scene.hold(OURS, &attempt(&["a"], Mode::Shared, TTL));
@@ -246,7 +246,7 @@ fn several_names_are_granted_when_the_last_of_them_is_free() {
 }
 
 #[test]
-fn a_waiter_for_any_leaves_the_lines_that_are_not_fetched_yet() {
+fn a_waiter_for_any_leaves_queues_that_are_not_fetched_yet() {
     let mut scene = Scene::new();
     let a = scene.hold(OURS, &exclusive(&["a"]));
     let b = scene.hold(OURS, &exclusive(&["b"]));
@@ -263,7 +263,7 @@ fn a_waiter_for_any_leaves_the_lines_that_are_not_fetched_yet() {
 }
 
 #[test]
-fn what_changed_is_told_once() {
+fn a_change_is_reported_once() {
     let mut scene = Scene::new();
     let a = name("a");
     let (holder, waiter) = (exclusive(&["a"]), exclusive(&["a"]));
@@ -271,11 +271,11 @@ fn what_changed_is_told_once() {
     assert_eq!(scene.table.changed(), BTreeSet::from([RowKey::Holder(&a, holder.owner)]));
     scene.table.forget_changes();
     scene.join(OURS, &waiter);
-    let place = RowKey::Ticket(&a, 2, waiter.owner);
-    assert_eq!(scene.table.changed(), BTreeSet::from([place]));
+    let position = RowKey::Ticket(&a, 2, waiter.owner);
+    assert_eq!(scene.table.changed(), BTreeSet::from([position]));
     scene.table.forget_changes();
     scene.execute(OURS, &Op::Release(grant)).unwrap();
-    let handed_over = [RowKey::Holder(&a, holder.owner), RowKey::Holder(&a, waiter.owner), place];
+    let handed_over = [RowKey::Holder(&a, holder.owner), RowKey::Holder(&a, waiter.owner), position];
     assert_eq!(scene.table.changed(), BTreeSet::from(handed_over));
     scene.table.forget_changes();
     scene.execute(OURS, &Op::ReadCell(name("a"))).unwrap();
@@ -283,7 +283,7 @@ fn what_changed_is_told_once() {
 }
 
 #[test]
-fn a_line_that_was_swept_is_empty() {
+fn a_swept_record_is_empty() {
     let mut scene = Scene::new();
     let grant = scene.hold(OURS, &exclusive(&["a"]));
     let keep = Keep::For(LONGER);
@@ -294,15 +294,15 @@ fn a_line_that_was_swept_is_empty() {
     scene.sweep("a");
     assert!(scene.holders("a").is_empty());
     scene.table.tidy(scene.now);
-    assert_eq!((scene.table.lines().len(), scene.table.departures()), (1, 0));
+    assert_eq!((scene.table.records().len(), scene.table.tombstones()), (1, 0));
     scene.now = scene.now + LONGER;
     scene.sweep("a");
     scene.table.tidy(scene.now);
-    assert_eq!(scene.table.lines().len(), 0);
+    assert_eq!(scene.table.records().len(), 0);
 }
 
 #[test]
-fn a_refused_mode_changes_nothing() {
+fn a_rejected_mode_changes_nothing() {
     let mut scene = Scene::new();
     scene.hold(OURS, &attempt(&["b"], Mode::Semaphore { permits: 2 }, TTL));
     scene.table.forget_changes();
@@ -314,7 +314,7 @@ fn a_refused_mode_changes_nothing() {
 }
 
 #[test]
-fn a_sweep_ends_what_has_ended_behind_a_living_head() {
+fn a_sweep_removes_what_has_expired_behind_a_live_first_waiter() {
     let mut scene = Scene::new();
     scene.hold(OURS, &attempt(&["a"], Mode::Exclusive, LONGER));
     let (head, dead) = (attempt(&["a"], Mode::Exclusive, LONGER), attempt(&["a"], Mode::Exclusive, TTL));

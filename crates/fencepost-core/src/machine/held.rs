@@ -1,5 +1,5 @@
-//! A grant that is held: renewed at a third of its ttl, lost at its deadline. A renewal without an answer is repeated after
-//! a sixth of the ttl, a failed one after a twelfth. The machine alone decides that a grant is lost.
+//! A grant that is held: renewed at a third of its ttl, lost at its deadline. An unanswered renewal is repeated after a sixth
+//! of the ttl, a failed one after a twelfth. Only the machine decides that a grant is lost.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,33 +12,33 @@ use crate::error::{Error, Result};
 use crate::grant::{Attempt, Award, Grant, LostReason};
 use crate::token::Owner;
 
-/// How a renewal went.
+/// The outcome of a renewal.
 #[derive(Debug)]
 pub enum RenewalOutcome {
     /// The lease is valid until then.
     Done(Moment),
-    /// The storage says that the lock is not held.
+    /// The backend reports that the lock is not held.
     NotHeld,
-    /// There was no verdict.
+    /// It failed.
     Failed(Error),
-    /// There is no answer yet, and it is sent again.
+    /// There is no reply yet, and it is sent again.
     Unanswered,
 }
 
 #[derive(Debug)]
 pub(super) struct Held {
     pub(super) award: Award,
-    /// The ttl that the storage gave last.
+    /// The ttl of the latest renewal.
     pub(super) ttl: Duration,
-    /// The lease is known to have run from this moment on.
+    /// When the latest successful renewal was sent: the lease counts from here.
     pub(super) counted_from: Moment,
-    /// When it must end although it could be renewed.
+    /// When it ends even if it is renewed.
     hold_until: Moment,
     /// When to send the next renewal.
     pub(super) renew_at: Moment,
-    /// A renewal was sent and is not answered.
+    /// A renewal is unanswered.
     pub(super) is_renewing: bool,
-    /// Why it is not held any more.
+    /// Why it was lost.
     pub(super) lost: Option<LostReason>,
 }
 
@@ -81,7 +81,7 @@ impl Held {
     }
 
     fn renewed(&mut self, sent: Moment, ttl: Duration) {
-        // Of two answers the one that was sent later counts, whichever arrives first.
+        // Of two replies the one whose request was sent later counts, whichever arrives first.
         if sent >= self.counted_from {
             self.counted_from = sent;
             self.ttl = ttl;
@@ -91,7 +91,7 @@ impl Held {
 }
 
 impl<C, T> Machine<C, T> {
-    pub(super) fn renew_answered(&mut self, owner: Owner, sent: Moment, reply: Result<Reply>, now: Moment) {
+    pub(super) fn on_renew_reply(&mut self, owner: Owner, sent: Moment, reply: Result<Reply>, now: Moment) {
         let outcome = self.entries.change(owner, |entry| {
             let Phase::Held(held) = &mut entry.phase else { return None };
             held.is_renewing = false;
@@ -121,8 +121,8 @@ impl<C, T> Machine<C, T> {
         }
     }
 
-    /// The deadline has come: no renewal succeeded in time, or it was held for as long as it may be.
-    pub(super) fn lease_is_over(&mut self, owner: Owner, now: Moment) {
+    /// The deadline has passed: no renewal succeeded in time, or `max_hold` is reached.
+    pub(super) fn on_lease_end(&mut self, owner: Owner, now: Moment) {
         let lost = self.entries.change(owner, |entry| {
             let Phase::Held(held) = &mut entry.phase else { return None };
             let why = if now >= held.hold_until { LostReason::MaxHold } else { LostReason::Expired };
@@ -132,7 +132,7 @@ impl<C, T> Machine<C, T> {
         if let Some(Some((why, award))) = lost {
             self.outputs.push(Output::Lost(owner, why));
             if why == LostReason::MaxHold {
-                self.give_back(owner, award, None, now);
+                self.release_award(owner, award, None, now);
             }
         }
     }
@@ -144,26 +144,32 @@ impl<C, T> Machine<C, T> {
         });
     }
 
-    pub(super) fn release(&mut self, owner: Owner, lost: Option<LostReason>, told: Option<T>, now: Moment) {
+    pub(super) fn release(
+        &mut self,
+        owner: Owner,
+        lost: Option<LostReason>,
+        responder: Option<T>,
+        now: Moment,
+    ) {
         let Some(Entry { attempt, phase: Phase::Held(Held { award, .. }), .. }) = self.entries.get(owner)
         else {
-            return self.tell(told, Err(Error::closed()));
+            return self.respond(responder, Err(Error::closed()));
         };
         let award = *award;
         let Some(why) = lost else {
-            return self.give_back(owner, award, told, now);
+            return self.release_award(owner, award, responder, now);
         };
         let error = Error::lost(&attempt.describe(), why);
-        self.tell(told, Err(error));
-        // Unless the storage has said that there is nothing to give back.
+        self.respond(responder, Err(error));
+        // Unless the backend has reported that there is nothing to release.
         if matches!(why, LostReason::NotHeld | LostReason::Broken) {
-            self.over(owner, now);
+            self.remove_or_undo(owner, now);
         } else {
-            self.give_back(owner, award, None, now);
+            self.release_award(owner, award, None, now);
         }
     }
 
-    pub(super) fn tell(&mut self, told: Option<T>, outcome: Result<()>) {
-        self.outputs.extend(told.map(|told| Output::Released(told, outcome)));
+    pub(super) fn respond(&mut self, responder: Option<T>, outcome: Result<()>) {
+        self.outputs.extend(responder.map(|responder| Output::Released(responder, outcome)));
     }
 }

@@ -1,4 +1,4 @@
-//! Undoing: what may be in the storage of an owner that no caller waits for any more.
+//! Undoing an attempt that has no caller any more: its ticket or grant is removed from the backend.
 
 use std::time::Duration;
 
@@ -9,48 +9,48 @@ use crate::clock::Moment;
 use crate::error::{ErrorKind, Result};
 use crate::token::Owner;
 
-/// For how many ttls an undo is repeated: a ticket that cannot be given up may be granted at the end of its lease, and that
-/// grant has a lease too.
-const UNDO_FOR: u32 = 2;
+/// The number of ttls for which an undo is retried: a ticket that could not be removed may be granted at the end of its lease,
+/// and that grant has a lease too.
+const UNDO_TTLS: u32 = 2;
 
 #[derive(Debug)]
 pub(super) struct Leaving {
     /// When to send the leave; never while it is in flight.
-    pub(super) again: Moment,
-    /// When an undo is no longer needed: whatever it would undo has ended by itself.
+    pub(super) send_at: Moment,
+    /// When an undo is no longer needed: the leases it would end have expired.
     give_up: Moment,
-    /// The storage may have a ticket of it.
-    may_be_in_line: bool,
+    /// The backend may have a ticket of it.
+    may_be_queued: bool,
 }
 
 impl Leaving {
-    pub(super) fn new(ttl: Duration, may_be_in_line: bool, now: Moment) -> Self {
-        Self { again: now, give_up: now + ttl * UNDO_FOR, may_be_in_line }
+    pub(super) fn new(ttl: Duration, may_be_queued: bool, now: Moment) -> Self {
+        Self { send_at: now, give_up: now + ttl * UNDO_TTLS, may_be_queued }
     }
 }
 
 impl<C, T> Machine<C, T> {
-    /// Undoes whatever there may be of this owner.
+    /// Undoes the ticket or grant that this owner may have.
     pub(super) fn leave(&mut self, owner: Owner, now: Moment) {
         self.entries.change(owner, |entry| {
-            let may_be_in_line =
-                matches!(&entry.phase, Phase::Wanted(wanted) if wanted.on_busy == OnBusy::Wait);
-            entry.phase = Phase::Leaving(Leaving::new(entry.attempt.ttl, may_be_in_line, now));
+            let may_be_queued =
+                matches!(&entry.phase, Phase::Acquiring(acquiring) if acquiring.on_busy == OnBusy::Wait);
+            entry.phase = Phase::Leaving(Leaving::new(entry.attempt.ttl, may_be_queued, now));
         });
-        self.send_what_is_due(owner, now);
+        self.send_due(owner, now);
     }
 
-    pub(super) fn leave_answered(&mut self, owner: Owner, reply: Result<Reply>, now: Moment) {
-        let Some(Entry { phase: Phase::Leaving(leaving), is_doubtful, attempt, .. }) =
+    pub(super) fn on_leave_reply(&mut self, owner: Owner, reply: Result<Reply>, now: Moment) {
+        let Some(Entry { phase: Phase::Leaving(leaving), outcome_unknown, attempt, .. }) =
             self.entries.get(owner)
         else {
             return;
         };
-        let again = match reply {
-            Ok(Reply::AlreadyGranted(award)) => return self.give_back(owner, award, None, now),
-            // A storage remembers an owner that it did not know. If it had a ticket, a late send of the acquire would not be
-            // defeated yet.
-            Ok(_) if *is_doubtful && leaving.may_be_in_line => now,
+        let send_at = match reply {
+            Ok(Reply::AlreadyGranted(award)) => return self.release_award(owner, award, None, now),
+            // A backend writes a tombstone for an owner that it does not know. If it had a ticket there is none yet, and a late
+            // send of the acquire would be applied: leave again.
+            Ok(_) if *outcome_unknown && leaving.may_be_queued => now,
             Err(error) if now < leaving.give_up && error.kind() != ErrorKind::Closed => {
                 now + attempt.ttl / 12
             }
@@ -60,9 +60,9 @@ impl<C, T> Machine<C, T> {
             }
         };
         self.entries.change(owner, |entry| {
-            entry.is_doubtful &= again > now;
+            entry.outcome_unknown &= send_at > now;
             if let Phase::Leaving(leaving) = &mut entry.phase {
-                leaving.again = again;
+                leaving.send_at = send_at;
             }
         });
     }

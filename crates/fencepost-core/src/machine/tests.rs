@@ -1,13 +1,14 @@
 //! The machine, one situation each.
 
+mod acquiring;
 mod held;
+mod leaving;
 mod releasing;
-mod wanted;
 
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Asked, Input, Machine, Output, RenewalOutcome, Request, Verdict};
+use super::{AcquireOutcome, Input, Machine, Output, RenewalOutcome, Request, RequestKind};
 use crate::backend::{OnBusy, Reply, Wakeup};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
@@ -34,7 +35,7 @@ fn still_waiting() -> Reply {
 }
 
 fn failure(kind: ErrorKind) -> Result<Reply> {
-    Err(Error::new(kind, "told to fail"))
+    Err(Error::new(kind, "responder to fail"))
 }
 
 fn attempt() -> Arc<Attempt> {
@@ -48,7 +49,7 @@ fn attempt() -> Arc<Attempt> {
     })
 }
 
-/// What the storage answers.
+/// A reply of the backend.
 struct Answer(Result<Reply>);
 
 impl From<Reply> for Answer {
@@ -63,11 +64,11 @@ impl From<Result<Reply>> for Answer {
     }
 }
 
-/// A machine and the attempt that a test is about. What the machine does is told in words.
+/// A machine and the attempt under test. Its outputs are written as text.
 struct Stage {
     machine: Machine<&'static str, &'static str>,
     attempt: Arc<Attempt>,
-    /// The owner of the newest acquire.
+    /// The owner of the latest acquire.
     owner: Owner,
 }
 
@@ -77,39 +78,39 @@ impl Stage {
         Self { machine: Machine::default(), owner: attempt.owner, attempt }
     }
 
-    /// An attempt that began at second 0.
+    /// An attempt that was sent at second 0.
     fn asking(on_busy: OnBusy, until: Moment) -> Self {
         let mut stage = Self::new();
         assert_eq!(stage.ask(on_busy, until, None), "acquire");
         stage
     }
 
-    /// One that stands in line since second 0.
+    /// One in the queue since second 0.
     fn in_line() -> Self {
         let mut stage = Self::asking(OnBusy::Wait, Moment::NEVER);
-        assert_eq!(stage.answer(Asked::Acquire, at(0), still_waiting(), at(0)), "");
+        assert_eq!(stage.answer(RequestKind::Acquire, at(0), still_waiting(), at(0)), "");
         stage
     }
 
-    /// One that holds since second 0, with token 1.
+    /// One that holds the lock since second 0, with token 1.
     fn holding(max_hold: Option<Duration>) -> Self {
         let mut stage = Self::new();
         stage.ask(OnBusy::Return, Moment::NEVER, max_hold);
-        assert_eq!(stage.answer(Asked::Acquire, at(0), granted(1), at(0)), "granted");
+        assert_eq!(stage.answer(RequestKind::Acquire, at(0), granted(1), at(0)), "granted");
         stage
     }
 
-    /// One that does not know whether its first acquire, sent at second 0, has taken effect.
-    fn in_doubt(on_busy: OnBusy, since: Moment) -> Self {
+    /// One whose first acquire, sent at second 0, has an unknown outcome.
+    fn outcome_unknown(on_busy: OnBusy, since: Moment) -> Self {
         let mut stage = Self::asking(on_busy, Moment::NEVER);
-        assert_eq!(stage.answer(Asked::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), since), "");
+        assert_eq!(stage.answer(RequestKind::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), since), "");
         stage
     }
 
     fn on(&mut self, input: Input<&'static str, &'static str>, now: Moment) -> String {
         let outputs = self.machine.on(input, now);
         for output in &outputs {
-            if let Output::Send(Request { owner, asked: Asked::Acquire }, _) = output {
+            if let Output::Send(Request { owner, kind: RequestKind::Acquire }, _) = output {
                 self.owner = *owner;
             }
         }
@@ -121,8 +122,8 @@ impl Stage {
         self.on(Input::Acquire { attempt, on_busy, until, max_hold, caller: "caller" }, at(0))
     }
 
-    fn answer(&mut self, asked: Asked, sent: Moment, reply: impl Into<Answer>, now: Moment) -> String {
-        let request = Request { owner: self.owner, asked };
+    fn answer(&mut self, kind: RequestKind, sent: Moment, reply: impl Into<Answer>, now: Moment) -> String {
+        let request = Request { owner: self.owner, kind };
         self.on(Input::Answered { request, sent, reply: reply.into().0 }, now)
     }
 
@@ -131,7 +132,7 @@ impl Stage {
     }
 
     fn release(&mut self, lost: Option<LostReason>, now: Moment) -> String {
-        self.on(Input::Release { owner: self.owner, lost, told: Some("releaser") }, now)
+        self.on(Input::Release { owner: self.owner, lost, responder: Some("releaser") }, now)
     }
 
     fn tick(&mut self, now: Moment) -> String {
@@ -158,11 +159,11 @@ impl Stage {
 
 fn in_words(output: &Output<&'static str, &'static str>) -> String {
     match output {
-        Output::Send(Request { asked, .. }, _) => format!("{asked:?}").to_lowercase(),
-        Output::Verdict(_, Verdict::Granted { .. }) => "granted".into(),
-        Output::Verdict(_, Verdict::Busy) => "busy".into(),
-        Output::Verdict(_, Verdict::WaitTimeout) => "waited out".into(),
-        Output::Verdict(_, Verdict::Failed(error)) => format!("failed {:?}", error.kind()),
+        Output::Send(Request { kind, .. }, _) => format!("{kind:?}").to_lowercase(),
+        Output::Outcome(_, AcquireOutcome::Granted { .. }) => "granted".into(),
+        Output::Outcome(_, AcquireOutcome::Busy) => "busy".into(),
+        Output::Outcome(_, AcquireOutcome::WaitTimeout) => "waited out".into(),
+        Output::Outcome(_, AcquireOutcome::Failed(error)) => format!("failed {:?}", error.kind()),
         Output::Renewal(_, RenewalOutcome::Done(until)) => {
             format!("renewed until {}", until.since(at(0)).as_secs_f32())
         }

@@ -1,4 +1,4 @@
-//! What has changed between two looks: a pure function.
+//! The difference between two snapshots: a pure function.
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -6,28 +6,28 @@ use std::time::Duration;
 use crate::backend::{Cell, HolderState, LockState};
 use crate::name::LockName;
 
-/// The locks as they were found, by name.
+/// The locks of a snapshot, by name.
 pub(crate) type Seen = BTreeMap<LockName, LockState>;
 
-/// What has changed about a lock from one look to the next. Renewals are not told.
+/// A change of a lock between two polls. Renewals are not reported.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub enum Change {
-    /// Somebody holds the lock with a token that was not seen before.
+    /// The lock has a holder that was not seen before.
     Held {
         /// The lock.
         name: LockName,
-        /// Who holds it.
+        /// The holder.
         holder: HolderState,
     },
-    /// A holder that was seen before holds the lock no more.
+    /// A holder that was seen before no longer holds the lock.
     Ended {
         /// The lock.
         name: LockName,
-        /// The holder as it was last seen: it has held the lock at least for that long.
+        /// The holder as it was last seen.
         holder: HolderState,
-        /// How much of its lease was left, at least, when it was found gone. If there is any, the lease did not run
-        /// out: the lock was released or broken, or the storage has forgotten it. Zero says nothing. A lease that never ends has
+        /// How much of its lease was left, at least, when it was no longer seen. If this is more than zero, the lease did not
+        /// expire: the lock was released or broken, or the backend has lost it. Zero says nothing. A lease that never ends has
         /// [`HolderState::NO_EXPIRY`] left.
         lease_left: Duration,
     },
@@ -38,7 +38,7 @@ pub enum Change {
         /// The number of waiters now.
         count: usize,
     },
-    /// The lock's cell was written, or is gone.
+    /// The lock's cell was written or removed.
     Cell {
         /// The lock.
         name: LockName,
@@ -47,8 +47,8 @@ pub enum Change {
     },
 }
 
-/// What has changed from `old` to `new`, lock by lock: who holds it no more, who holds it now, the line, the cell.
-/// `elapsed` is the time from before the old look to after the new one.
+/// Returns the changes from `old` to `new`, lock by lock: ended holders, new holders, the queue, the cell. `elapsed` is the time
+/// from before the old poll to after the new one.
 pub(crate) fn differences(old: &Seen, new: &Seen, elapsed: Duration) -> Vec<Change> {
     let gone = old.keys().filter(|name| !new.contains_key(*name));
     let mut names: Vec<&LockName> = new.keys().chain(gone).collect();

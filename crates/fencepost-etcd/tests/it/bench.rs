@@ -5,9 +5,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::{Backend, Client, LockName, Options, Result};
-use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup, shared};
+use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, EtcdServerConfig, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{Leftovers, TestBench, WireBench};
+use fencepost_testkit::{StoredCounts, TestBench, WireBench};
 
 /// Where `etcdctl` looks.
 #[derive(Clone)]
@@ -58,14 +58,14 @@ impl EtcdBench {
     }
 
     /// A server that nobody else uses, and that may be hurt.
-    pub(crate) fn on(setup: &Setup) -> (Self, Arc<EtcdServer>) {
+    pub(crate) fn on(setup: &EtcdServerConfig) -> (Self, Arc<EtcdServer>) {
         let server = Arc::new(EtcdServer::start(setup));
         (Self::at(&server.url(), "", Server::Own(server.clone())), server)
     }
 
     /// Locks as the official recipe has them. Their keys are in no namespace, so the server is their own.
     pub(crate) fn raw() -> Self {
-        let server = Arc::new(EtcdServer::start(&Setup::plain()));
+        let server = Arc::new(EtcdServer::start(&EtcdServerConfig::plain()));
         Self { is_raw: true, ..Self::at(&server.url(), "&layout=raw", Server::Own(server)) }
     }
 
@@ -118,8 +118,8 @@ impl TestBench for EtcdBench {
         Self::open(self.url.clone())
     }
 
-    async fn peek(&self) -> Leftovers {
-        let mut left = Leftovers::default();
+    async fn peek(&self) -> StoredCounts {
+        let mut left = StoredCounts::default();
         if self.is_raw {
             let keys = self.ctl(&["get", "--prefix", "", "--keys-only"]);
             let is_ours = |key: &&str| !key.is_empty() && !key.starts_with(&self.namespace);
@@ -145,7 +145,7 @@ impl TestBench for EtcdBench {
         self.ctl(&["del", "--prefix", &line]);
     }
 
-    async fn looker(&self) -> Option<Result<Client>> {
+    async fn read_only_client(&self) -> Option<Result<Client>> {
         Some(fencepost_etcd::connect_with(&self.url, Options::new().only_existing()).await)
     }
 
@@ -162,7 +162,7 @@ impl TestBench for EtcdBench {
         Duration::from_secs(1)
     }
 
-    fn goes_by_entries(&self) -> bool {
+    fn has_entry_per_waiter(&self) -> bool {
         true
     }
 
@@ -170,7 +170,7 @@ impl TestBench for EtcdBench {
         64
     }
 
-    fn crowd(&self) -> usize {
+    fn crowd_size(&self) -> usize {
         500
     }
 }
@@ -189,15 +189,15 @@ impl WireBench for EtcdBench {
     }
 
     /// What stands only in a request that makes a contender's key.
-    fn coming(&self) -> &'static [u8] {
+    fn acquire_bytes(&self) -> &'static [u8] {
         b"\"since\":"
     }
 
-    fn going(&self) -> &'static [u8] {
+    fn release_bytes(&self) -> &'static [u8] {
         b"/lock/"
     }
 
-    fn ttl_over_silence(&self) -> Duration {
+    fn ttl_above_read_timeout(&self) -> Duration {
         Duration::from_secs(6)
     }
 }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fencepost_core::LostReason;
 use fencepost_testkit::TestBench;
-use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup};
+use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, EtcdServerConfig};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
-use crate::actors::{LONG, connect, granted, hold, joined, renewed_since, waiting};
+use crate::actions::{LONG_TTL, connect, enqueue, granted, hold, spawn_waiter, until_renewed_since};
 use crate::bench::{EtcdBench, Server};
 
 /// Longer than it takes to find another member and for that one to have a leader.
@@ -43,10 +43,10 @@ async fn the_loss_of_any_member_costs_nobody_anything() {
         let bench = EtcdBench::at(&urls(&cluster, asked), "", Server::Cluster(cluster.clone()));
         let (ours, theirs) = (bench.client().await, bench.client().await);
         let guard = hold(&ours.lock("a").ttl(TTL)).await;
-        let waiter = joined(&ours, theirs.lock("a").ttl(TTL), "a", 1).await;
+        let waiter = enqueue(&ours, theirs.lock("a").ttl(TTL), "a", 1).await;
         let known = guard.valid_until();
         meanwhile(&cluster, move |cluster| cluster.member(victim).kill()).await;
-        renewed_since(&guard, known).await;
+        until_renewed_since(&guard, known).await;
         let token = guard.token();
         wait::within_timeout("it is given back", guard.release()).await.unwrap();
         let next = granted(waiter).await;
@@ -54,7 +54,7 @@ async fn the_loss_of_any_member_costs_nobody_anything() {
         next.release().await.unwrap();
         meanwhile(&cluster, move |cluster| {
             cluster.member(victim).restart();
-            cluster.wait_until_whole();
+            cluster.wait_until_healthy();
         })
         .await;
         assert_clean(&bench).await;
@@ -70,7 +70,7 @@ async fn a_leader_that_was_stopped_tells_nobody_that_it_holds() {
     let all = EtcdBench::at(&urls(&cluster, leader), "", Server::Cluster(cluster.clone()));
     let one = format!("etcd://127.0.0.1:{}?namespace={}", cluster.ports()[leader], all.namespace());
     let (stuck, healthy) = (connect(&one).await, all.client().await);
-    let lost = hold(&stuck.lock("a").ttl(LONG)).await;
+    let lost = hold(&stuck.lock("a").ttl(LONG_TTL)).await;
     let kept = hold(&healthy.lock("b").ttl(TTL)).await;
     let known = kept.valid_until();
     cluster.member(leader).pause();
@@ -86,7 +86,7 @@ async fn a_leader_that_was_stopped_tells_nobody_that_it_holds() {
     assert!(next.token() > lost.token());
     cluster.member(leader).resume();
     assert_eq!(wait::within_timeout("it is lost", lost.lost()).await, LostReason::NotHeld);
-    renewed_since(&kept, known).await;
+    until_renewed_since(&kept, known).await;
     assert_eq!((kept.lost_reason(), next.lost_reason()), (None, None));
     next.release().await.unwrap();
     kept.release().await.unwrap();
@@ -99,7 +99,7 @@ async fn a_leader_that_was_stopped_tells_nobody_that_it_holds() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_leader_whose_disk_has_hung_ends_no_lock() {
     const GUARDS: usize = 24;
-    let cluster = Arc::new(EtcdCluster::start_with(&Setup::plain().with_hanging_disk()));
+    let cluster = Arc::new(EtcdCluster::start_with(&EtcdServerConfig::plain().with_hanging_disk()));
     let old = cluster.leader();
     let others = [(old + 1) % 3, (old + 2) % 3];
     let bench = EtcdBench::at(&urls(&cluster, others[0]), "", Server::Cluster(cluster.clone()));
@@ -110,19 +110,19 @@ async fn a_leader_whose_disk_has_hung_ends_no_lock() {
     }
     let line = bench.line("0");
     let made = bench.made(&line[0]);
-    let waiter = joined(&ours, theirs.lock("0").ttl(TTL), "0", 1).await;
+    let waiter = enqueue(&ours, theirs.lock("0").ttl(TTL), "0", 1).await;
     cluster.member(old).hang_disk();
     // A leader that has nothing to write does not notice.
-    let write = waiting(ours.lock("write").ttl(TTL));
+    let write = spawn_waiter(ours.lock("write").ttl(TTL));
     meanwhile(&cluster, move |cluster| {
         cluster.leader_among(&others);
     })
     .await;
     // The old leader has found the leases to be over by then.
-    wait::passes(TTL * 3 / 2).await;
+    wait::elapse(TTL * 3 / 2).await;
     let before: Vec<_> = guards.iter().map(fencepost_core::Guard::valid_until).collect();
-    cluster.member(old).mend_disk();
-    meanwhile(&cluster, EtcdCluster::wait_until_whole).await;
+    cluster.member(old).resume_disk();
+    meanwhile(&cluster, EtcdCluster::wait_until_healthy).await;
     for (guard, known) in guards.iter().zip(before) {
         if guard.lost_reason().is_none() {
             let _ = wait::within_timeout("it is renewed or lost", guard.renewed(known)).await;

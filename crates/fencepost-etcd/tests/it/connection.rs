@@ -9,7 +9,7 @@ use fencepost_testkit::wait;
 use fencepost_testkit::wire::{Direction, Wire};
 use fencepost_testkit::{TestBench, WireBench};
 
-use crate::actors::{LONG, granted, hold, until_idle, waiting};
+use crate::actions::{LONG_TTL, granted, hold, spawn_waiter, until_idle};
 use crate::bench::{EtcdBench, Server};
 
 /// A lease for those whose answers may get lost. What is left of a doubtful request is remembered for twice as long, and is to
@@ -21,12 +21,12 @@ const DOUBTFUL: Duration = Duration::from_secs(6);
 async fn an_acquire_that_never_arrived_is_sent_again() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
-    hold(&client.lock("first").ttl(LONG)).await.release().await.unwrap();
+    hold(&client.lock("first").ttl(LONG_TTL)).await.release().await.unwrap();
     for lock in [client.lock("a"), client.lock("a").mode(Mode::Shared), client.lock_any(["b", "c"])] {
         bench.wire().one_way(Direction::ToClient);
-        let asking = waiting(lock.ttl(LONG).wait(Duration::from_secs(25)));
+        let asking = spawn_waiter(lock.ttl(LONG_TTL).wait(Duration::from_secs(25)));
         // Longer than the patience of one call.
-        wait::passes(Duration::from_millis(5500)).await;
+        wait::elapse(Duration::from_millis(5500)).await;
         assert!(!asking.is_finished(), "{:?}", asking.await);
         bench.wire().reset();
         bench.wire().heal();
@@ -44,11 +44,11 @@ async fn an_acquire_that_arrives_when_all_is_over_leaves_no_key() {
     let client = bench.client().await;
     let kept = hold(&client.lock("kept").ttl(DOUBTFUL)).await;
     for lock in [client.lock("a"), client.lock_all(["a", "b"]), client.lock_any(["b", "a"])] {
-        slow.half_open();
+        slow.blackhole();
         hold(&lock.ttl(DOUBTFUL)).await.release().await.unwrap();
         slow.heal();
         // It has arrived by now.
-        wait::passes(Duration::from_millis(500)).await;
+        wait::elapse(Duration::from_millis(500)).await;
         assert_eq!((bench.line("a"), bench.line("b")), (Vec::new(), Vec::new()));
         fast.reset();
         wait::until("it is connected to the first again", async || {
@@ -66,14 +66,14 @@ async fn an_acquire_that_arrives_when_all_is_over_leaves_no_key() {
 async fn one_of_several_that_nobody_waits_for_any_more_leaves_no_ghost() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
-    hold(&client.lock("first").ttl(LONG)).await.release().await.unwrap();
-    let other = bench.bystander().await;
-    let held = hold(&other.lock("b").ttl(LONG)).await;
-    bench.wire().lose_answer_to(bench.coming());
+    hold(&client.lock("first").ttl(LONG_TTL)).await.release().await.unwrap();
+    let other = bench.direct_client().await;
+    let held = hold(&other.lock("b").ttl(LONG_TTL)).await;
+    bench.wire().lose_reply_to(bench.acquire_bytes());
     // The first of them is taken, so it is the second.
-    let lock = client.lock_any(["b", "c"]).ttl(LONG);
+    let lock = client.lock_any(["b", "c"]).ttl(LONG_TTL);
     let asking = tokio::spawn(async move { lock.acquire().await.map(drop) });
-    wait::until("the answer is lost", async || bench.wire().answers_lost() == 1).await;
+    wait::until("the answer is lost", async || bench.wire().replies_lost() == 1).await;
     asking.abort();
     // Long before the lease is over.
     until_idle(&other, "c").await;

@@ -9,7 +9,7 @@ use fencepost_testkit::wait;
 use futures_util::StreamExt;
 use futures_util::stream::FuturesUnordered;
 
-use crate::actors::{LONG, Waiter, granted, hold, in_line, waiting};
+use crate::actions::{LONG_TTL, Waiter, granted, hold, spawn_waiter, until_queued};
 use crate::bench::EtcdBench;
 
 /// How many keys a client has in one line.
@@ -22,12 +22,12 @@ async fn a_crowd_beyond_the_line_is_cancelled_and_served() {
     const CROWD: usize = 200;
     let bench = EtcdBench::plain();
     let (client, other) = (bench.client().await, bench.client().await);
-    let guard = hold(&other.lock("a").ttl(LONG)).await;
-    let mut crowd: Vec<Waiter> = (0..CROWD).map(|_| waiting(client.lock("a").ttl(LONG))).collect();
-    in_line(&client, "a", CROWD).await;
+    let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
+    let mut crowd: Vec<Waiter> = (0..CROWD).map(|_| spawn_waiter(client.lock("a").ttl(LONG_TTL))).collect();
+    until_queued(&client, "a", CROWD).await;
     assert_eq!(bench.line("a").len(), 1 + MOST);
-    let stranger = waiting(other.lock("a").ttl(LONG));
-    in_line(&other, "a", MOST + 1).await;
+    let stranger = spawn_waiter(other.lock("a").ttl(LONG_TTL));
+    until_queued(&other, "a", MOST + 1).await;
     // Some with keys go, and some without.
     let mut gone = 0;
     let mut stay = Vec::new();
@@ -39,7 +39,7 @@ async fn a_crowd_beyond_the_line_is_cancelled_and_served() {
             stay.push(waiter);
         }
     }
-    in_line(&client, "a", CROWD - gone + 1).await;
+    until_queued(&client, "a", CROWD - gone + 1).await;
     assert!(bench.line("a").len() <= 2 + MOST, "{} keys", bench.line("a").len());
     let mut newest = guard.token();
     guard.release().await.unwrap();
@@ -59,13 +59,13 @@ async fn a_crowd_beyond_the_line_is_cancelled_and_served() {
 async fn those_beyond_the_line_enter_together() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
-    let reader = || waiting(client.lock("a").mode(Mode::Shared).ttl(LONG));
+    let reader = || spawn_waiter(client.lock("a").mode(Mode::Shared).ttl(LONG_TTL));
     let mut first = Vec::new();
     for waiter in (0..MOST).map(|_| reader()).collect::<Vec<_>>() {
         first.push(granted(waiter).await);
     }
     let later: Vec<Waiter> = (0..MOST).map(|_| reader()).collect();
-    in_line(&client, "a", MOST).await;
+    until_queued(&client, "a", MOST).await;
     let leaving: Vec<_> = first.into_iter().map(|guard| tokio::spawn(guard.release())).collect();
     for left in leaving {
         left.await.unwrap().unwrap();
@@ -84,9 +84,10 @@ async fn those_beyond_the_line_enter_together() {
 async fn whoever_gives_up_in_the_crowd_leaves_nothing() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let impatient = |number: u64| client.lock("a").ttl(LONG).wait(Duration::from_millis(100 + number * 7));
-    let crowd: Vec<Waiter> = (0..150).map(|number| waiting(impatient(number))).collect();
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let impatient =
+        |number: u64| client.lock("a").ttl(LONG_TTL).wait(Duration::from_millis(100 + number * 7));
+    let crowd: Vec<Waiter> = (0..150).map(|number| spawn_waiter(impatient(number))).collect();
     wait::until("some have given up", async || crowd.iter().any(Waiter::is_finished)).await;
     guard.release().await.unwrap();
     for waiter in crowd {

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use fencepost_core::{Client, Finding, Options, Severity};
-use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup, shared};
+use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, EtcdServerConfig, shared};
 
 const LONG: Duration = Duration::from_secs(60);
 
@@ -53,7 +53,7 @@ async fn a_healthy_server_is_fine_and_is_left_as_it_was() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn a_server_that_is_full_has_an_alarm() {
-    let server = EtcdServer::start(&Setup::plain().with_option("--quota-backend-bytes=200000"));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_option("--quota-backend-bytes=200000"));
     let value = "x".repeat(50_000);
     let is_full = (0..100).any(|key| server.try_ctl(&["put", &format!("fill/{key}"), &value]).is_err());
     assert!(is_full, "it must be full by now");
@@ -71,7 +71,7 @@ fn apart_from_the_version(mut findings: Vec<Finding>) -> Vec<Finding> {
 #[tokio::test(flavor = "multi_thread")]
 async fn a_member_that_is_down_and_one_that_is_not_named() {
     let cluster = EtcdCluster::start();
-    cluster.wait_until_whole();
+    cluster.wait_until_healthy();
     let findings = examined(&cluster.url()).await;
     // Whether the version that is installed is one to be warned of is not asked here.
     let findings = apart_from_the_version(findings);
@@ -99,10 +99,10 @@ async fn a_member_that_is_down_and_one_that_is_not_named() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn who_we_are_is_told_and_how_we_prove_it_is_not() {
-    let server = EtcdServer::start(&Setup::plain().with_user("ann", "hunter2"));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_user("ann", "hunter2"));
     let line = "etcdctl role add r && etcdctl role grant-permission r --prefix=true readwrite fencepost/ \
                 && etcdctl user grant-role ann r";
-    server.run_line(line);
+    server.run_shell(line);
     let client = open(&server.url_as("ann")).await;
     let findings = client.diagnose().await.unwrap();
     expect(&findings, "authentication", Severity::Ok, "on, as ann");
@@ -126,7 +126,7 @@ async fn a_lock_is_found_with_the_command_that_is_shown() {
     assert!(place.found.contains("\"ours\""), "{place}");
     expect(&places, "cell's key", Severity::Ok, "nothing there now");
     let command = place.advice.as_deref().unwrap().strip_prefix("to look: ").unwrap();
-    assert!(server.run_line(command).contains("\"label\":\"ours\""));
+    assert!(server.run_shell(command).contains("\"label\":\"ours\""));
     guard.release().await.unwrap();
 }
 

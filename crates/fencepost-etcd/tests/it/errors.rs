@@ -6,11 +6,11 @@ use std::path::Path;
 
 use fencepost_core::{Error, ErrorKind};
 use fencepost_testkit::TestBench;
-use fencepost_testkit::servers::etcd::{EtcdServer, Setup, TlsClients, shared};
+use fencepost_testkit::servers::etcd::{EtcdServer, EtcdServerConfig, TlsClients, shared};
 use fencepost_testkit::wait;
 use fencepost_testkit::wire::Wire;
 
-use crate::actors::{LONG, connect, hold};
+use crate::actions::{LONG_TTL, connect, hold};
 use crate::bench::{EtcdBench, Server};
 use crate::setups::{certificates, guarded};
 
@@ -103,7 +103,7 @@ async fn the_password_is_wrong() {
 #[tokio::test]
 async fn a_user_without_rights_is_told_what_to_grant() {
     refused(&guarded().url_as("nobody"), ErrorKind::Denied, "fencepost rights").await;
-    let server = EtcdServer::start(&Setup::plain().with_user("app", SECRET));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_user("app", SECRET));
     let url = format!("{}?namespace=mine", server.url_as("app"));
     refused(&url, ErrorKind::Denied, "fencepost rights").await;
     server.ctl(&["role", "add", "mine"]);
@@ -144,7 +144,7 @@ async fn tls_needs_the_right_certificates() {
 
 #[tokio::test]
 async fn without_a_client_certificate_where_none_is_asked_for() {
-    let server = EtcdServer::start(&Setup::plain().with_tls(TlsClients::All));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_tls(TlsClients::All));
     let url = format!("{}?tls_ca={}", server.tls_url(), server.certificates().ca.display());
     let client = connect(&url).await;
     assert!(client.lock("a").try_acquire().await.unwrap().is_some());
@@ -162,13 +162,14 @@ async fn tls_on_a_plain_port_and_the_other_way_round() {
 /// Behind the same address another cluster answers: nothing is asked of it, and it is said what to do.
 #[tokio::test]
 async fn another_cluster_is_not_taken_for_ours() {
-    let (first, second) = (EtcdServer::start(&Setup::plain()), EtcdServer::start(&Setup::plain()));
+    let (first, second) =
+        (EtcdServer::start(&EtcdServerConfig::plain()), EtcdServer::start(&EtcdServerConfig::plain()));
     let (to_first, to_second) = (Wire::to(first.port()), Wire::to(second.port()));
     let url = format!("etcd://127.0.0.1:{},127.0.0.1:{}?namespace=ns", to_first.port(), to_second.port());
     let client = connect(&url).await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     to_first.cut();
-    let error = client.lock("b").ttl(LONG).try_acquire().await.unwrap_err();
+    let error = client.lock("b").ttl(LONG_TTL).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
     assert!(told(&error).contains("another cluster") && error.hint().is_some(), "{error}");
     assert_eq!(second.ctl(&["get", "--prefix", "ns/", "--keys-only"]), "");

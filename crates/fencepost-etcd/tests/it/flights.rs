@@ -6,7 +6,7 @@ use std::time::Duration;
 use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Attempt, Backend, ErrorKind, Grant, LockName, Mode, Owner, Result, Rule, Want};
 use fencepost_testkit::TestBench;
-use fencepost_testkit::servers::etcd::{EtcdServer, Setup};
+use fencepost_testkit::servers::etcd::{EtcdServer, EtcdServerConfig};
 use fencepost_testkit::suite::assert_clean;
 
 use crate::bench::{EtcdBench, Server};
@@ -77,7 +77,7 @@ async fn one_dead_lease_of_a_flight_is_no_failure_of_the_others() {
 /// With locks at their own names a user may have some of them: the others are denied, and nothing else is.
 #[tokio::test]
 async fn one_name_that_is_denied_is_no_failure_of_the_others() {
-    let server = Arc::new(EtcdServer::start(&Setup::plain().with_user("nobody", "word")));
+    let server = Arc::new(EtcdServer::start(&EtcdServerConfig::plain().with_user("nobody", "word")));
     let url = format!("etcd://app:secret@127.0.0.1:{}", server.port());
     let bench = EtcdBench::at(&url, "&layout=raw", Server::Own(server.clone()));
     give_rights(&server, bench.url(), "app", "secret", "ours");

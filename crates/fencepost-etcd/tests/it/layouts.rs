@@ -119,7 +119,7 @@ async fn a_peer_that_looks_once_in_a_second_gets_its_turns() {
     let ours = join_all(clients.iter().map(async |client| {
         while !is_over.load(Ordering::Relaxed) {
             let guard = client.lock(place.name("a")).ttl(LONG).acquire().await.unwrap();
-            wait::passes(Duration::from_millis(150)).await;
+            wait::elapse(Duration::from_millis(150)).await;
             guard.release().await.unwrap();
         }
     }));
@@ -128,7 +128,7 @@ async fn a_peer_that_looks_once_in_a_second_gets_its_turns() {
         let mut turns = 0;
         for _ in 0..LOOKS {
             wait::block_thread_for(Duration::from_secs(1));
-            if server.run_line(&take).starts_with("SUCCESS") {
+            if server.run_shell(&take).starts_with("SUCCESS") {
                 server.ctl(&["del", &name]);
                 turns += 1;
             }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use fencepost_core::{ErrorKind, LostReason, Mode};
 use fencepost_testkit::TestBench;
-use fencepost_testkit::servers::etcd::{EtcdServer, Setup};
+use fencepost_testkit::servers::etcd::{EtcdServer, EtcdServerConfig};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
-use crate::actors::{LONG, SHORT, granted, hold, in_line, joined, renewed, waiting};
+use crate::actions::{LONG_TTL, SHORT, enqueue, granted, hold, spawn_waiter, until_queued, until_renewed};
 use crate::bench::{EtcdBench, Server};
 use crate::setups::give_rights;
 
@@ -18,9 +18,9 @@ use crate::setups::give_rights;
 async fn a_lease_revoked_by_hand_is_lost() {
     let bench = EtcdBench::plain();
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let guard = hold(&ours.lock("a").ttl(LONG)).await;
-    let sibling = hold(&ours.lock("b").ttl(LONG)).await;
-    let next = joined(&theirs, theirs.lock("a").ttl(LONG), "a", 1).await;
+    let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    let sibling = hold(&ours.lock("b").ttl(LONG_TTL)).await;
+    let next = enqueue(&theirs, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
     bench.revoke_lease_of(&bench.line("a")[0]);
     for guard in [&guard, &sibling] {
         assert_eq!(wait::within_timeout("it is lost", guard.lost()).await, LostReason::NotHeld);
@@ -28,7 +28,7 @@ async fn a_lease_revoked_by_hand_is_lost() {
     let next = granted(next).await;
     assert!(next.token() > guard.token());
     // The client goes on with another lease.
-    hold(&ours.lock("b").ttl(LONG)).await.release().await.unwrap();
+    hold(&ours.lock("b").ttl(LONG_TTL)).await.release().await.unwrap();
     next.release().await.unwrap();
     assert_clean(&bench).await;
 }
@@ -37,8 +37,8 @@ async fn a_lease_revoked_by_hand_is_lost() {
 async fn a_waiter_without_a_lease_asks_anew(mode: Mode, first: Mode) {
     let bench = EtcdBench::plain();
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let guard = hold(&ours.lock("a").mode(first).ttl(LONG)).await;
-    let waiter = joined(&ours, theirs.lock("a").mode(mode).ttl(LONG), "a", 1).await;
+    let guard = hold(&ours.lock("a").mode(first).ttl(LONG_TTL)).await;
+    let waiter = enqueue(&ours, theirs.lock("a").mode(mode).ttl(LONG_TTL), "a", 1).await;
     let key = bench.line("a")[1].clone();
     let revision = bench.made(&key);
     bench.revoke_lease_of(&key);
@@ -79,14 +79,14 @@ async fn a_try_on_a_lease_that_is_gone_succeeds() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
     let locks = [
-        client.lock("a").ttl(LONG),
-        client.lock("b").mode(Mode::Shared).ttl(LONG),
-        client.lock("c").mode(Mode::Semaphore { permits: 2 }).ttl(LONG),
-        client.lock_any(["d", "e"]).ttl(LONG),
-        client.lock_all(["d", "e"]).ttl(LONG),
+        client.lock("a").ttl(LONG_TTL),
+        client.lock("b").mode(Mode::Shared).ttl(LONG_TTL),
+        client.lock("c").mode(Mode::Semaphore { permits: 2 }).ttl(LONG_TTL),
+        client.lock_any(["d", "e"]).ttl(LONG_TTL),
+        client.lock_all(["d", "e"]).ttl(LONG_TTL),
     ];
     for lock in locks {
-        let first = hold(&client.lock("first").ttl(LONG)).await;
+        let first = hold(&client.lock("first").ttl(LONG_TTL)).await;
         bench.revoke_lease_of(&bench.line("first")[0]);
         let guard = lock.try_acquire().await.unwrap().expect("it is free");
         guard.release().await.unwrap();
@@ -105,7 +105,7 @@ async fn a_grant_on_an_older_lease_lasts_its_whole_ttl() {
         [client.lock("a"), client.lock("b").mode(Mode::Semaphore { permits: 2 }), client.lock_any(["c", "d"])]
     {
         hold(&client.lock("first").ttl(ttl)).await.release().await.unwrap();
-        wait::passes(ttl / 2).await;
+        wait::elapse(ttl / 2).await;
         let guard = lock.ttl(ttl).try_acquire().await.unwrap().expect("it is free");
         assert!(guard.remaining() > ttl * 7 / 10, "{:?} are left", guard.remaining());
         guard.release().await.unwrap();
@@ -116,23 +116,23 @@ async fn a_grant_on_an_older_lease_lasts_its_whole_ttl() {
 /// A server whose elections take long gives no short leases: what is held on a longer one than was asked for is kept.
 #[tokio::test]
 async fn a_lease_longer_than_asked_for_is_kept() {
-    let setup = Setup::plain().with_option("--election-timeout=5000");
+    let setup = EtcdServerConfig::plain().with_option("--election-timeout=5000");
     let (bench, _server) = EtcdBench::on(&setup);
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(Duration::from_secs(1))).await;
     assert!(guard.ttl() > Duration::from_secs(4), "{:?}", guard.ttl());
     for _ in 0..4 {
-        wait::passes(Duration::from_millis(500)).await;
+        wait::elapse(Duration::from_millis(500)).await;
         hold(&client.lock("b").ttl(Duration::from_secs(1))).await.release().await.unwrap();
     }
     assert_eq!((guard.lost_reason(), bench.line("a").len()), (None, 1));
-    renewed(&guard).await;
+    until_renewed(&guard).await;
     guard.release().await.unwrap();
 }
 
 /// A user with all rights on a namespace of its own server.
 fn with_a_user() -> (EtcdBench, Arc<EtcdServer>) {
-    let server = Arc::new(EtcdServer::start(&Setup::plain().with_user("nobody", "word")));
+    let server = Arc::new(EtcdServer::start(&EtcdServerConfig::plain().with_user("nobody", "word")));
     let url = format!("etcd://app:secret@127.0.0.1:{}", server.port());
     let bench = EtcdBench::at(&url, "", Server::Own(server.clone()));
     give_rights(&server, bench.url(), "app", "secret", "");
@@ -150,7 +150,7 @@ async fn a_release_that_is_never_delivered_abandons_the_lease() {
     let (bench, _server) = with_a_user();
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let (stuck, other) = (hold(&ours.lock("a").ttl(SHORT)).await, hold(&ours.lock("b").ttl(SHORT)).await);
-    let next = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
+    let next = enqueue(&ours, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
     permit(&bench, "read");
     let error = wait::within_timeout("the release is over", stuck.release()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
@@ -171,12 +171,12 @@ async fn a_place_that_was_not_given_back_is_cleared_away() {
     let (bench, _server) = with_a_user();
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let (stuck, other) = (hold(&ours.lock("a").ttl(SHORT)).await, hold(&ours.lock("b").ttl(SHORT)).await);
-    let next = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
+    let next = enqueue(&ours, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
     permit(&bench, "read");
     wait::within_timeout("the release is over", stuck.release()).await.unwrap_err();
     permit(&bench, "readwrite");
     let next = granted(next).await;
-    renewed(&other).await;
+    until_renewed(&other).await;
     assert_eq!(other.lost_reason(), None);
     next.release().await.unwrap();
     other.release().await.unwrap();
@@ -186,22 +186,22 @@ async fn a_place_that_was_not_given_back_is_cleared_away() {
 /// What a user is given for its password ends while it holds, waits and listens: nobody notices.
 #[tokio::test]
 async fn tokens_that_end_are_replaced_while_locks_are_held_and_waited_for() {
-    let setup = Setup::plain().with_user("app", "secret").with_token_ttl(1);
+    let setup = EtcdServerConfig::plain().with_user("app", "secret").with_token_ttl(1);
     let server = Arc::new(EtcdServer::start(&setup));
     let bench = EtcdBench::at(&server.url_as("app"), "", Server::Own(server.clone()));
     server.ctl(&["user", "grant-role", "app", "root"]);
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let guard = hold(&ours.lock("a").ttl(LONG)).await;
-    let waiter = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
+    let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    let waiter = enqueue(&ours, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
     let short = hold(&theirs.lock("b").ttl(Duration::from_secs(8))).await;
     // Nobody asks anything for so long.
-    wait::passes(Duration::from_millis(2500)).await;
-    renewed(&short).await;
-    wait::passes(Duration::from_millis(2300)).await;
+    wait::elapse(Duration::from_millis(2500)).await;
+    until_renewed(&short).await;
+    wait::elapse(Duration::from_millis(2300)).await;
     guard.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
-    let late = waiting(theirs.lock("b").ttl(LONG));
-    in_line(&ours, "b", 1).await;
+    let late = spawn_waiter(theirs.lock("b").ttl(LONG_TTL));
+    until_queued(&ours, "b", 1).await;
     short.release().await.unwrap();
     granted(late).await.release().await.unwrap();
     assert_clean(&bench).await;

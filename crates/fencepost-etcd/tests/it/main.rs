@@ -1,6 +1,6 @@
 //! etcd on the test bench, and what only a server can get wrong.
 
-mod actors;
+mod actions;
 mod bench;
 mod cluster;
 mod connection;
@@ -19,7 +19,7 @@ use bench::EtcdBench;
 
 fencepost_testkit::behavior_suite!(etcd, EtcdBench::plain);
 fencepost_testkit::wire_suite!(etcd_wire, EtcdBench::plain);
-fencepost_testkit::puppet!(fencepost_etcd::connect);
+fencepost_testkit::scripted_process!(fencepost_etcd::connect);
 
 #[test]
 fn agrees_with_the_model() {

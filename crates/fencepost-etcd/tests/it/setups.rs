@@ -4,14 +4,14 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 use fencepost_testkit::behavior_suite;
-use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup, TlsClients};
+use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, EtcdServerConfig, TlsClients};
 
 use crate::bench::{EtcdBench, Server};
 
 /// With TLS, certificates for clients, and users.
 pub(crate) fn guarded() -> &'static EtcdServer {
     static SHARED: OnceLock<EtcdServer> = OnceLock::new();
-    let setup = Setup::plain().with_tls(TlsClients::WithCertificate).with_user("nobody", "word");
+    let setup = EtcdServerConfig::plain().with_tls(TlsClients::WithCertificate).with_user("nobody", "word");
     SHARED.get_or_init(|| EtcdServer::start(&setup))
 }
 
@@ -33,7 +33,7 @@ pub(crate) fn give_rights(server: &EtcdServer, url: &str, user: &str, password: 
     let rights = fencepost_etcd::rights(url).expect("the URL is fine");
     for line in rights.lines().filter(|line| line.starts_with("etcdctl ") && !line.contains("PREFIX")) {
         let line = line.replace("USER", user).replace("PASSWORD", password).replace("NAME", name);
-        server.run_line(&line);
+        server.run_shell(&line);
     }
 }
 

@@ -2,11 +2,11 @@
 
 use fencepost::{Client, ErrorKind};
 use fencepost_interop::kazoo::Held;
-use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer};
+use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, ZooKeeperServerConfig};
 
 fn server() -> ZooKeeperServer {
     // A tick as it is where kazoo is used: it asks for sessions that have to do with it.
-    ZooKeeperServer::start(&Setup::plain().with_config("tickTime=2000"))
+    ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_config("tickTime=2000"))
 }
 
 async fn connect(server: &ZooKeeperServer) -> Client {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use fencepost_core::clock::ManualClock;
 use fencepost_core::{Backend, LockName, Result};
 use fencepost_memory::Memory;
-use fencepost_testkit::{Leftovers, TestBench};
+use fencepost_testkit::{StoredCounts, TestBench};
 
 /// A fresh storage in memory.
 pub(crate) struct MemoryBench {
@@ -33,9 +33,9 @@ impl TestBench for MemoryBench {
         ready(Ok(backend))
     }
 
-    fn peek(&self) -> impl Future<Output = Leftovers> + Send {
+    fn peek(&self) -> impl Future<Output = StoredCounts> + Send {
         let count = self.memory.count();
-        ready(Leftovers {
+        ready(StoredCounts {
             holders: count.holders,
             tickets: count.tickets,
             cells: count.cells,

@@ -111,7 +111,7 @@ async fn an_unanswered_try_ends_after_its_own_ttl() {
     let bench = MemoryBench::new();
     let (client, proxy) = bench.proxied().await;
     let long = client.lock("long").ttl(Duration::from_secs(24 * 3600));
-    proxy.stop();
+    proxy.pause();
     let mut slow = Box::pin(long.acquire());
     assert!(slow.as_mut().poll(&mut Context::from_waker(Waker::noop())).is_pending());
     let short = client.lock("short").ttl(Duration::from_millis(200));
@@ -135,12 +135,12 @@ async fn neither_watches_nor_open_questions_take_a_descriptor_each() {
     // Everyone has looked once, and waits for the next look.
     tokio::task::yield_now().await;
     client.list("", Page::new(1)).await.unwrap();
-    proxy.stop();
+    proxy.pause();
     let asking = (0..MANY)
         .map(|_| client.clone())
         .map(|client| tokio::spawn(async move { client.inspect("a").await }));
     let asking: Vec<_> = asking.collect();
-    wait::passes(Duration::from_millis(100)).await;
+    wait::elapse(Duration::from_millis(100)).await;
     let taken = open().saturating_sub(before);
     assert!(taken < MANY / 2, "{taken} descriptors for {MANY} watches and {MANY} questions");
     proxy.resume();

@@ -10,7 +10,7 @@ use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Pag
 use fencepost_core::clock::ManualClock;
 use fencepost_core::{Error, LockName, Result};
 use fencepost_memory::Memory;
-use fencepost_testkit::{Leftovers, TestBench, state_machine};
+use fencepost_testkit::{StoredCounts, TestBench, state_machine};
 use futures_util::stream::BoxStream;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -118,8 +118,8 @@ impl TestBench for FlawedBench {
         std::future::ready(Ok(backend))
     }
 
-    async fn peek(&self) -> Leftovers {
-        Leftovers::default()
+    async fn peek(&self) -> StoredCounts {
+        StoredCounts::default()
     }
 
     async fn steal(&self, _name: &LockName) {}

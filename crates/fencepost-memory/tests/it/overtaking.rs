@@ -21,7 +21,7 @@ async fn a_grant_that_was_broken_before_its_answer_came_is_never_shown() {
     let first = holder().await.unwrap();
     other.break_lock("a", first).await.unwrap();
     wait::until("the push overtakes the answer", async || proxy.pushed() == 1).await;
-    proxy.let_replies_go();
+    proxy.release_replies();
     let guard = wait::within_timeout("it is granted again", acquiring).await.unwrap().unwrap();
     assert!(guard.token() > first, "the grant was broken before it was shown");
     guard.release().await.unwrap();
@@ -38,7 +38,7 @@ async fn a_turn_that_comes_before_the_answer_that_says_wait_is_taken() {
     wait::until("it waits", async || other.inspect("a").await.unwrap().waiter_count == 1).await;
     guard.release().await.unwrap();
     let guard = wait::within_timeout("it has its turn", acquiring).await.unwrap().unwrap();
-    proxy.let_replies_go();
+    proxy.release_replies();
     guard.release().await.unwrap();
     assert!(other.inspect("a").await.unwrap().is_idle());
 }

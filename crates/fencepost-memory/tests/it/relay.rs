@@ -5,8 +5,8 @@ use std::time::Duration;
 
 use fencepost_core::{Client, Options};
 use fencepost_memory::Memory;
-use fencepost_testkit::dice::Dice;
 use fencepost_testkit::proxy::OpKind;
+use fencepost_testkit::rng::Rng;
 use fencepost_testkit::{TestBench, wait};
 use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinHandle;
@@ -120,7 +120,7 @@ fn a_runtime_that_ends_while_answers_are_under_way_leaves_nothing() {
         let (client, proxy) = bench.proxied().await;
         for round in 1..=20 {
             let ending = Builder::new_multi_thread().worker_threads(2).build().unwrap();
-            proxy.stop();
+            proxy.pause();
             for task in 0..64 {
                 ending.spawn(cycle(client.clone(), format!("ending/{task}")));
             }
@@ -130,7 +130,7 @@ fn a_runtime_that_ends_while_answers_are_under_way_leaves_nothing() {
             all(cycles(&client, "staying", 16)).await;
         }
         wait::until("nothing is left", async || {
-            bench.peek().await == fencepost_testkit::Leftovers::default()
+            bench.peek().await == fencepost_testkit::StoredCounts::default()
         })
         .await;
     });
@@ -142,12 +142,12 @@ fn ten_thousand_acquires_most_of_them_dropped_leave_nothing() {
     let client = memory.client().unwrap();
     let runtime = Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        let mut dice = Dice::new(4);
+        let mut rng = Rng::new(4);
         for _ in 0..100 {
             let tasks = cycles(&client, "many", 100);
             let mut staying = Vec::new();
             for (number, task) in tasks.into_iter().enumerate() {
-                for _ in 0..dice.below(3) {
+                for _ in 0..rng.below(3) {
                     tokio::task::yield_now().await;
                 }
                 if number % 4 == 0 {

@@ -218,7 +218,7 @@ fn after_a_failed_look_the_next_one_waits_as_long_as_any() {
             // One step to ask for an alarm, one to ask for the list, one to hear of it.
             for _ in 0..3 {
                 assert!(is_silent(&mut watch), "it has looked again at once");
-                wait::passes(Duration::from_millis(5)).await;
+                wait::elapse(Duration::from_millis(5)).await;
             }
             clock.advance(SECOND);
         }

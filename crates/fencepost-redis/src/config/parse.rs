@@ -1,4 +1,4 @@
-//! Reads a URL.
+//! Parses a URL.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::layout::Layout;
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
-/// Reads a URL. What it complains about, it names, but never the part that may hold a password.
+/// Parses a URL. Errors name the invalid part, but never a part that may contain a password.
 pub(crate) fn parse(url: &str) -> Result<Config> {
     let url = Url::read("Redis", "redis://HOST:6379, or redis://USER:PASSWORD@HOST/DB", url)?;
     let unknown_scheme =
@@ -23,13 +23,13 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
         _ => return Err(unknown_scheme()),
     };
     let tls = url.tls(is_tls, "write rediss:// for TLS")?;
-    let mut options = Options::read(&url)?;
+    let mut options = Options::parse(&url)?;
     let mut path = url.path.iter();
     let servers = match kind {
         "" => one(&url)?,
         "sentinel" => {
             let primary = path.next().ok_or_else(|| {
-                bad("the URL does not say which primary to ask the sentinels for")
+                bad("the URL does not name the primary to ask the sentinels for")
                     .with_hint("write redis+sentinel://HOST,HOST/PRIMARY, for example …/mymaster")
             })?;
             let account = std::mem::take(&mut options.sentinel);
@@ -39,7 +39,7 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
         _ => return Err(unknown_scheme()),
     };
     if options.sentinel != Account::default() {
-        return Err(bad("sentinel_user and sentinel_password belong to redis+sentinel://"));
+        return Err(bad("sentinel_user and sentinel_password are options of redis+sentinel://"));
     }
     let db = match path.next() {
         None => 0,
@@ -49,9 +49,8 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
         return Err(bad("the path of the Redis URL has too many parts"));
     }
     if kind == "cluster" && options.dialect.is_some() {
-        return Err(bad("locks in another library's form cannot be in a Redis cluster").with_hint(
-            "what is kept beside them would be in another slot than the lock: leave out dialect= and layout=",
-        ));
+        return Err(bad("dialect= and layout= cannot be used with a Redis cluster")
+            .with_hint("Fencepost's own keys would be in another slot than the lock: omit the option"));
     }
     if kind == "cluster" && db != 0 {
         return Err(bad("a Redis cluster has only database 0"));
@@ -77,7 +76,7 @@ fn one(url: &Url) -> Result<Servers> {
     }
 }
 
-/// What stands behind the question mark.
+/// The options of a URL, after the question mark.
 #[derive(Default)]
 struct Options {
     namespace: Option<String>,
@@ -89,7 +88,7 @@ struct Options {
 }
 
 impl Options {
-    fn read(url: &Url) -> Result<Self> {
+    fn parse(url: &Url) -> Result<Self> {
         let mut options = Self::default();
         for (key, value) in url.options() {
             match key {
@@ -98,7 +97,7 @@ impl Options {
                 "replicas" => {
                     options.replicas = value.parse().map_err(|_| bad("replicas is a number: ?replicas=1"))?;
                 }
-                "dialect" | "layout" => options.speak(Dialect::named(key, value))?,
+                "dialect" | "layout" => options.set_dialect(Dialect::named(key, value))?,
                 "environment" => options.environment = Some(value.into()),
                 "sentinel_user" => options.sentinel.user = Some(value.into()),
                 "sentinel_password" => options.sentinel.password = Some(Secret(value.into())),
@@ -112,17 +111,17 @@ impl Options {
         }
         match (&mut options.dialect, options.environment.take()) {
             (Some(Dialect::Shedlock { environment }), Some(named)) => *environment = named,
-            (_, Some(_)) => return Err(bad("environment belongs to dialect=shedlock")),
+            (_, Some(_)) => return Err(bad("environment is an option of dialect=shedlock")),
             (_, None) => {}
         }
         Ok(options)
     }
 
-    fn speak(&mut self, dialect: Option<Dialect>) -> Result<()> {
+    fn set_dialect(&mut self, dialect: Option<Dialect>) -> Result<()> {
         if dialect.is_none() || self.dialect.is_some() {
             let known = Dialect::options().join(", ");
-            let hint = format!("one of {known}; without it they have Fencepost's own form");
-            return Err(bad("the URL names no form of locks that is known, or two of them").with_hint(hint));
+            let hint = format!("one of {known}; without it locks have Fencepost's own format");
+            return Err(bad("dialect= or layout= is unknown, or given twice").with_hint(hint));
         }
         self.dialect = dialect;
         Ok(())
@@ -141,9 +140,9 @@ fn duration(text: &str) -> Result<Duration> {
     };
     let total = number.zip(seconds).and_then(|(number, seconds)| number.checked_mul(seconds));
     match total {
-        // Long enough that the servers' clocks, which keep the order after that, differ by less.
+        // Tokens are ordered by the servers' clocks afterwards: clocks must differ by less than the minimum.
         Some(seconds @ 60..=31_536_000) => Ok(Duration::from_secs(seconds)),
-        _ => Err(bad("token_retention is a time from 60s to 365d, such as 1h")),
+        _ => Err(bad("token_retention is a duration from 60s to 365d, such as 1h")),
     }
 }
 
@@ -210,8 +209,8 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_without_repeating_it() {
-        let nonsense = [
+    fn an_invalid_url_is_rejected_without_quoting_it() {
+        let invalid = [
             "redis:hunter2",
             "redis://",
             "redis://hunter2@",
@@ -241,7 +240,7 @@ mod tests {
             "redis+cluster://hunter2@h/1",
             "redis+floppy://hunter2@h",
         ];
-        for url in nonsense {
+        for url in invalid {
             let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadConfig, "{url}");
             assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");

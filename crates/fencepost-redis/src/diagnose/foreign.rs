@@ -1,10 +1,10 @@
-//! Whose lock a key is: the formats of libraries that we know.
+//! Identifies the library that wrote a key, by its format.
 
 use redis::Value;
 
 use crate::decode::text;
 
-/// What a key holds, as far as it tells whose it is.
+/// The part of a key's value that identifies the library.
 pub(super) enum Content<'a> {
     String(&'a [u8]),
     /// Names of fields.
@@ -13,17 +13,20 @@ pub(super) enum Content<'a> {
     SortedSet(&'a Value),
 }
 
-/// Who writes such values, and with which dialect to share the lock with them.
-pub(super) fn recognise(content: &Content<'_>) -> &'static str {
+/// A key of an unknown format.
+pub(super) const UNKNOWN: &str = "not a lock of a known library";
+
+/// Returns the library that writes such values, and the URL option that shares the lock with it.
+pub(super) fn identify(content: &Content<'_>) -> &'static str {
     match content {
         Content::String(bytes) => of_string(bytes),
         Content::Hash(fields) if texts(fields).any(is_redisson) => {
-            "a lock of Redisson, which we cannot share yet"
+            "a lock of Redisson, which Fencepost cannot share yet"
         }
         Content::SortedSet(members) if texts(members).any(|member| member == "__write__") => {
-            "a lock of Symfony, which we cannot share"
+            "a lock of Symfony, which Fencepost cannot share"
         }
-        Content::Hash(_) | Content::SortedSet(_) => "not a lock that we know",
+        Content::Hash(_) | Content::SortedSet(_) => UNKNOWN,
     }
 }
 
@@ -63,7 +66,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn formats_are_told_apart() {
+    fn each_format_is_identified() {
         let binary: Vec<u8> = (0..20).map(|byte| byte * 13).collect();
         let strings: [(&[u8], &str); 7] = [
             (b"0123456789abcdef0123456789abcdef", "redis-py"),
@@ -74,13 +77,13 @@ mod tests {
             (b"ADDED:2026-01-01T00:00:00Z@host:x", "ShedLock"),
             (b"hello", "layout=raw"),
         ];
-        for (value, whose) in strings {
-            assert!(recognise(&Content::String(value)).contains(whose), "{whose}");
+        for (value, library) in strings {
+            assert!(identify(&Content::String(value)).contains(library), "{library}");
         }
         let list = |item: &str| Value::Array(vec![Value::BulkString(item.into())]);
         let redisson = list("8743c9c0-0795-4907-87fd-6c719a6b4586:1");
-        assert!(recognise(&Content::Hash(&redisson)).contains("Redisson"));
-        assert!(recognise(&Content::SortedSet(&list("__write__"))).contains("Symfony"));
-        assert!(recognise(&Content::Hash(&list("a"))).starts_with("not a lock"));
+        assert!(identify(&Content::Hash(&redisson)).contains("Redisson"));
+        assert!(identify(&Content::SortedSet(&list("__write__"))).contains("Symfony"));
+        assert!(identify(&Content::Hash(&list("a"))).starts_with("not a lock"));
     }
 }

@@ -1,62 +1,63 @@
-//! The backend for locks in another library's form: what such locks cannot do is refused here, the rest goes the usual
-//! way.
+//! The backend for locks in a dialect: rejects operations that such locks do not support, and forwards the others.
 
 use std::sync::Arc;
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Wakeup};
-
 use fencepost_core::{Error, ErrorKind, Finding, LockName, Options, Result};
 use futures_util::stream::BoxStream;
 
-use super::ear::Ear;
+use super::signals::SignalListener;
 use super::tracking::Tracking;
 use crate::backend::{self, RedisBackend};
-use crate::encode::plain;
+use crate::encode::single_exclusive;
 
-/// Connects as the backend of one client, in whatever form its URL says that locks have.
+/// Connects as the backend of one client, in the dialect of the URL if it has one.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend>> {
     let mut redis = backend::open(url, options).await?;
-    let Some(dialect) = &redis.setup.layout.dialect else {
+    let Some(dialect) = &redis.state.layout.dialect else {
         return Ok(Arc::new(redis));
     };
-    let ear = dialect.signal("").map(|_| Ear::new(redis.setup.clone()));
-    redis.tracking = Some(Tracking::new(redis.setup.clone()));
-    Ok(Arc::new(DialectBackend { redis, ear }))
+    let signals = dialect.signal_list("").map(|_| SignalListener::new(redis.state.clone()));
+    redis.tracking = Some(Tracking::new(redis.state.clone()));
+    Ok(Arc::new(DialectBackend { redis, signals }))
 }
 
 struct DialectBackend {
     redis: RedisBackend,
-    /// If the other library gives signals.
-    ear: Option<Ear>,
+    /// Only if the other library signals releases.
+    signals: Option<SignalListener>,
 }
 
 impl DialectBackend {
-    /// Why such a lock cannot do this.
-    fn refuses(&self, op: &Op) -> Option<Error> {
-        let layout = &self.redis.setup.layout;
-        let form = layout.dialect.as_ref().map(super::Dialect::option).unwrap_or_default();
+    /// Returns an error if locks in a dialect do not support the operation.
+    fn check_supported(&self, op: &Op) -> Result<()> {
+        let layout = &self.redis.state.layout;
+        let option = layout.dialect.as_ref().map(super::Dialect::option).unwrap_or_default();
         let unsupported = |what: &str| {
-            let message = format!("locks with {form} {what}");
-            let hint =
-                "leave that option out of the URL, and Fencepost keeps locks in its own form, which can";
-            Some(Error::new(ErrorKind::Unsupported, message).with_hint(hint))
+            let message = format!("locks with {option} {what}");
+            let hint = "without that option in the URL locks have Fencepost's own format, which supports it";
+            Err(Error::new(ErrorKind::Unsupported, message).with_hint(hint))
         };
         if matches!(op, Op::ReadCell(_) | Op::WriteCell { .. }) {
             return unsupported("have no cell");
         }
         let wants = op.wants();
         if wants.len() > 1 {
-            return unsupported("are taken one by one");
+            return unsupported("are acquired one by one");
         }
-        if !wants.is_empty() && plain(wants).is_none() {
+        if !wants.is_empty() && single_exclusive(wants).is_none() {
             return unsupported("are exclusive");
         }
-        op.names().find(|name| layout.is_ours(&layout.stem(name.as_str()))).map(|name| {
-            let message = format!("a lock {name:?} with {form} would be among Fencepost's own keys");
-            Error::new(ErrorKind::BadName, message)
-                .with_hint("?namespace= says where Fencepost's own keys are")
-        })
+        match op.names().find(|name| layout.is_in_namespace(&layout.stem(name.as_str()))) {
+            None => Ok(()),
+            Some(name) => {
+                let message =
+                    format!("the key of lock {name:?} with {option} is one of Fencepost's own keys");
+                Err(Error::new(ErrorKind::BadName, message)
+                    .with_hint("use another name, or another prefix for Fencepost's own keys: ?namespace="))
+            }
+        }
     }
 }
 
@@ -67,21 +68,21 @@ impl Backend for DialectBackend {
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
-        let refused: Vec<Option<Error>> = ops.iter().map(|op| self.refuses(op)).collect();
-        let fine = ops.into_iter().zip(&refused).filter(|(_, refused)| refused.is_none()).map(|(op, _)| op);
-        let fine: Vec<Op> = fine.collect();
-        let told = if self.ear.is_some() { fine.clone() } else { Vec::new() };
-        let answers = if fine.is_empty() { Vec::new() } else { self.redis.execute(fine).await };
-        if let Some(ear) = &self.ear {
-            told.iter().zip(&answers).for_each(|(op, answer)| ear.note(op, answer));
+        let checks: Vec<Result<()>> = ops.iter().map(|op| self.check_supported(op)).collect();
+        let supported = ops.into_iter().zip(&checks).filter(|(_, check)| check.is_ok()).map(|(op, _)| op);
+        let supported: Vec<Op> = supported.collect();
+        let noted = if self.signals.is_some() { supported.clone() } else { Vec::new() };
+        let replies = if supported.is_empty() { Vec::new() } else { self.redis.execute(supported).await };
+        if let Some(signals) = &self.signals {
+            noted.iter().zip(&replies).for_each(|(op, reply)| signals.on_reply(op, reply));
         }
-        let mut answers = answers.into_iter();
-        let nonsense = || Err(crate::decode::nonsense(&self.redis.setup.location));
-        let answer = |refused| match refused {
-            Some(error) => Err(error),
-            None => answers.next().unwrap_or_else(nonsense),
+        let mut replies = replies.into_iter();
+        let missing = || Err(crate::decode::unexpected_reply(&self.redis.state.location));
+        let reply = |check: Result<()>| match check {
+            Err(error) => Err(error),
+            Ok(()) => replies.next().unwrap_or_else(missing),
         };
-        refused.into_iter().map(answer).collect()
+        checks.into_iter().map(reply).collect()
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
@@ -105,8 +106,8 @@ impl Backend for DialectBackend {
     }
 
     async fn close(&self) {
-        if let Some(ear) = &self.ear {
-            ear.close();
+        if let Some(signals) = &self.signals {
+            signals.close();
         }
         if let Some(tracking) = &self.redis.tracking {
             tracking.close();

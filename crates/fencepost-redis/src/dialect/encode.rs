@@ -1,4 +1,4 @@
-//! Operations as the words that the script `dialect.lua` reads.
+//! Encodes operations as the arguments of `dialect.lua`; the format is described there.
 
 use std::sync::atomic::Ordering;
 
@@ -10,24 +10,24 @@ use redis::Cmd;
 use super::Dialect;
 use super::value::value;
 use crate::encode::{millis, tail};
-use crate::setup::Setup;
+use crate::state::ClientState;
 
-/// Everything that a flight says.
-pub(crate) fn arguments(command: &mut Cmd, dialect: &Dialect, setup: &Setup, ops: &[&Op]) {
-    let Setup { client, layout, largest, .. } = setup;
+/// Adds the arguments of a flight.
+pub(crate) fn add_arguments(command: &mut Cmd, dialect: &Dialect, state: &ClientState, ops: &[&Op]) {
+    let ClientState { client, layout, largest_token, .. } = state;
     let pace = dialect.pace();
     command.arg(layout.prefix("")).arg(layout.counter()).arg(client).arg(layout.channels());
     command
-        .arg(largest.load(Ordering::Relaxed))
-        .arg(millis(pace.pause))
-        .arg(millis(pace.turn))
+        .arg(largest_token.load(Ordering::Relaxed))
+        .arg(millis(pace.poll_interval))
+        .arg(millis(pace.max_streak))
         .arg(rand::random::<f32>());
     for op in ops {
-        words(command, dialect, client, op);
+        add_op(command, dialect, client, op);
     }
 }
 
-fn words(command: &mut Cmd, dialect: &Dialect, client: &str, op: &Op) {
+fn add_op(command: &mut Cmd, dialect: &Dialect, client: &str, op: &Op) {
     let name = op.names().next().map_or("", LockName::as_str);
     let token = |token: &FencingToken| token.to_string();
     let (kind, attempt, token) = match op {
@@ -38,10 +38,10 @@ fn words(command: &mut Cmd, dialect: &Dialect, client: &str, op: &Op) {
         Op::Renew(grant) => ("N", Some(&grant.attempt), token(&grant.award.token)),
         Op::Release(grant) => ("R", Some(&grant.attempt), token(&grant.award.token)),
         Op::Break { token: broken, .. } => ("B", None, token(broken)),
-        // Refused before they get here.
+        // Rejected before they get here.
         Op::ReadCell(_) | Op::WriteCell { .. } => ("", None, String::new()),
     };
-    command.arg(kind).arg(dialect.key(name)).arg(dialect.signal(name).unwrap_or_default());
+    command.arg(kind).arg(dialect.key(name)).arg(dialect.signal_list(name).unwrap_or_default());
     let owner = attempt.map(|attempt| attempt.owner.to_hex()).unwrap_or_default();
     command.arg(owner).arg(millis(op.ttl().unwrap_or_default())).arg(token);
     match attempt.filter(|_| matches!(op, Op::Acquire { .. } | Op::Check(_))) {

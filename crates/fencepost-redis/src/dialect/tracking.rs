@@ -1,9 +1,9 @@
-//! Hears at once when the holder of another library gives a lock back. Redis notifies a connection that tracks a key when
-//! the key changes (client-side caching), so the first of ours in line claims the lock within a round trip. A holder that
-//! takes the lock again at once leaves it free for less than a millisecond, which a look now and then rarely meets.
+//! Notices at once when a foreign client releases a lock. Redis notifies a connection that tracks a key when the key changes
+//! (client-side caching), so that the first waiter tries to acquire the lock within a round trip. A foreign client that
+//! acquires the lock again at once leaves it free for less than a millisecond, which polling rarely hits.
 //!
-//! A notice only hastens the next look. Where tracking is not permitted, and while its connection is down, the pauses that the
-//! script answers with are all there is.
+//! A notification only triggers the next check earlier. Where tracking is not permitted, and while its connection is down,
+//! waiters poll at the intervals that the script returns.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -15,115 +15,121 @@ use fencepost_core::{Owner, Result};
 use redis::{AsyncConnectionConfig, PushInfo, PushKind, RedisError, Value};
 use tokio::sync::mpsc::{self, UnboundedReceiver, UnboundedSender};
 
-use super::line::Line;
+use super::side_connection::SideConnection;
 use crate::decode::text;
-use crate::setup::Setup;
+use crate::state::ClientState;
 use crate::task::Task;
 
-/// A server that does not answer for so long is not there.
-const SILENCE: Duration = Duration::from_secs(2);
-/// The pause before a lost connection is made again.
-const REST: Duration = Duration::from_secs(1);
+/// How long to wait for the server's reply before the connection is given up.
+const REPLY_TIMEOUT: Duration = Duration::from_secs(2);
+/// The pause before a lost connection is opened again.
+const RECONNECT_BACKOFF: Duration = Duration::from_secs(1);
 /// How many keys are tracked with one pipeline.
-const BATCH: usize = 128;
+const MAX_BATCH: usize = 128;
 
-/// Listens for as long as it lives.
+/// Tracks keys until it is closed or dropped.
 pub(crate) struct Tracking {
-    tracked: Arc<Tracked>,
-    /// Keys that the server has yet to be told to track.
+    shared: Arc<Shared>,
+    /// Keys that are to be tracked.
     keys: UnboundedSender<String>,
     listening: Task,
 }
 
-/// The keys whose next change is awaited, each with the first of ours in line.
-struct Tracked {
-    setup: Arc<Setup>,
-    heads: Mutex<HashMap<String, Owner>>,
+/// What the tracking shares with its task.
+struct Shared {
+    state: Arc<ClientState>,
+    /// The tracked keys, each with this client's first waiter.
+    first_waiters: Mutex<HashMap<String, Owner>>,
 }
 
-/// Why nothing is tracked just now.
+/// Why a key could not be tracked.
 enum Failure {
-    /// The server does not permit it, or does not know it.
+    /// The server does not permit or not support it.
     Refused,
     /// The connection is lost.
     Lost,
 }
 
 impl Tracking {
-    /// Listens once there is something to listen for. Must be called inside the runtime in which it will be used.
-    pub(super) fn new(setup: Arc<Setup>) -> Self {
-        let tracked = Arc::new(Tracked { setup, heads: Mutex::default() });
-        let (keys, asked) = mpsc::unbounded_channel();
-        let listening = Task::start(tracked.clone().listen(asked));
-        Self { tracked, keys, listening }
+    /// Starts the tracking; it connects when there is a key to track. Must be called inside the runtime in which it will be
+    /// used.
+    pub(super) fn new(state: Arc<ClientState>) -> Self {
+        let shared = Arc::new(Shared { state, first_waiters: Mutex::default() });
+        let (keys, requested) = mpsc::unbounded_channel();
+        let listening = Task::start(shared.clone().listen(requested));
+        Self { shared, keys, listening }
     }
 
-    /// Takes note of the waiter that a script answered: whether it is first in line behind a holder that is not ours.
-    pub(crate) fn note(&self, op: &Op, answer: &Value) {
+    /// Starts to track the key if the script's reply says that the attempt is the first waiter behind a foreign holder.
+    pub(crate) fn on_reply(&self, op: &Op, value: &Value) {
         let (Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt)) = op else {
             return;
         };
-        let layout = &self.tracked.setup.layout;
+        let layout = &self.shared.state.layout;
         let Some(key) = op.names().next().map(|name| layout.stem(name.as_str()).into_owned()) else {
             return;
         };
-        let mut heads = self.tracked.heads();
-        if is_behind_a_stranger(answer) {
-            let is_tracked = heads.insert(key.clone(), attempt.owner).is_some();
+        let mut first_waiters = self.shared.first_waiters();
+        if is_behind_foreign_holder(value) {
+            let is_tracked = first_waiters.insert(key.clone(), attempt.owner).is_some();
             if !is_tracked && self.keys.send(key.clone()).is_err() {
-                // Tracking was refused.
-                heads.remove(&key);
+                // The server refused tracking, and the task has ended.
+                first_waiters.remove(&key);
             }
-        } else if heads.get(&key) == Some(&attempt.owner) {
-            heads.remove(&key);
+        } else if first_waiters.get(&key) == Some(&attempt.owner) {
+            first_waiters.remove(&key);
         }
     }
 
-    /// Listens no longer.
+    /// Stops tracking.
     pub(super) fn close(&self) {
         self.listening.stop();
     }
 }
 
-/// `W`, when to look again, and a 1.
-fn is_behind_a_stranger(answer: &Value) -> bool {
-    let Value::Array(parts) = answer else {
+/// Returns whether the reply is `W`, an interval, and a 1.
+fn is_behind_foreign_holder(value: &Value) -> bool {
+    let Value::Array(parts) = value else {
         return false;
     };
     matches!((text(parts.first()), parts.get(2)), (Some("W"), Some(Value::Int(1))))
 }
 
-impl Tracked {
-    fn heads(&self) -> MutexGuard<'_, HashMap<String, Owner>> {
-        self.heads.lock().unwrap_or_else(PoisonError::into_inner)
+impl Shared {
+    fn first_waiters(&self) -> MutexGuard<'_, HashMap<String, Owner>> {
+        self.first_waiters.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Tracks the keys that are asked for, until the server refuses to.
-    async fn listen(self: Arc<Self>, mut asked: UnboundedReceiver<String>) {
+    /// Tracks the requested keys, until the server refuses.
+    async fn listen(self: Arc<Self>, mut requested: UnboundedReceiver<String>) {
         let clock = Clock::system();
-        let (mut line, mut keys) = (None, Vec::new());
-        while asked.recv_many(&mut keys, BATCH).await > 0 {
-            let tracked = tokio::time::timeout(SILENCE, self.track(&mut line, &keys)).await;
+        let (mut connection, mut keys) = (None, Vec::new());
+        while requested.recv_many(&mut keys, MAX_BATCH).await > 0 {
+            let tracked = tokio::time::timeout(REPLY_TIMEOUT, self.track(&mut connection, &keys)).await;
             match tracked.unwrap_or(Err(Failure::Lost)) {
                 Ok(()) => {}
                 Err(Failure::Refused) => break,
                 Err(Failure::Lost) => {
-                    line = None;
-                    self.heads().clear();
-                    let _ = clock.sleep_until(clock.now() + REST).await;
+                    connection = None;
+                    self.first_waiters().clear();
+                    let _ = clock.sleep_until(clock.now() + RECONNECT_BACKOFF).await;
                 }
             }
             keys.clear();
         }
-        self.heads().clear();
+        self.first_waiters().clear();
     }
 
-    /// From here on a change of these keys is heard.
-    async fn track(self: &Arc<Self>, line: &mut Option<Line>, keys: &[String]) -> Result<(), Failure> {
-        if line.is_none() {
-            *line = Some(self.connect().await?);
+    /// Tracks these keys: reading a key makes the server notify this connection of its next change.
+    async fn track(
+        self: &Arc<Self>,
+        connection: &mut Option<SideConnection>,
+        keys: &[String],
+    ) -> Result<(), Failure> {
+        if connection.is_none() {
+            *connection = Some(self.connect().await?);
         }
-        let Some(Line { connection, .. }) = line else {
+        let Some(SideConnection { connection, .. }) = connection else {
             return Err(Failure::Lost);
         };
         let mut reads = redis::pipe();
@@ -131,51 +137,51 @@ impl Tracked {
             reads.cmd("EXISTS").arg(key);
         }
         let found: Vec<bool> = reads.query_async(connection).await.map_err(Failure::from)?;
-        // A key that is gone changed before it was tracked.
-        keys.iter().zip(found).filter(|(_, is_there)| !is_there).for_each(|(key, _)| self.changed(key));
+        // A key that does not exist any more was deleted before it was tracked.
+        keys.iter().zip(found).filter(|(_, exists)| !exists).for_each(|(key, _)| self.on_change(key));
         Ok(())
     }
 
-    async fn connect(self: &Arc<Self>) -> Result<Line, Failure> {
-        let tracked = self.clone();
-        let hear = move |push: PushInfo| {
+    async fn connect(self: &Arc<Self>) -> Result<SideConnection, Failure> {
+        let shared = self.clone();
+        let on_push = move |push: PushInfo| {
             match push.kind {
-                PushKind::Invalidate => tracked.heard(&push.data),
-                PushKind::Disconnection => tracked.heads().clear(),
+                PushKind::Invalidate => shared.on_invalidate(&push.data),
+                PushKind::Disconnection => shared.first_waiters().clear(),
                 _ => {}
             }
             Ok::<(), ()>(())
         };
-        let config = AsyncConnectionConfig::new().set_push_sender(hear);
-        let mut line = Line::open(&self.setup, config).await.map_err(|_| Failure::Lost)?;
+        let config = AsyncConnectionConfig::new().set_push_sender(on_push);
+        let mut connection = SideConnection::open(&self.state, config).await.map_err(|_| Failure::Lost)?;
         let mut tracking = redis::cmd("CLIENT");
         tracking.arg("TRACKING").arg("ON");
-        tracking.query_async::<()>(&mut line.connection).await.map_err(Failure::from)?;
-        Ok(line)
+        tracking.query_async::<()>(&mut connection.connection).await.map_err(Failure::from)?;
+        Ok(connection)
     }
 
-    /// Keys that have changed; nothing at all if the database was emptied.
-    fn heard(&self, data: &[Value]) {
+    /// Handles a notification: the keys that have changed, or none if the database was emptied.
+    fn on_invalidate(&self, data: &[Value]) {
         if let Some(Value::Array(keys)) = data.first() {
-            keys.iter().filter_map(|key| text(Some(key))).for_each(|key| self.changed(key));
+            keys.iter().filter_map(|key| text(Some(key))).for_each(|key| self.on_change(key));
             return;
         }
-        let owners: Vec<Owner> = self.heads().drain().map(|(_, owner)| owner).collect();
+        let owners: Vec<Owner> = self.first_waiters().drain().map(|(_, owner)| owner).collect();
         for owner in owners {
-            self.setup.push(Wakeup::Check { owner });
+            self.state.push(Wakeup::Check { owner });
         }
     }
 
-    fn changed(&self, key: &str) {
-        let head = self.heads().remove(key);
-        if let Some(owner) = head {
-            self.setup.push(Wakeup::Check { owner });
+    fn on_change(&self, key: &str) {
+        let first_waiter = self.first_waiters().remove(key);
+        if let Some(owner) = first_waiter {
+            self.state.push(Wakeup::Check { owner });
         }
     }
 }
 
 impl From<RedisError> for Failure {
-    /// A server that answers with an error is there.
+    /// An error with a code is the server's reply; any other means that the connection is lost.
     fn from(error: RedisError) -> Self {
         if error.code().is_some() { Self::Refused } else { Self::Lost }
     }

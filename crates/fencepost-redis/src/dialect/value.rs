@@ -1,4 +1,4 @@
-//! Values that other libraries take for their own, made from an owner.
+//! Lock values in the formats of other libraries, derived from an owner.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fencepost_core::Owner;
 
 use super::Dialect;
 
-/// What the lock's key holds while this owner has it.
+/// Returns the value of the lock's key while this owner holds it.
 pub(crate) fn value(dialect: &Dialect, owner: Owner, label: &str, wall: Duration) -> Vec<u8> {
     let bytes = owner.to_bytes();
     match dialect {
@@ -21,7 +21,7 @@ pub(crate) fn value(dialect: &Dialect, owner: Owner, label: &str, wall: Duration
     }
 }
 
-/// The usual alphabet, for lengths that need no more than two `=`.
+/// Encodes bytes as base64 with the standard alphabet and padding.
 fn base64(bytes: &[u8]) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
     let mut text = String::new();
@@ -36,12 +36,12 @@ fn base64(bytes: &[u8]) -> String {
     text
 }
 
-/// 32 digits as a UUID.
+/// Formats 32 hex digits as a UUID.
 fn uuid(hex: &str) -> String {
     [&hex[..8], &hex[8..12], &hex[12..16], &hex[16..20], &hex[20..]].join("-")
 }
 
-/// A time since 1970 as Java prints an instant.
+/// Formats a time since 1970 as Java prints an `Instant`.
 fn instant(wall: Duration) -> String {
     let (days, second) = (wall.as_secs() / 86400, wall.as_secs() % 86400);
     let (year, month, day) = date(days);
@@ -49,9 +49,9 @@ fn instant(wall: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}.{:03}Z", wall.subsec_millis())
 }
 
-/// The day so many days after the first of 1970: year, month, day.
+/// Converts days since 1970-01-01 into year, month, day.
 fn date(days: u64) -> (u64, u64, u64) {
-    // Counted in eras of 400 years that begin in March, so that a leap day is the last of its year.
+    // Counted in eras of 400 years that begin in March, so that a leap day is the last day of a year.
     let days = days + 719_468;
     let (era, day) = (days / 146_097, days % 146_097);
     let year = (day - day / 1460 + day / 36_524 - day / 146_096) / 365;
@@ -73,7 +73,7 @@ mod tests {
     }
 
     #[test]
-    fn values_are_such_as_the_others_make() {
+    fn values_have_the_format_of_each_library() {
         assert_eq!(text(&Dialect::RedisPy), "000102030405060708090a0b0c0d0eff");
         assert_eq!(text(&Dialect::Redsync), "AAECAwQFBgcICQoLDA0O/w==");
         assert_eq!(text(&Dialect::PythonRedisLock), "AAECAwQFBgcICQoLDA0O/wAB");
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn instants_are_those_of_the_calendar() {
+    fn instants_match_the_calendar() {
         for (seconds, expected) in [
             (0, "1970-01-01T00:00:00.000Z"),
             (951_782_400, "2000-02-29T00:00:00.000Z"),
@@ -99,7 +99,7 @@ mod tests {
     }
 
     #[test]
-    fn base64_is_that_of_everybody() {
+    fn base64_matches_the_standard() {
         for (bytes, expected) in
             [("", ""), ("M", "TQ=="), ("Ma", "TWE="), ("Man", "TWFu"), ("light w", "bGlnaHQgdw==")]
         {

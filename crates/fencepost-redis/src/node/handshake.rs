@@ -1,4 +1,4 @@
-//! What happens before a connection can be used: encryption, log-in, scripts, the channel, and whose namespace it is.
+//! Prepares a connection: TLS, login, checks of the server, scripts, the identity of the namespace, the subscription.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -13,60 +13,61 @@ use redis::{
 };
 use tokio::sync::Notify;
 
-use super::{Live, Node, Target};
+use super::{LiveConnection, Node, Target};
 use crate::decode;
 use crate::error::{Sent, call_failed, unreachable};
 use crate::script::Script;
 use crate::sentinel;
-use crate::setup::Setup;
+use crate::state::ClientState;
 use crate::task::Task;
 
-/// Makes a connection ready for use.
-pub(super) async fn connect(node: &Node) -> Result<Live> {
-    let Node { setup, target, scripts, lost, .. } = node;
+/// Connects to the server of a node and prepares the connection.
+pub(super) async fn connect(node: &Node) -> Result<LiveConnection> {
+    let Node { state, target, scripts, lost, .. } = node;
     let address = match target {
-        Target::This(address) => address.clone(),
-        Target::Primary => sentinel::primary(setup).await?,
+        Target::Address(address) => address.clone(),
+        Target::Primary => sentinel::primary(state).await?,
     };
-    let is_over = Arc::new(AtomicBool::new(false));
+    let is_closed = Arc::new(AtomicBool::new(false));
     let config = AsyncConnectionConfig::new()
-        .set_push_sender(hearing(setup.clone(), lost.clone(), is_over.clone()))
+        .set_push_sender(push_handler(state.clone(), lost.clone(), is_closed.clone()))
         .set_response_timeout(None);
     let (mut connection, driver) =
-        log_in(setup, &address, &setup.config.account, setup.config.db, config).await?;
-    let failed = |error: RedisError| call_failed(&setup.location, &error, Sent::No);
-    check_mode(setup, &mut connection).await?;
+        log_in(state, &address, &state.config.account, state.config.db, config).await?;
+    let failed = |error: RedisError| call_failed(&state.location, &error, Sent::No);
+    check_mode(state, &mut connection).await?;
     if matches!(target, Target::Primary) {
-        sentinel::check_role(&mut connection, &setup.location).await?;
+        sentinel::check_role(&mut connection, &state.location).await?;
     }
-    if setup.config.replicas > 0 {
-        check_waiting(&mut connection).await.map_err(failed)?;
+    if state.config.replicas > 0 {
+        check_wait_permitted(&mut connection).await.map_err(failed)?;
     }
-    let names: Vec<String> = loading(setup, scripts).query_async(&mut connection).await.map_err(failed)?;
-    let scripts = scripts.iter().copied().zip(names).collect();
-    if !setup.is_cluster() {
-        node.identity().check(setup, &mut connection).await?;
+    let hashes: Vec<String> =
+        load_scripts(state, scripts).query_async(&mut connection).await.map_err(failed)?;
+    let scripts = scripts.iter().copied().zip(hashes).collect();
+    if !state.is_cluster() {
+        node.identity().check(state, &mut connection).await?;
     }
-    connection.subscribe(setup.channel()).await.map_err(failed)?;
-    let (setup, lost, heard) = (setup.clone(), lost.clone(), AtomicU64::new(0));
-    Ok(Live { setup, connection, scripts, is_over, heard, driver, lost })
+    connection.subscribe(state.channel()).await.map_err(failed)?;
+    let (state, lost, last_response) = (state.clone(), lost.clone(), AtomicU64::new(0));
+    Ok(LiveConnection { state, address, connection, scripts, is_closed, last_response, driver, lost })
 }
 
-/// Passes on what a connection pushes, and that it has ended.
-fn hearing(
-    setup: Arc<Setup>,
+/// Returns a handler that forwards the messages of a connection and marks it closed when it ends.
+fn push_handler(
+    state: Arc<ClientState>,
     lost: Arc<Notify>,
-    is_over: Arc<AtomicBool>,
+    is_closed: Arc<AtomicBool>,
 ) -> impl Fn(PushInfo) -> Result<(), ()> {
     move |push| {
         match push.kind {
             PushKind::Message => {
-                if let Some(heard) = decode::push(&setup.layout, &push.data) {
-                    setup.push(heard);
+                if let Some(wakeup) = decode::wakeup(&state.layout, &push.data) {
+                    state.push(wakeup);
                 }
             }
             PushKind::Disconnection => {
-                is_over.store(true, Ordering::Release);
+                is_closed.store(true, Ordering::Release);
                 lost.notify_one();
             }
             _ => {}
@@ -75,16 +76,16 @@ fn hearing(
     }
 }
 
-/// Connects and logs in. The connection is carried by the task.
+/// Connects and logs in. The returned task does the I/O of the connection.
 pub(crate) async fn log_in(
-    setup: &Setup,
+    state: &ClientState,
     address: &Address,
     account: &Account,
     db: u32,
     config: AsyncConnectionConfig,
 ) -> Result<(MultiplexedConnection, Task)> {
-    let not_there = || unreachable(&setup.location);
-    let stream = Stream::open(address, setup.encryption.as_ref(), not_there).await?;
+    let connect_failed = || unreachable(&state.location);
+    let stream = Stream::open(address, state.encryption.as_ref(), connect_failed).await?;
     let mut login = RedisConnectionInfo::default()
         .set_protocol(ProtocolVersion::RESP3)
         .set_db(db.into())
@@ -96,31 +97,31 @@ pub(crate) async fn log_in(
         login = login.set_password(&password.0);
     }
     let connected = MultiplexedConnection::new_with_config(&login, stream, config).await;
-    let (connection, driver) = connected.map_err(|error| not_let_in(setup, &error))?;
+    let (connection, driver) = connected.map_err(|error| login_error(state, &error))?;
     Ok((connection, Task::start(driver)))
 }
 
-fn not_let_in(setup: &Setup, error: &RedisError) -> Error {
-    let location = &setup.location;
-    let knows_no_hello = |detail: &str| detail.starts_with("unknown command") && detail.contains("HELLO");
+fn login_error(state: &ClientState, error: &RedisError) -> Error {
+    let location = &state.location;
+    let has_no_hello = |detail: &str| detail.starts_with("unknown command") && detail.contains("HELLO");
     match error.kind() {
-        _ if error.detail().is_some_and(knows_no_hello) => crate::error::refused(location, "NOPROTO", ""),
-        // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk.
-        redis::ErrorKind::Io if setup.encryption.is_some() => not_agreed(error.to_string()),
-        redis::ErrorKind::AuthenticationFailed => crate::error::refused(location, "WRONGPASS", ""),
-        redis::ErrorKind::RESP3NotSupported => crate::error::refused(location, "NOPROTO", ""),
-        // A server that wants TLS, or is no Redis, hangs up or answers nonsense.
+        _ if error.detail().is_some_and(has_no_hello) => crate::error::server_error(location, "NOPROTO", ""),
+        // With TLS 1.3 a server rejects a client's certificate only after the client has sent data.
+        redis::ErrorKind::Io if state.encryption.is_some() => not_agreed(error.to_string()),
+        redis::ErrorKind::AuthenticationFailed => crate::error::server_error(location, "WRONGPASS", ""),
+        redis::ErrorKind::RESP3NotSupported => crate::error::server_error(location, "NOPROTO", ""),
+        // A server that requires TLS, or is not Redis, closes the connection or sends something else.
         _ if error.code().is_none() => call_failed(location, error, Sent::No)
-            .with_hint("is it a Redis server, and does it want TLS? rediss:// is for servers that do"),
+            .with_hint("is it a Redis server, and does it require TLS? Then use rediss://"),
         _ => call_failed(location, error, Sent::No),
     }
 }
 
-/// Each way to run Redis has its own URLs; the server says which it is run in.
-async fn check_mode(setup: &Setup, connection: &mut MultiplexedConnection) -> Result<()> {
-    let said = redis::cmd("HELLO").query_async::<HashMap<String, Value>>(connection).await;
-    let said = said.map_err(|error| not_let_in(setup, &error))?;
-    let (message, hint) = match (decode::text(said.get("mode")), setup.is_cluster()) {
+/// Checks that the mode of the server (standalone, cluster, sentinel) is that of the URL's scheme.
+async fn check_mode(state: &ClientState, connection: &mut MultiplexedConnection) -> Result<()> {
+    let hello = redis::cmd("HELLO").query_async::<HashMap<String, Value>>(connection).await;
+    let hello = hello.map_err(|error| login_error(state, &error))?;
+    let (message, hint) = match (decode::text(hello.get("mode")), state.is_cluster()) {
         (Some("cluster"), false) => ("is a node of a cluster", "redis+cluster:// is for clusters"),
         (Some("standalone"), true) => ("is not part of a cluster", "redis:// is for a single server"),
         (Some("sentinel"), _) => {
@@ -128,22 +129,22 @@ async fn check_mode(setup: &Setup, connection: &mut MultiplexedConnection) -> Re
         }
         _ => return Ok(()),
     };
-    Err(Error::new(ErrorKind::BadConfig, format!("{} {message}", setup.location)).with_hint(hint))
+    Err(Error::new(ErrorKind::BadConfig, format!("{} {message}", state.location)).with_hint(hint))
 }
 
-/// Whether it is permitted to wait for replicas. Later that would look as if no replica had confirmed anything.
-async fn check_waiting(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
+/// Checks that `WAIT` is permitted. Later a denied `WAIT` could not be told from replicas that do not confirm.
+async fn check_wait_permitted(connection: &mut MultiplexedConnection) -> Result<(), RedisError> {
     match redis::cmd("WAIT").arg(0).arg(0).query_async::<Value>(connection).await {
         Err(error) if error.code() == Some("NOPERM") => Err(error),
         _ => Ok(()),
     }
 }
 
-/// Loads these scripts; the answers are what the server calls them.
-pub(super) fn loading(setup: &Setup, scripts: &[Script]) -> Pipeline {
+/// Returns the commands that load these scripts; the replies are their SHA-1 hashes.
+pub(super) fn load_scripts(state: &ClientState, scripts: &[Script]) -> Pipeline {
     let mut loading = redis::pipe();
     for script in scripts {
-        loading.cmd("SCRIPT").arg("LOAD").arg(script.text(&setup.layout));
+        loading.cmd("SCRIPT").arg("LOAD").arg(script.text(&state.layout));
     }
     loading
 }

@@ -1,4 +1,4 @@
-//! A cluster: which node has which slot, and what to do when slots move.
+//! A cluster: which node has which slot, and retries while slots migrate.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, Weak};
@@ -13,50 +13,50 @@ use crate::decode::text;
 use crate::error::unreachable;
 use crate::identity::Identity;
 use crate::layout::slot;
-use crate::node::{Answer, Asking, Call, Failure, Node, Target};
+use crate::node::{Asking, Failure, Node, ScriptCall, ScriptReply, Target};
 use crate::script::Script;
-use crate::setup::Setup;
+use crate::state::ClientState;
 
-/// Between attempts while a slot moves or a node is down.
-const PAUSE: Duration = Duration::from_millis(20);
-/// How often to look whether the nodes are still those that we know.
-const LOOK: Duration = Duration::from_secs(1);
-/// Every how many looks to ask even if all is well.
-const ALL_THE_SAME: u32 = 30;
+/// The pause between two attempts of a call while a slot migrates or a node is down.
+const RETRY_INTERVAL: Duration = Duration::from_millis(20);
+/// How often to check whether all known nodes are connected; the slots are fetched again if not.
+const CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// After how many checks to fetch the slots even if all nodes are connected.
+const CHECKS_PER_REFRESH: u32 = 30;
 
 /// The nodes of a cluster and their slots.
 pub(crate) struct Cluster {
-    setup: Arc<Setup>,
+    state: Arc<ClientState>,
     clock: Clock,
     seeds: Vec<Address>,
     identity: Arc<Identity>,
-    map: Mutex<Map>,
-    /// When the nodes began to be asked for the map that is known.
-    asked: Coalesced<Moment>,
+    slots: Mutex<SlotMap>,
+    /// When the last fetch of the slots began.
+    refreshed: Coalesced<Moment>,
 }
 
 #[derive(Default)]
-struct Map {
-    /// First and last slot, and who has them.
+struct SlotMap {
+    /// First slot, last slot, and the node that has them.
     ranges: Vec<(u16, u16, Address)>,
     /// The nodes that have slots.
     nodes: HashMap<Address, Arc<Node>>,
 }
 
 impl Cluster {
-    /// Learns who is who and connects to all of them, so that pushes arrive from each.
-    pub(crate) async fn open(setup: Arc<Setup>, seeds: &[Address]) -> Result<Arc<Self>> {
+    /// Fetches the slots and connects to all nodes, so that pushes arrive from each.
+    pub(crate) async fn open(state: Arc<ClientState>, seeds: &[Address]) -> Result<Arc<Self>> {
         let cluster = Arc::new(Self {
-            setup,
+            state,
             clock: Clock::system(),
             seeds: seeds.to_vec(),
             identity: Arc::default(),
-            map: Mutex::default(),
-            asked: Coalesced::default(),
+            slots: Mutex::default(),
+            refreshed: Coalesced::default(),
         });
         cluster.refresh().await?;
         cluster.check_namespace().await?;
-        tokio::spawn(keep_in_touch(Arc::downgrade(&cluster)));
+        tokio::spawn(watch_topology(Arc::downgrade(&cluster)));
         Ok(cluster)
     }
 
@@ -64,202 +64,207 @@ impl Cluster {
         &self.identity
     }
 
-    /// The namespace's mark is in one slot, so the node that has it is asked.
+    /// Checks the identity of the namespace, on the node that has its key.
     async fn check_namespace(&self) -> Result<()> {
-        let node = self.node_of_key(&self.setup.layout.about()).await?;
-        self.identity.check(&self.setup, &mut node.live().await?.connection()).await
+        let node = self.node_of_key(&self.state.layout.about()).await?;
+        self.identity.check(&self.state, &mut node.connection().await?.driver_connection()).await
     }
 
-    /// Calls a script where its keys are, and follows them if they move.
-    pub(crate) async fn invoke(&self, call: &Call<'_>, arguments: &impl Fn(&mut Cmd)) -> Result<Answer> {
+    /// Calls a script on the node that has its keys, and follows redirections until the call's timeout.
+    pub(crate) async fn call_script(
+        &self,
+        call: &ScriptCall<'_>,
+        arguments: &impl Fn(&mut Cmd),
+    ) -> Result<ScriptReply> {
         let slot = slot(call.prefix);
-        let until = self.clock.now() + call.patience;
+        let deadline = self.clock.now() + call.timeout;
         let mut last = None;
-        let mut sent_to: Option<(Arc<Node>, Asking)> = None;
-        while self.clock.now() < until {
-            let known = || Some((self.node_of(slot)?, Asking::No));
-            let Some((node, asking)) = sent_to.take().or_else(known) else {
-                self.refresh_until(until).await?;
+        let mut redirected_to: Option<(Arc<Node>, Asking)> = None;
+        while self.clock.now() < deadline {
+            let by_slot = || Some((self.node_of(slot)?, Asking::No));
+            let Some((node, asking)) = redirected_to.take().or_else(by_slot) else {
+                self.refresh_until(deadline).await?;
                 self.pause().await;
                 continue;
             };
-            let failure = match node.invoke(call, arguments, asking).await {
-                Ok(answer) => return Ok(answer),
+            let failure = match node.call_script(call, arguments, asking).await {
+                Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };
             match (failure.code(), &failure) {
                 (Some("ASK"), Failure::Refused(error)) => {
-                    sent_to = redirected(error).map(|address| (self.node_at(&address), Asking::Yes));
+                    redirected_to = redirection(error).map(|address| (self.node_at(&address), Asking::Yes));
                 }
                 (Some("MOVED"), Failure::Refused(error)) => {
-                    self.refresh_until(until).await?;
-                    // The node that redirects may know better than the one that was asked for the map.
-                    sent_to = redirected(error).map(|address| (self.node_at(&address), Asking::No));
+                    self.refresh_until(deadline).await?;
+                    // The redirection may be newer than the slots that another node returned.
+                    redirected_to = redirection(error).map(|address| (self.node_at(&address), Asking::No));
                 }
                 (Some("TRYAGAIN" | "CLUSTERDOWN" | "LOADING" | "MASTERDOWN" | "READONLY"), _) => {
                     self.pause().await;
-                    self.refresh_until(until).await?;
+                    self.refresh_until(deadline).await?;
                 }
                 (None, Failure::Failed(error)) if error.kind() == ErrorKind::Unreachable => {
                     self.pause().await;
-                    // If no node answers, the loop ends in time by itself.
-                    let _ = self.refresh_until(until).await;
+                    // If no node answers, the loop ends at the deadline.
+                    let _ = self.refresh_until(deadline).await;
                 }
-                _ => return Err(failure.into_error(&self.setup.location)),
+                _ => return Err(failure.into_error(&self.state.location)),
             }
             last = Some(failure);
         }
-        let location = &self.setup.location;
+        let location = &self.state.location;
         Err(last.map_or_else(|| unreachable(location), |failure| failure.into_error(location)))
     }
 
     /// Returns each node that has slots.
     pub(crate) async fn nodes(&self) -> Result<Vec<Arc<Node>>> {
-        if self.map().nodes.is_empty() {
+        if self.slots().nodes.is_empty() {
             self.refresh().await?;
         }
-        Ok(self.map().nodes.values().cloned().collect())
+        Ok(self.slots().nodes.values().cloned().collect())
     }
 
     /// Returns the node that has this key.
     pub(crate) async fn node_of_key(&self, key: &str) -> Result<Arc<Node>> {
-        if self.map().nodes.is_empty() {
+        if self.slots().nodes.is_empty() {
             self.refresh().await?;
         }
-        self.node_of(slot(key)).ok_or_else(|| self.without_slots())
+        self.node_of(slot(key)).ok_or_else(|| self.no_slots())
     }
 
     fn node_of(&self, slot: u16) -> Option<Arc<Node>> {
-        let map = self.map();
-        let (.., address) = map.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
-        map.nodes.get(address).cloned()
+        let slots = self.slots();
+        let (.., address) = slots.ranges.iter().find(|(first, last, _)| (*first..=*last).contains(&slot))?;
+        slots.nodes.get(address).cloned()
     }
 
     /// Returns the node at this address, which may not have slots yet.
     fn node_at(&self, address: &Address) -> Arc<Node> {
-        let new = || self.new_node(address).known().tended();
-        self.map().nodes.entry(address.clone()).or_insert_with(new).clone()
+        let new = || self.new_node(address).with_missed_pushes().keep_connected();
+        self.slots().nodes.entry(address.clone()).or_insert_with(new).clone()
     }
 
     fn new_node(&self, address: &Address) -> Node {
-        let target = Target::This(address.clone());
-        Node::new(self.setup.clone(), target, &Script::ALL, self.identity.clone())
+        let target = Target::Address(address.clone());
+        Node::new(self.state.clone(), target, &Script::ALL, self.identity.clone())
     }
 
-    /// Asks the nodes who has what, but no longer than this: others in the same flight wait for the answer too.
-    async fn refresh_until(&self, until: Moment) -> Result<()> {
-        let left = until.since(self.clock.now());
-        // If it takes longer, the caller sees that its time is over.
+    /// Fetches the slots, but returns at the deadline: other calls of the same flight wait for this one.
+    async fn refresh_until(&self, deadline: Moment) -> Result<()> {
+        let left = deadline.since(self.clock.now());
+        // If it takes longer, the caller notices that its deadline has passed.
         tokio::time::timeout(left, self.refresh()).await.unwrap_or(Ok(()))
     }
 
-    /// Asks the nodes who has what, once for all callers that are waiting.
+    /// Fetches the slots, once for all callers that are waiting.
     async fn refresh(&self) -> Result<()> {
-        let arrived = self.clock.now();
-        let ask = async || {
+        let called = self.clock.now();
+        let fetch = async || {
             let began = self.clock.now();
-            self.ask_any().await.map(|()| began)
+            self.fetch_from_any().await.map(|()| began)
         };
-        self.asked.get(|began| *began > arrived, ask).await.map(drop)
+        self.refreshed.get(|began| *began > called, fetch).await.map(drop)
     }
 
-    /// Asks one node after the other who has what, until one of them answers.
-    async fn ask_any(&self) -> Result<()> {
-        let nodes = self.map().nodes.clone();
+    /// Fetches the slots from one node after the other, until one of them answers, and connects to all nodes.
+    async fn fetch_from_any(&self) -> Result<()> {
+        let nodes = self.slots().nodes.clone();
         let seeds = self.seeds.iter().filter(|seed| !nodes.contains_key(seed));
-        let seeds = seeds.map(|seed| (seed, self.new_node(seed).tended()));
-        // A node that does not answer costs time: those that are there come first.
-        let (there, away): (Vec<_>, Vec<_>) = nodes.iter().partition(|(_, node)| node.is_connected());
-        let known = there.into_iter().chain(away).map(|(address, node)| (address, node.clone()));
+        let seeds = seeds.map(|seed| (seed, self.new_node(seed).keep_connected()));
+        // Connected nodes first: a node that does not answer costs a timeout.
+        let (up, down): (Vec<_>, Vec<_>) = nodes.iter().partition(|(_, node)| node.is_connected());
+        let known = up.into_iter().chain(down).map(|(address, node)| (address, node.clone()));
         let mut last = None;
         for (address, node) in known.chain(seeds) {
-            match self.ask(&node, address).await {
+            match self.fetch_from(&node, address).await {
                 Ok(ranges) => {
-                    self.adopt(ranges, address, &node);
+                    self.install(ranges, address, &node);
                     return self.connect_all().await;
                 }
                 Err(error) => last = Some(error),
             }
         }
-        Err(last.unwrap_or_else(|| self.without_slots()))
+        Err(last.unwrap_or_else(|| self.no_slots()))
     }
 
-    async fn ask(&self, node: &Node, address: &Address) -> Result<Vec<(u16, u16, Address)>> {
-        let mut question = redis::cmd("CLUSTER");
-        question.arg("SLOTS");
-        let answer = node.live().await?.ask(&question).await.map_err(|error| match error.kind() {
+    async fn fetch_from(&self, node: &Node, address: &Address) -> Result<Vec<(u16, u16, Address)>> {
+        let mut command = redis::cmd("CLUSTER");
+        command.arg("SLOTS");
+        let reply = node.query(&command).await.map_err(|error| match error.kind() {
             ErrorKind::Backend => error.with_hint("is it a cluster? redis:// is for a single server"),
             _ => error,
         })?;
-        let Value::Array(rows) = answer else {
-            return Err(crate::decode::nonsense(&self.setup.location));
+        let Value::Array(rows) = reply else {
+            return Err(crate::decode::unexpected_reply(&self.state.location));
         };
         let ranges: Vec<_> = rows.iter().filter_map(|row| range(row, address)).collect();
-        if ranges.is_empty() { Err(self.without_slots()) } else { Ok(ranges) }
+        if ranges.is_empty() { Err(self.no_slots()) } else { Ok(ranges) }
     }
 
-    /// Keeps the nodes that are still good, and makes those that are missing.
-    fn adopt(&self, ranges: Vec<(u16, u16, Address)>, asked: &Address, node: &Arc<Node>) {
-        let mut map = self.map();
-        let was_empty = map.nodes.is_empty();
+    /// Stores the slots. Nodes that still have slots are kept, missing ones are created, the others are dropped.
+    fn install(&self, ranges: Vec<(u16, u16, Address)>, source: &Address, node: &Arc<Node>) {
+        let mut slots = self.slots();
+        let was_empty = slots.nodes.is_empty();
         let mut nodes = HashMap::new();
         for (.., address) in &ranges {
-            let old = map.nodes.remove(address).or_else(|| (address == asked).then(|| node.clone()));
+            let old = slots.nodes.remove(address).or_else(|| (address == source).then(|| node.clone()));
             let new = || {
                 let new = self.new_node(address);
-                if was_empty { new.tended() } else { new.known().tended() }
+                if was_empty { new.keep_connected() } else { new.with_missed_pushes().keep_connected() }
             };
             nodes.entry(address.clone()).or_insert_with(|| old.unwrap_or_else(new));
         }
-        *map = Map { ranges, nodes };
+        *slots = SlotMap { ranges, nodes };
     }
 
-    /// One node that is down does not keep us from the others.
+    /// Connects to all nodes. Fails only if none can be connected to.
     async fn connect_all(&self) -> Result<()> {
-        let nodes: Vec<Arc<Node>> = self.map().nodes.values().cloned().collect();
-        let connected = futures_util::future::join_all(nodes.iter().map(|node| node.live())).await;
-        let (fine, failed): (Vec<_>, Vec<_>) = connected.into_iter().partition(Result::is_ok);
+        let nodes: Vec<Arc<Node>> = self.slots().nodes.values().cloned().collect();
+        let connected = futures_util::future::join_all(nodes.iter().map(|node| node.connection())).await;
+        let (connected, failed): (Vec<_>, Vec<_>) = connected.into_iter().partition(Result::is_ok);
         match failed.into_iter().find_map(Result::err) {
-            Some(error) if fine.is_empty() => Err(error),
+            Some(error) if connected.is_empty() => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// Whether there is a node that we are not connected to.
+    /// Returns whether a node is not connected.
     fn is_incomplete(&self) -> bool {
-        self.map().nodes.values().any(|node| !node.is_connected())
+        self.slots().nodes.values().any(|node| !node.is_connected())
     }
 
     async fn pause(&self) {
-        let _ = self.clock.sleep_until(self.clock.now() + PAUSE).await;
+        let _ = self.clock.sleep_until(self.clock.now() + RETRY_INTERVAL).await;
     }
 
-    fn without_slots(&self) -> Error {
-        let message = format!("no node of {} has any slots", self.setup.location);
+    fn no_slots(&self) -> Error {
+        let message = format!("no node of {} has any slots", self.state.location);
         Error::new(ErrorKind::Unreachable, message).with_hint("has the cluster been created?")
     }
 
-    fn map(&self) -> MutexGuard<'_, Map> {
-        self.map.lock().unwrap_or_else(PoisonError::into_inner)
+    fn slots(&self) -> MutexGuard<'_, SlotMap> {
+        self.slots.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
 
-/// Where a node says that a key may be: the driver gives the address in one piece, and the slot.
-fn redirected(error: &RedisError) -> Option<Address> {
+/// Returns the address that a `MOVED` or `ASK` error redirects to.
+fn redirection(error: &RedisError) -> Option<Address> {
     let (address, _slot) = error.redirect_node()?;
     let (host, port) = address.rsplit_once(':')?;
     Some(Address { host: host.into(), port: port.parse().ok()? })
 }
 
-/// One row of the map: first slot, last slot, the primary. A node that does not know its own host is where we asked.
-fn range(row: &Value, asked: &Address) -> Option<(u16, u16, Address)> {
+/// Parses one row of `CLUSTER SLOTS`: first slot, last slot, the primary. A node that does not know its own host is at the
+/// address that was queried.
+fn range(row: &Value, source: &Address) -> Option<(u16, u16, Address)> {
     let Value::Array(row) = row else {
         return None;
     };
     let [Value::Int(first), Value::Int(last), Value::Array(primary), ..] = row.as_slice() else {
         return None;
     };
-    let host = text(primary.first()).filter(|host| !host.is_empty()).unwrap_or(&asked.host);
+    let host = text(primary.first()).filter(|host| !host.is_empty()).unwrap_or(&source.host);
     let Some(Value::Int(port)) = primary.get(1) else {
         return None;
     };
@@ -267,16 +272,16 @@ fn range(row: &Value, asked: &Address) -> Option<(u16, u16, Address)> {
     Some((u16::try_from(*first).ok()?, u16::try_from(*last).ok()?, address))
 }
 
-/// Nothing announces a failover: the new primary must be found, because its pushes go only to clients that subscribe there.
-async fn keep_in_touch(cluster: Weak<Cluster>) {
+/// Finds new primaries. Failovers are not announced, and a primary pushes only to clients that have subscribed to it.
+async fn watch_topology(cluster: Weak<Cluster>) {
     let clock = Clock::system();
-    for look in 1u32.. {
-        let _ = clock.sleep_until(clock.now() + LOOK).await;
+    for check in 1u32.. {
+        let _ = clock.sleep_until(clock.now() + CHECK_INTERVAL).await;
         let Some(cluster) = cluster.upgrade() else {
             return;
         };
-        if look % ALL_THE_SAME == 0 || cluster.is_incomplete() {
-            // If no node answers now, there is a next time.
+        if check % CHECKS_PER_REFRESH == 0 || cluster.is_incomplete() {
+            // If no node answers, the next check tries again.
             let _ = cluster.refresh().await;
         }
     }

@@ -1,57 +1,58 @@
--- Executes one flight of operations of one client on locks that are kept in the form of another library.
+-- Executes one flight of operations of one client on locks in the key format of another library.
 --
--- The lock itself is where that library looks for it, with a value that it takes for its own. Beside it, below the
--- prefix P:
---   h:KEY    what we know of our holder, for as long as the lock: "LENGTH BEGAN VALUE" and "OWNER TOKEN SINCE CHOSEN TTL
---            CLIENT LENGTH REST". It says nothing unless the lock has that very VALUE. BEGAN: since when ours have had
---            the lock, one after the other.
---   q:KEY    which of ours wait for it: a sorted set of owners by place.
---   t:OWNER  a place in line, for as long as its lease: "PLACE SINCE 0 TTL CLIENT LENGTH REST".
---   b:KEY    for a moment after ours gave it back: BEGAN.
---   g:KEY    for as long as ours leave the lock to others.
---   f:KEY    "SINCE MARK": whom we have seen with it who is not ours, and since when.
---   d        owners that have left before they came, until when.
+-- The lock itself has the key and a value of that library. Fencepost's own keys, below the prefix P:
+--   h:KEY    the record of Fencepost's holder, which expires with the lock: "LENGTH BEGAN VALUE" and "OWNER TOKEN SINCE CHOSEN
+--            TTL CLIENT LENGTH REST". It is valid only while the lock has exactly this VALUE. BEGAN: when the streak began
+--            in which Fencepost's clients hold the lock one after the other.
+--   q:KEY    the queue of Fencepost's waiters: a sorted set of owners by position.
+--   t:OWNER  a ticket, which expires with its lease: "POSITION SINCE 0 TTL CLIENT LENGTH REST".
+--   b:KEY    BEGAN, for a short time after a Fencepost client released the lock.
+--   g:KEY    exists during a gap, in which Fencepost's waiters leave the lock to foreign clients.
+--   f:KEY    "SINCE MARK": a fingerprint of the foreign value that was last seen, and since when.
+--   d        tombstones: owners that have left before their acquire arrived, by the time at which the tombstone expires.
 --
--- ARGV: P, the key of the last token, the client, the channels' prefix, the largest token the client has seen, the
--- longest pause of the others between two looks, for how long ours may have the lock in a row (both in ms), a random
--- number below 1, and then eight words for each operation: kind, key, signal, owner, ttl, token, value, tail.
+-- ARGV: P, the key of the last token, the client's id, the prefix of channels, the largest token that the client has seen, the
+-- longest poll interval of the other library, the longest streak of Fencepost's clients (both in ms), a random number below
+-- 1, and then eight arguments for each operation: kind, key, signal list, owner, ttl, token, value, tail.
 --
--- Whatever is at the key and is not ours is held by somebody else, until it is gone: it is never judged, never changed.
+-- Replies are those of execute.lua; {W, ms, 1} if the key of a foreign holder is to be tracked.
+--
+-- Any other value of the lock's key belongs to a foreign holder until the key is deleted or expires. It is neither
+-- interpreted nor changed.
 local call, sub = redis.call, string.sub
-local P, COUNTER, CLIENT, CHANNELS, HINT = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
-local PAUSE, TURN, CHANCE = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
-local BASE, WORDS = 8, 8
-local DAY = 24 * 3600 * 1000000
-local FAR = 2 ^ 53
--- A lock that was free for so long has had its chance to be taken by others.
-local AIRED = 10
--- The first in line looks again after so long, if the lock goes from hand to hand.
-local QUICK = 1
--- For how long a signal waits to be heard, as python-redis-lock has it.
-local SIGNAL = 1000
+local P, COUNTER, CLIENT, CHANNELS, LARGEST_SEEN = ARGV[1], ARGV[2], ARGV[3], ARGV[4], tonumber(ARGV[5])
+local POLL_INTERVAL, MAX_STREAK, RANDOM = tonumber(ARGV[6]), tonumber(ARGV[7]), tonumber(ARGV[8])
+local HEADER, PER_OP = 8, 8
+local MAX_AHEAD = 24 * 3600 * 1000000
+-- If a lock was free for this long, in ms, foreign clients had a chance to acquire it, and a new streak begins.
+local STREAK_GAP = 10
+-- The shortest interval, in ms, after which the first waiter checks again: while foreign holders change quickly.
+local MIN_INTERVAL = 1
+-- How long a signal stays in its list, in ms, as in python-redis-lock.
+local SIGNAL_TTL = 1000
 local time = call('TIME')
 local now_us = time[1] * 1000000 + time[2]
 local now = math.floor(now_us / 1000)
--- No call may occupy the server for long: whoever comes by next goes on with what is left.
-local patience = 256
+-- No call may block the server for long: the next call for the lock continues.
+local budget = 256
 
 local function digits(number)
   return string.format('%.0f', number)
 end
 
--- Not all at the same time.
-local function about(duration)
-  return math.max(1, math.floor(duration * (0.5 + CHANCE) + 0.5))
+-- Adds jitter, so that clients do not poll at the same time.
+local function jittered(duration)
+  return math.max(1, math.floor(duration * (0.5 + RANDOM) + 0.5))
 end
 
-local function mint()
+local function next_token()
   local last = tonumber(call('GET', COUNTER) or 0)
-  last = math.max(last + 1, now_us, math.min(HINT + 1, now_us + DAY))
+  last = math.max(last + 1, now_us, math.min(LARGEST_SEEN + 1, now_us + MAX_AHEAD))
   call('SET', COUNTER, digits(last))
   return last
 end
 
--- Who has the lock: nobody, one of ours (with an owner), or somebody else.
+-- Returns the holder: nil if the lock is free; with an owner if it is a Fencepost client, without one if it is foreign.
 local function holder_of(key)
   local value = redis.pcall('GET', key)
   if not value then
@@ -61,18 +62,18 @@ local function holder_of(key)
   if type(value) ~= 'string' then
     return { value = 'not a string', left = left }
   end
-  local known = call('GET', P .. 'h:' .. key)
-  local length, began, from = string.match(known or '', '^(%d+) (%d+) ()')
-  if not length or sub(known, from, from + length - 1) ~= value then
+  local record = call('GET', P .. 'h:' .. key)
+  local length, streak_start, from = string.match(record or '', '^(%d+) (%d+) ()')
+  if not length or sub(record, from, from + length - 1) ~= value then
     return { value = value, left = left }
   end
-  local owner, token, ttl, client = string.match(sub(known, from + length), '^(%x+) (%d+) %d+ %d+ (%d+) (%x+) ')
-  -- No lease is longer than its ttl: if it seems so, the server's clock was set back.
+  local owner, token, ttl, client = string.match(sub(record, from + length), '^(%x+) (%d+) %d+ %d+ (%d+) (%x+) ')
+  -- No lease is longer than its ttl: if it seems to be, the server's clock was set back.
   if left < 0 or left > tonumber(ttl) then
     call('PEXPIRE', key, ttl)
     left = tonumber(ttl)
   end
-  return { owner = owner, token = token, client = client, left = left, began = tonumber(began) }
+  return { owner = owner, token = token, client = client, left = left, streak_start = tonumber(streak_start) }
 end
 
 local function holds(op)
@@ -80,77 +81,77 @@ local function holds(op)
   if holder and holder.owner == op.owner and holder.token == op.token then
     return holder
   end
-  -- What we know of it is about a lock that is gone.
+  -- The record is about a lock that no longer exists.
   if string.match(call('GET', P .. 'h:' .. op.key) or '', op.owner .. ' ' .. op.token .. ' ') then
     call('DEL', P .. 'h:' .. op.key)
   end
 end
 
-local function extend(op)
+local function renew_lease(op)
   call('PEXPIRE', op.key, op.ttl)
   call('PEXPIRE', P .. 'h:' .. op.key, op.ttl)
 end
 
--- What this attempt holds already; it is renewed.
-local function award(op, holder)
+-- Returns the grant that this attempt already has, and renews it.
+local function held_award(op, holder)
   if holder and holder.owner == op.owner then
-    extend(op)
+    renew_lease(op)
     return { 'G', tonumber(holder.token), 0 }
   end
 end
 
--- A place in line, if its lease has not ended.
-local function ticket(owner)
+-- Loads a ticket; nil if its lease has expired.
+local function load_ticket(owner)
   local value = call('GET', P .. 't:' .. owner)
   if value then
-    local place, ttl, client = string.match(value, '^(%d+) %d+ 0 (%d+) (%x+) ')
-    return { owner = owner, place = tonumber(place), ttl = tonumber(ttl), client = client }
+    local position, ttl, client = string.match(value, '^(%d+) %d+ 0 (%d+) (%x+) ')
+    return { owner = owner, position = tonumber(position), ttl = tonumber(ttl), client = client }
   end
 end
 
-local function tear_up(op)
+local function delete_ticket(op)
   call('DEL', P .. 't:' .. op.owner)
   call('ZREM', P .. 'q:' .. op.key, op.owner)
 end
 
--- The place in line lives for another ttl; nil if there is none.
-local function touch(op)
+-- Renews a ticket for its ttl; nil if there is none.
+local function renew_ticket(op)
   if call('PEXPIRE', P .. 't:' .. op.owner, op.ttl) == 0 then
     return nil
   end
-  local line = P .. 'q:' .. op.key
-  if call('PTTL', line) < op.ttl then
-    call('PEXPIRE', line, op.ttl)
+  local queue = P .. 'q:' .. op.key
+  if call('PTTL', queue) < op.ttl then
+    call('PEXPIRE', queue, op.ttl)
   end
   return true
 end
 
-local reach = { [CLIENT] = true }
-local function reachable(client)
-  if reach[client] == nil then
+local subscribed = { [CLIENT] = true }
+local function is_subscribed(client)
+  if subscribed[client] == nil then
     local counted = redis.pcall('PUBSUB', 'NUMSUB', CHANNELS .. client)
-    reach[client] = counted.err ~= nil or counted[2] > 0
+    subscribed[client] = counted.err ~= nil or counted[2] > 0
   end
-  return reach[client]
+  return subscribed[client]
 end
 
--- The first of ours in line who is there.
-local function first(key)
-  local line, skip, longest = P .. 'q:' .. key, 0, 0
-  while patience > 0 do
-    local owner = call('ZRANGE', line, skip, skip)[1]
+-- Returns the first ticket in the queue whose client is subscribed.
+local function first_waiter(key)
+  local queue, skip, longest = P .. 'q:' .. key, 0, 0
+  while budget > 0 do
+    local owner = call('ZRANGE', queue, skip, skip)[1]
     if not owner then
       if skip > 0 then
-        -- All who are left cannot be reached: the line ends with the last of them.
-        call('PEXPIRE', line, longest)
+        -- No client of the remaining tickets is subscribed: the queue expires with the last of them.
+        call('PEXPIRE', queue, longest)
       end
       return nil
     end
-    patience = patience - 1
-    local waiter = ticket(owner)
+    budget = budget - 1
+    local waiter = load_ticket(owner)
     if not waiter then
-      call('ZREM', line, owner)
-    elseif reachable(waiter.client) then
+      call('ZREM', queue, owner)
+    elseif is_subscribed(waiter.client) then
       return waiter
     else
       skip = skip + 1
@@ -159,9 +160,9 @@ local function first(key)
   end
 end
 
--- Whoever is first takes the lock itself, or looks out for it.
-local function tell(key)
-  local waiter = first(key)
+-- Notifies the first waiter, which acquires the lock itself or waits on.
+local function notify_first(key)
+  local waiter = first_waiter(key)
   if waiter then
     redis.pcall('PUBLISH', CHANNELS .. waiter.client,
       'T ' .. waiter.owner .. ' ' .. digits(waiter.ttl) .. ' x ' .. key)
@@ -169,108 +170,109 @@ local function tell(key)
 end
 
 local function grant(op)
-  local token = digits(mint())
-  local began = call('GET', P .. 'b:' .. op.key) or digits(now)
-  local known = #op.value .. ' ' .. began .. ' ' .. op.value .. op.owner .. ' ' .. token .. ' ' .. digits(now) .. ' 0 '
+  local token = digits(next_token())
+  local streak_start = call('GET', P .. 'b:' .. op.key) or digits(now)
+  local record = #op.value .. ' ' .. streak_start .. ' ' .. op.value
+    .. op.owner .. ' ' .. token .. ' ' .. digits(now) .. ' 0 '
   call('SET', op.key, op.value, 'PX', op.ttl)
-  call('SET', P .. 'h:' .. op.key, known .. op.tail, 'PX', op.ttl)
+  call('SET', P .. 'h:' .. op.key, record .. op.tail, 'PX', op.ttl)
   call('DEL', P .. 'b:' .. op.key, P .. 'f:' .. op.key)
   return { 'G', tonumber(token), 0 }
 end
 
--- How soon the first in line looks again while somebody else has the lock: soon if it goes from hand to hand.
-local function look_again(key, holder)
-  local mark = redis.sha1hex(holder.value)
-  local since, seen = string.match(call('GET', P .. 'f:' .. key) or '', '^(%d+) (%x+)$')
-  if seen ~= mark then
+-- Returns after how long the first waiter checks again behind a foreign holder: soon if holders change quickly.
+local function foreign_poll_interval(key, holder)
+  local fingerprint = redis.sha1hex(holder.value)
+  local since, known = string.match(call('GET', P .. 'f:' .. key) or '', '^(%d+) (%x+)$')
+  if known ~= fingerprint then
     since = now
   end
-  call('SET', P .. 'f:' .. key, digits(since) .. ' ' .. mark, 'PX', 10 * PAUSE)
-  local pause = about(math.min(math.max((now - since) / 4, QUICK), PAUSE))
-  return holder.left >= 0 and math.min(pause, holder.left + 1) or pause
+  call('SET', P .. 'f:' .. key, digits(since) .. ' ' .. fingerprint, 'PX', 10 * POLL_INTERVAL)
+  local interval = jittered(math.min(math.max((now - since) / 4, MIN_INTERVAL), POLL_INTERVAL))
+  return holder.left >= 0 and math.min(interval, holder.left + 1) or interval
 end
 
--- When this waiter should look again; and a 1 if it is the first in line behind a holder that is not ours, whose end the
--- client listens for.
-local function turn_in(op)
-  local line = P .. 'q:' .. op.key
-  local rank = call('ZRANK', line, op.owner)
-  local mine = not rank and ticket(op.owner)
+-- Returns when a waiter should check again; and a 1 if it is the first waiter behind a foreign holder, whose key the client
+-- tracks.
+local function check_after(op)
+  local queue = P .. 'q:' .. op.key
+  local rank = call('ZRANK', queue, op.owner)
+  local mine = not rank and load_ticket(op.owner)
   if mine then
-    -- The line was taken away.
-    call('ZADD', line, digits(mine.place), op.owner)
-    touch(op)
+    -- The queue was deleted.
+    call('ZADD', queue, digits(mine.position), op.owner)
+    renew_ticket(op)
   end
-  local head = first(op.key)
-  if head and head.owner ~= op.owner then
-    rank = rank or call('ZRANK', line, op.owner) or 0
-    local before = rank > 0 and call('ZRANGE', line, rank - 1, rank - 1)[1]
+  local first = first_waiter(op.key)
+  if first and first.owner ~= op.owner then
+    rank = rank or call('ZRANK', queue, op.owner) or 0
+    local before = rank > 0 and call('ZRANGE', queue, rank - 1, rank - 1)[1]
     return math.max(1, before and call('PTTL', P .. 't:' .. before) or 1)
   end
   local holder = holder_of(op.key)
   if not holder then
-    return math.max(0, call('PTTL', P .. 'g:' .. op.key)) + about(QUICK)
+    return math.max(0, call('PTTL', P .. 'g:' .. op.key)) + jittered(MIN_INTERVAL)
   elseif not holder.owner then
-    return look_again(op.key, holder), 1
+    return foreign_poll_interval(op.key, holder), 1
   end
-  -- It is told when the lock is given back; this is for the case that it does not hear it.
-  return math.min(holder.left + 1, about(10 * PAUSE))
+  -- It is notified when the lock is released; this is for a notification that is lost.
+  return math.min(holder.left + 1, jittered(10 * POLL_INTERVAL))
 end
 
-local function is_left_alone(key)
+local function is_gap(key)
   return call('EXISTS', P .. 'g:' .. key) == 1
 end
 
 local function check(op)
-  -- The ticket lives again before anybody looks whether it does: whoever asks is alive.
-  local waits = touch(op)
+  -- Renewed before it is read: a client that checks is alive.
+  local is_waiting = renew_ticket(op)
   local holder = holder_of(op.key)
-  local had = award(op, holder)
-  if had or not waits then
-    return had or 5
+  local granted = held_award(op, holder)
+  if granted or not is_waiting then
+    return granted or 5
   end
-  if not holder and not is_left_alone(op.key) then
-    local head = first(op.key)
-    if head and head.owner == op.owner then
-      tear_up(op)
+  if not holder and not is_gap(op.key) then
+    local first = first_waiter(op.key)
+    if first and first.owner == op.owner then
+      delete_ticket(op)
       return grant(op)
     end
-    tell(op.key)
+    notify_first(op.key)
   end
-  return { 'W', turn_in(op) }
+  return { 'W', check_after(op) }
 end
 
 local function acquire(op)
-  local left = call('ZSCORE', P .. 'd', op.owner)
-  if left and tonumber(left) > now then
+  local tombstone = call('ZSCORE', P .. 'd', op.owner)
+  if tombstone and tonumber(tombstone) > now then
     return 0
   end
   if call('EXISTS', P .. 't:' .. op.owner) == 1 then
     return check(op)
   end
   local holder = holder_of(op.key)
-  local had = award(op, holder)
-  if had then
-    return had
+  local granted = held_award(op, holder)
+  if granted then
+    return granted
   end
-  local tries = op.kind == 'T'
-  if not holder and not first(op.key) and (tries or not is_left_alone(op.key)) then
+  local is_try = op.kind == 'T'
+  if not holder and not first_waiter(op.key) and (is_try or not is_gap(op.key)) then
     return grant(op)
-  elseif tries then
+  elseif is_try then
     return 0
   end
-  local place = digits(mint())
-  call('SET', P .. 't:' .. op.owner, place .. ' ' .. digits(now) .. ' 0 ' .. op.tail, 'PX', op.ttl)
-  call('ZADD', P .. 'q:' .. op.key, place, op.owner)
-  touch(op)
-  return { 'W', turn_in(op) }
+  local position = digits(next_token())
+  call('SET', P .. 't:' .. op.owner, position .. ' ' .. digits(now) .. ' 0 ' .. op.tail, 'PX', op.ttl)
+  call('ZADD', P .. 'q:' .. op.key, position, op.owner)
+  renew_ticket(op)
+  return { 'W', check_after(op) }
 end
 
--- As python-redis-lock does it.
-local function signal(op)
+-- Signals a release as python-redis-lock does.
+local function push_signal(op)
   call('DEL', op.signal)
   call('LPUSH', op.signal, 1)
-  call('PEXPIRE', op.signal, SIGNAL)
+  call('PEXPIRE', op.signal, SIGNAL_TTL)
 end
 
 local function leave(op)
@@ -279,53 +281,53 @@ local function leave(op)
     return { 'H', tonumber(holder.token), 0 }
   end
   if call('EXISTS', P .. 't:' .. op.owner) == 1 then
-    tear_up(op)
+    delete_ticket(op)
     if op.signal ~= '' and not holder then
-      -- It may have heard the signal, which is then meant for somebody else.
-      signal(op)
+      -- This client may have received the signal, which then must go to another client.
+      push_signal(op)
     end
-    tell(op.key)
+    notify_first(op.key)
     return 4
   end
-  local gone = P .. 'd'
-  call('ZREMRANGEBYSCORE', gone, '-inf', digits(now))
-  call('ZADD', gone, digits(now + op.ttl), op.owner)
-  if call('PTTL', gone) < op.ttl then
-    call('PEXPIRE', gone, op.ttl)
+  local tombstones = P .. 'd'
+  call('ZREMRANGEBYSCORE', tombstones, '-inf', digits(now))
+  call('ZADD', tombstones, digits(now + op.ttl), op.owner)
+  if call('PTTL', tombstones) < op.ttl then
+    call('PEXPIRE', tombstones, op.ttl)
   end
   return 4
 end
 
--- The lock is free, and all who wait are told in their own way.
-local function free(op, holder)
+-- Frees the lock, and notifies waiters: foreign ones with a signal, Fencepost's on their channel.
+local function free_lock(op, holder)
   call('DEL', op.key, P .. 'h:' .. op.key)
   if op.signal ~= '' then
-    signal(op)
-    if first(op.key) then
-      -- Ours hear the signal too, in their turn: telling them now would let them overtake the others every time.
+    push_signal(op)
+    if first_waiter(op.key) then
+      -- Fencepost's waiters receive the signal too, in turn: with a notification they would always overtake the others.
       return 1
     end
   end
-  local had_for = now - holder.began
-  if had_for < TURN then
-    call('SET', P .. 'b:' .. op.key, digits(holder.began), 'PX', AIRED)
+  local streak = now - holder.streak_start
+  if streak < MAX_STREAK then
+    call('SET', P .. 'b:' .. op.key, digits(holder.streak_start), 'PX', STREAK_GAP)
   else
-    call('SET', P .. 'g:' .. op.key, '', 'PX', about(math.min(had_for, PAUSE)))
+    call('SET', P .. 'g:' .. op.key, '', 'PX', jittered(math.min(streak, POLL_INTERVAL)))
   end
-  tell(op.key)
+  notify_first(op.key)
   return 1
 end
 
 local function release(op)
   local holder = holds(op)
-  return holder and free(op, holder) or 3
+  return holder and free_lock(op, holder) or 3
 end
 
 local function renew(op)
   if not holds(op) then
     return 3
   end
-  extend(op)
+  renew_lease(op)
   return 2
 end
 
@@ -335,26 +337,27 @@ local function break_lock(op)
     return 3
   end
   redis.pcall('PUBLISH', CHANNELS .. holder.client, 'X ' .. holder.owner)
-  return free(op, holder)
+  return free_lock(op, holder)
 end
 
 local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = release, B = break_lock }
-local ops, out = {}, {}
-for i = 1, (#ARGV - BASE) / WORDS do
-  local o = BASE + (i - 1) * WORDS
+local ops, replies = {}, {}
+for i = 1, (#ARGV - HEADER) / PER_OP do
+  local o = HEADER + (i - 1) * PER_OP
   local op = { kind = ARGV[o + 1], key = ARGV[o + 2], signal = ARGV[o + 3], owner = ARGV[o + 4],
     ttl = tonumber(ARGV[o + 5]), token = ARGV[o + 6], value = ARGV[o + 7], tail = ARGV[o + 8] }
-  -- However much the others took: whoever is next in line must be told.
-  patience = math.max(patience, 8)
-  local fine, answer = pcall(rules[op.kind], op)
+  -- However much budget the others have used: the first waiter must be notified.
+  budget = math.max(budget, 8)
+  local succeeded, reply = pcall(rules[op.kind], op)
   ops[i] = op
-  out[i] = fine and answer or { 'E', type(answer) == 'table' and answer.err or tostring(answer) }
+  replies[i] = succeeded and reply or { 'E', type(reply) == 'table' and reply.err or tostring(reply) }
 end
--- Whoever joined the line in this flight may have been told already, when it did not listen yet.
+-- A waiter that joined the queue in this flight may have been notified before its client knew of it: its interval is computed
+-- again.
 for i, op in ipairs(ops) do
-  if op.kind == 'A' and type(out[i]) == 'table' and out[i][1] == 'W' then
-    local fine, pause, is_foreign = pcall(turn_in, op)
-    out[i] = fine and { 'W', pause, is_foreign } or { 'W', 1 }
+  if op.kind == 'A' and type(replies[i]) == 'table' and replies[i][1] == 'W' then
+    local succeeded, interval, is_foreign = pcall(check_after, op)
+    replies[i] = succeeded and { 'W', interval, is_foreign } or { 'W', 1 }
   end
 end
-return out
+return replies

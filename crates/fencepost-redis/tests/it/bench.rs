@@ -1,4 +1,4 @@
-//! Redis on the test bench, in every way in which it can be set up.
+//! The test bench for Redis, in every deployment.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -8,20 +8,20 @@ use std::time::Duration;
 use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::servers::redis::{RedisServer, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{Leftovers, TestBench, WireBench};
+use fencepost_testkit::{StoredCounts, TestBench, WireBench};
 use redis::aio::MultiplexedConnection;
 
-/// A namespace of its own on servers that others use too.
+/// A namespace of its own on servers that other tests share.
 pub(crate) struct RedisBench {
-    /// What stands before the server, if it is one that can be cut off.
+    /// The proxy in front of the server, if the connection can be cut.
     wire: Option<Wire>,
-    /// Where clients connect.
+    /// The URL of clients.
     url: String,
-    /// Where the bare driver finds keys and listeners.
+    /// The URLs at which the bare driver reads keys and subscriptions.
     nodes: Vec<String>,
     namespace: String,
-    /// How many listened when the wire was cut.
-    listened: AtomicUsize,
+    /// How many clients were subscribed when the wire was cut.
+    listeners_before_cut: AtomicUsize,
 }
 
 impl RedisBench {
@@ -29,24 +29,24 @@ impl RedisBench {
         Self::with("")
     }
 
-    /// With more options in its URL: `&replicas=1`.
+    /// A bench with further URL options: `&replicas=1`.
     pub(crate) fn with(more: &str) -> Self {
         Self::behind_a_wire(shared(), more)
     }
 
-    /// On this server, behind a wire of its own.
+    /// A bench on this server, behind a proxy of its own.
     pub(crate) fn behind_a_wire(server: &RedisServer, more: &str) -> Self {
         Self::in_database(0, server, more)
     }
 
-    /// In this database of this server, behind a wire of its own.
+    /// A bench in this database of this server, behind a proxy of its own.
     pub(crate) fn in_database(db: usize, server: &RedisServer, more: &str) -> Self {
         let wire = Wire::to(server.port());
         let url = format!("redis://127.0.0.1:{}/{db}", wire.port());
         Self { wire: Some(wire), ..Self::at(&url, more, [format!("{}/{db}", server.url())]) }
     }
 
-    /// Where this URL leads, which has no options yet.
+    /// A bench at this URL, which has no options yet.
     pub(crate) fn at(url: &str, more: &str, nodes: impl IntoIterator<Item = String>) -> Self {
         let namespace = format!("test-{:016x}", rand::random::<u64>());
         Self {
@@ -54,7 +54,7 @@ impl RedisBench {
             url: format!("{url}?namespace={namespace}{more}"),
             nodes: nodes.into_iter().collect(),
             namespace,
-            listened: AtomicUsize::new(0),
+            listeners_before_cut: AtomicUsize::new(0),
         }
     }
 
@@ -66,12 +66,12 @@ impl RedisBench {
         &self.namespace
     }
 
-    /// The bare driver, if there is but one server.
+    /// Connects to the first server with the bare driver.
     pub(crate) async fn driver(&self) -> MultiplexedConnection {
         drive(&self.nodes[0]).await
     }
 
-    /// All keys of the namespace.
+    /// Returns all keys of the namespace.
     pub(crate) async fn keys(&self) -> Vec<String> {
         let mut keys = Vec::new();
         for node in &self.nodes {
@@ -84,29 +84,29 @@ impl RedisBench {
         keys_like(driver, &format!("{}:*", self.namespace)).await
     }
 
-    /// A key without what stands before every key of a lock; in a cluster that ends with a hash tag.
+    /// Returns a key without the prefix of all keys of a lock; in a cluster that ends with a hash tag.
     fn kind_of<'a>(&self, key: &'a str) -> &'a str {
         let rest = key.strip_prefix(&self.namespace).and_then(|rest| rest.strip_prefix(':'));
-        let rest = rest.expect("it was asked for");
+        let rest = rest.expect("the key is in the namespace");
         let tagged = rest.strip_prefix('{').and_then(|rest| rest.split_once("}:"));
         tagged.map_or(rest, |(_, kind)| kind)
     }
 }
 
-/// The bare driver.
+/// Connects with the bare driver.
 async fn drive(url: &str) -> MultiplexedConnection {
-    let client = redis::Client::open(url).expect("the URL is fine");
-    client.get_multiplexed_async_connection().await.expect("the server is there")
+    let client = redis::Client::open(url).expect("the URL is valid");
+    client.get_multiplexed_async_connection().await.expect("the server answers")
 }
 
-/// All keys that this pattern finds.
+/// Returns all keys that match this pattern.
 pub(crate) async fn keys_like(driver: &mut MultiplexedConnection, pattern: &str) -> Vec<String> {
     let mut keys = Vec::new();
     let mut cursor = 0;
     loop {
         let mut scan = redis::cmd("SCAN");
         scan.arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(10_000);
-        let (next, found): (u64, Vec<String>) = scan.query_async(driver).await.expect("it scans");
+        let (next, found): (u64, Vec<String>) = scan.query_async(driver).await.expect("SCAN succeeds");
         keys.extend(found);
         if next == 0 {
             return keys;
@@ -120,8 +120,8 @@ impl TestBench for RedisBench {
         Self::open(self.url.clone())
     }
 
-    async fn peek(&self) -> Leftovers {
-        let mut left = Leftovers::default();
+    async fn peek(&self) -> StoredCounts {
+        let mut left = StoredCounts::default();
         for key in self.keys().await {
             match self.kind_of(&key) {
                 "about" | "c" | "w" => {}
@@ -141,39 +141,40 @@ impl TestBench for RedisBench {
             for key in self.keys_on(&mut driver).await.iter().filter(|key| self.kind_of(key) == kind) {
                 let stolen: redis::RedisResult<()> =
                     redis::cmd("DEL").arg(key).query_async(&mut driver).await;
-                stolen.expect("it deletes");
+                stolen.expect("DEL succeeds");
             }
         }
     }
 
     async fn listeners(&self) -> Option<usize> {
-        let mut question = redis::cmd("PUBSUB");
-        question.arg("CHANNELS").arg(format!("{}:ch:*", self.namespace));
+        let mut command = redis::cmd("PUBSUB");
+        command.arg("CHANNELS").arg(format!("{}:ch:*", self.namespace));
         let mut fewest = usize::MAX;
         for node in &self.nodes {
             let channels: Vec<String> =
-                question.query_async(&mut drive(node).await).await.expect("it answers");
+                command.query_async(&mut drive(node).await).await.expect("PUBSUB succeeds");
             fewest = fewest.min(channels.len());
         }
         Some(fewest)
     }
 
-    async fn looker(&self) -> Option<Result<Client>> {
+    async fn read_only_client(&self) -> Option<Result<Client>> {
         Some(fencepost_redis::connect_with(&self.url, Options::new().only_existing()).await)
     }
 
     async fn cut(&self) {
-        self.listened.store(self.listeners().await.unwrap_or(0), Ordering::Relaxed);
+        self.listeners_before_cut.store(self.listeners().await.unwrap_or(0), Ordering::Relaxed);
         self.wire().cut();
     }
 
     async fn heal(&self) {
         self.wire().heal();
-        // A release passes over those who have not come back yet; whoever has gone meanwhile does not come.
-        let listened = Some(self.listened.load(Ordering::Relaxed));
+        // A release skips clients that have not reconnected yet. Clients that were closed meanwhile do not reconnect, so the
+        // wait is bounded.
+        let listeners = Some(self.listeners_before_cut.load(Ordering::Relaxed));
         let mut ticks = tokio::time::interval(Duration::from_millis(50));
         for _ in 0..60 {
-            if self.listeners().await >= listened {
+            if self.listeners().await >= listeners {
                 return;
             }
             ticks.tick().await;
@@ -183,7 +184,7 @@ impl TestBench for RedisBench {
 
 impl WireBench for RedisBench {
     fn wire(&self) -> &Wire {
-        self.wire.as_ref().expect("it was made with a wire")
+        self.wire.as_ref().expect("the bench has a wire")
     }
 
     fn url(&self) -> &str {
@@ -194,11 +195,11 @@ impl WireBench for RedisBench {
         fencepost_redis::open(&url).await
     }
 
-    fn coming(&self) -> &'static [u8] {
+    fn acquire_bytes(&self) -> &'static [u8] {
         b"EVALSHA"
     }
 
-    fn going(&self) -> &'static [u8] {
+    fn release_bytes(&self) -> &'static [u8] {
         b"EVALSHA"
     }
 }

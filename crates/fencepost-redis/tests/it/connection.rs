@@ -1,51 +1,50 @@
-//! Connections that break, and what is special about those to Redis; the rest is in the test kit.
+//! Lost connections, as far as it is specific to Redis; the rest is in the test kit.
 
 use std::time::Duration;
 
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 use fencepost_testkit::{TestBench, WireBench};
 
-use crate::actors::{LONG, granted, hold, in_line, joined, waiting};
+use crate::actions::{LONG_TTL, enqueue, granted, hold, spawn_waiter, until_queued};
 use crate::bench::RedisBench;
 
-/// A lease for those whose answers may get lost. What is left of a doubtful request is remembered for as long, and is to
-/// be gone before a test is over.
-const DOUBTFUL: Duration = Duration::from_secs(12);
+/// The ttl of attempts whose replies may be lost. A tombstone lives for as long, and must expire before the test ends.
+const TOMBSTONE_TTL: Duration = Duration::from_secs(12);
 
-/// Scenario 52: a release passes over a waiter that does not listen, but does not cost it its place.
+/// Scenario 52: a release skips a waiter that is not subscribed, but the waiter keeps its position.
 #[tokio::test]
-async fn a_waiter_that_does_not_listen_keeps_its_place() {
+async fn a_waiter_that_is_not_subscribed_keeps_its_position() {
     let bench = RedisBench::plain();
-    let (away, other) = (bench.client().await, bench.bystander().await);
-    let guard = hold(&other.lock("a").ttl(DOUBTFUL)).await;
-    let first = joined(&other, away.lock("a").ttl(DOUBTFUL), "a", 1).await;
-    let second = joined(&other, other.lock("a").ttl(DOUBTFUL), "a", 2).await;
-    let third = joined(&other, other.lock("a").ttl(DOUBTFUL), "a", 3).await;
+    let (away, other) = (bench.client().await, bench.direct_client().await);
+    let guard = hold(&other.lock("a").ttl(TOMBSTONE_TTL)).await;
+    let first = enqueue(&other, away.lock("a").ttl(TOMBSTONE_TTL), "a", 1).await;
+    let second = enqueue(&other, other.lock("a").ttl(TOMBSTONE_TTL), "a", 2).await;
+    let third = enqueue(&other, other.lock("a").ttl(TOMBSTONE_TTL), "a", 3).await;
     bench.wire().cut();
-    wait::until("it does not listen", async || bench.listeners().await == Some(1)).await;
+    wait::until("it is not subscribed", async || bench.listeners().await == Some(1)).await;
     guard.release().await.unwrap();
     let second = granted(second).await;
-    in_line(&other, "a", 2).await;
+    until_queued(&other, "a", 2).await;
     bench.wire().heal();
-    wait::until("it listens again", async || bench.listeners().await == Some(2)).await;
+    wait::until("it is subscribed again", async || bench.listeners().await == Some(2)).await;
     second.release().await.unwrap();
     let first = granted(first).await;
-    in_line(&other, "a", 1).await;
+    until_queued(&other, "a", 1).await;
     first.release().await.unwrap();
     granted(third).await.release().await.unwrap();
     assert_clean(&bench).await;
 }
 
-/// When a connection is back, all that is held is renewed at once, in a handful of calls.
+/// After a reconnect all held locks are renewed at once, in a few calls.
 #[tokio::test]
-async fn a_reconnect_renews_everything_in_a_handful_of_calls() {
+async fn a_reconnect_renews_everything_in_a_few_calls() {
     const LOCKS: usize = 500;
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::behind_a_wire(&server, "");
     let client = bench.client().await;
-    let locks = (0..LOCKS).map(|number| waiting(client.lock(format!("lock/{number}")).ttl(LONG)));
+    let locks = (0..LOCKS).map(|number| spawn_waiter(client.lock(format!("lock/{number}")).ttl(LONG_TTL)));
     let mut guards = Vec::new();
     for lock in locks.collect::<Vec<_>>() {
         guards.push(granted(lock).await);
@@ -63,7 +62,7 @@ async fn a_reconnect_renews_everything_in_a_handful_of_calls() {
     assert_clean(&bench).await;
 }
 
-/// How often the server has executed a command.
+/// Returns how often the server has executed a command.
 pub(crate) fn calls_of(server: &RedisServer, command: &str) -> usize {
     let stats = server.cli(&["INFO", "commandstats"]);
     let line = stats.lines().find_map(|line| line.strip_prefix(&format!("cmdstat_{command}:calls=")));
@@ -71,18 +70,18 @@ pub(crate) fn calls_of(server: &RedisServer, command: &str) -> usize {
     calls.parse().expect("it is a number")
 }
 
-/// An operator kills what listens. It listens again, and hears of its turn.
+/// An administrator kills the connections of subscribers. They subscribe again, and receive their grants.
 #[tokio::test]
-async fn killed_connections_come_back() {
-    let server = RedisServer::start(&Setup::plain());
+async fn killed_connections_are_restored() {
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let bench = RedisBench::at(&server.url(), "", [server.url()]);
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let guard = hold(&ours.lock("a").ttl(LONG)).await;
-    let waiter = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
+    let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    let waiter = enqueue(&ours, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
     for _ in 0..3 {
         let killed: usize = server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]).parse().unwrap();
         assert_eq!(killed, 2);
-        wait::until("both listen again", async || bench.listeners().await == Some(2)).await;
+        wait::until("both are subscribed again", async || bench.listeners().await == Some(2)).await;
     }
     let token = guard.token();
     guard.release().await.unwrap();

@@ -1,13 +1,13 @@
-//! Locks in another library's form: what they promise, and that the other library finds what it expects.
+//! Locks in the key format of another library: their guarantees, and the keys and values that the library expects.
 
 mod bench;
+mod foreign;
 mod formats;
 mod rights;
-mod strangers;
 mod tracking;
 
 use bench::DialectBench;
 
-// One that looks now and then, and one that waits for a signal: exclusive locks of one name without a cell.
+// One dialect that polls, and one with signals. Such locks are exclusive, of one name, and have no cell.
 fencepost_testkit::behavior_suite!(redis_py, DialectBench::redis_py, only [core exclusive]);
 fencepost_testkit::behavior_suite!(python_redis_lock, DialectBench::python_redis_lock, only [core exclusive]);

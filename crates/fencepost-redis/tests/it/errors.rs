@@ -1,30 +1,30 @@
-//! What goes wrong at the door is said in words that help, and never with the password in them.
+//! Errors while connecting: they say what to do, and never contain the password.
 
 use std::error::Error as _;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::Path;
 
 use fencepost_core::{Error, ErrorKind};
-use fencepost_testkit::servers::redis::{RedisServer, Setup, TlsClients, shared};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig, TlsClients, shared};
 use fencepost_testkit::wait;
 
-use crate::setups::{certificates, encrypted, guarded, sentinel_url, spread, watched};
+use crate::deployments::{certificates, encrypted, guarded, sentinel_url, spread, watched};
 
 const SECRET: &str = "hunter2hunter2";
 
-/// Why nobody is let in there. Whatever it is, it does not tell the password.
+/// Returns the error of connecting, and checks that it does not contain the password.
 async fn refusal(url: &str) -> Error {
     let Err(error) = fencepost_redis::connect(url).await else {
         panic!("it connects");
     };
     let sources = std::iter::successors(error.source(), |source| (*source).source());
     let sources: Vec<String> = sources.map(|source| format!("{source} {source:?}")).collect();
-    let told = format!("{error} {error:?} {error:#?} {:?} {sources:?}", error.hint());
-    assert!(!told.contains(SECRET), "{told}");
+    let text = format!("{error} {error:?} {error:#?} {:?} {sources:?}", error.hint());
+    assert!(!text.contains(SECRET), "{text}");
     error
 }
 
-/// The same, of this kind and with these words.
+/// Checks that connecting fails with this kind of error and these words.
 async fn refused(url: &str, kind: ErrorKind, words: &str) {
     let error = refusal(url).await;
     let hint = error.hint().unwrap_or_default();
@@ -36,7 +36,7 @@ fn at(port: u16) -> String {
     format!("redis://u:{SECRET}@127.0.0.1:{port}")
 }
 
-/// A port where somebody answers who is not Redis, until the process ends.
+/// Returns a port at which another program than Redis answers, until the process ends.
 fn answering(answer: impl Fn(std::net::TcpStream) + Send + Copy + 'static) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
@@ -49,7 +49,7 @@ fn answering(answer: impl Fn(std::net::TcpStream) + Send + Copy + 'static) -> u1
 }
 
 #[tokio::test]
-async fn nobody_is_there() {
+async fn a_server_that_is_down_is_unreachable() {
     let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port();
     refused(&at(port), ErrorKind::Unreachable, "is a Redis server running there").await;
     let cluster = format!("redis+cluster://u:{SECRET}@127.0.0.1:{port},127.0.0.1:{port}");
@@ -60,7 +60,7 @@ async fn nobody_is_there() {
 }
 
 #[tokio::test]
-async fn somebody_else_is_there() {
+async fn a_server_that_is_not_redis_is_unreachable() {
     let echo = answering(|stream| {
         let _ = std::io::copy(&mut &stream, &mut &stream);
     });
@@ -76,10 +76,10 @@ async fn somebody_else_is_there() {
 }
 
 #[tokio::test]
-async fn the_password_is_wrong() {
+async fn a_wrong_password_is_denied() {
     let port = guarded().port();
     refused(&at(port), ErrorKind::Denied, "does not accept this user and password").await;
-    refused(&format!("redis://nobody:{SECRET}@127.0.0.1:{port}"), ErrorKind::Denied, "user and password")
+    refused(&format!("redis://no-rights:{SECRET}@127.0.0.1:{port}"), ErrorKind::Denied, "user and password")
         .await;
     refused(&format!("redis://:{SECRET}@127.0.0.1:{port}"), ErrorKind::Denied, "user and password").await;
     refused(&format!("redis://127.0.0.1:{port}"), ErrorKind::Denied, "user and password").await;
@@ -87,7 +87,7 @@ async fn the_password_is_wrong() {
 
 #[tokio::test]
 async fn a_missing_right_is_named() {
-    let server = RedisServer::start(&Setup::plain().with_user("app", SECRET, "+@all ~* &*"));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_user("app", SECRET, "+@all ~* &*"));
     let url = server.url_as("app");
     for right in ["script|load", "get", "set", "subscribe"] {
         server.cli(&["ACL", "SETUSER", "app", &format!("-{right}")]);
@@ -104,7 +104,7 @@ async fn a_missing_right_is_named() {
         server.cli(&["ACL", "SETUSER", "app", &format!("-{right}")]);
         let error = client.lock("a").try_acquire().await.unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-        // What a script lacks, the server does not name.
+        // The server does not name the right that a script lacks.
         assert!(error.hint().unwrap().contains("fencepost rights"), "{error}");
         server.cli(&["ACL", "SETUSER", "app", &format!("+{right}")]);
     }
@@ -113,7 +113,7 @@ async fn a_missing_right_is_named() {
 
 #[tokio::test]
 async fn a_missing_right_to_wait_for_replicas_is_named() {
-    let server = RedisServer::start(&Setup::plain().with_user("app", SECRET, "+@all ~* &*"));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_user("app", SECRET, "+@all ~* &*"));
     let url = format!("{}?replicas=1", server.url_as("app"));
     server.cli(&["ACL", "SETUSER", "app", "-wait"]);
     refused(&url, ErrorKind::Denied, "wait").await;
@@ -127,23 +127,22 @@ async fn tls_needs_the_right_certificates() {
     let (ca, other_ca) = (path(&made.ca), path(&made.other_ca));
     let url = |options: &str| format!("rediss://localhost:{}?{options}", server.tls_port());
     let known = certificates(server);
-    let fine = |options: String| async move { fencepost_redis::connect(&url(&options)).await.map(drop) };
-    fine(format!("namespace=tls{known}")).await.unwrap();
-    let misled = known.replace(&ca, &other_ca);
-    refused(&url(&misled), ErrorKind::Denied, "who signed its certificate").await;
+    let connects = |options: String| async move { fencepost_redis::connect(&url(&options)).await.map(drop) };
+    connects(format!("namespace=tls{known}")).await.unwrap();
+    let with_other_ca = known.replace(&ca, &other_ca);
+    refused(&url(&with_other_ca), ErrorKind::Denied, "who signed its certificate").await;
     refused(&url(&format!("tls_ca={ca}")), ErrorKind::Denied, "tls_cert").await;
-    fine(format!("{known}&tls_server_name=localhost")).await.unwrap();
+    connects(format!("{known}&tls_server_name=localhost")).await.unwrap();
     refused(&url(&format!("{known}&tls_server_name=other")), ErrorKind::Denied, "certificate").await;
-    // Whoever does not look does not see.
-    fine(format!("{misled}&tls_server_name=other&tls_insecure=true")).await.unwrap();
+    connects(format!("{with_other_ca}&tls_server_name=other&tls_insecure=true")).await.unwrap();
     refused(&url("tls_ca=/no/such/file"), ErrorKind::BadConfig, "/no/such/file").await;
     let swapped = format!("tls_ca={ca}&tls_cert={}&tls_key={ca}", path(&made.client_cert));
     refused(&url(&swapped), ErrorKind::BadConfig, "key").await;
 }
 
 #[tokio::test]
-async fn without_a_client_certificate_where_none_is_asked_for() {
-    let server = RedisServer::start(&Setup::plain().with_tls(TlsClients::All));
+async fn no_client_certificate_is_needed_where_none_is_required() {
+    let server = RedisServer::start(&RedisServerConfig::plain().with_tls(TlsClients::All));
     let url = format!("{}?tls_ca={}", server.tls_url(), server.certificates().ca.display());
     let client = fencepost_redis::connect(&url).await.unwrap();
     assert!(client.lock("a").try_acquire().await.unwrap().is_some());
@@ -160,12 +159,12 @@ async fn tls_on_a_plain_port_and_the_other_way_round() {
 
 #[tokio::test]
 async fn a_server_that_does_not_speak_resp3() {
-    let server = RedisServer::start(&Setup::plain().with_config("rename-command HELLO \"\""));
+    let server = RedisServer::start(&RedisServerConfig::plain().with_config("rename-command HELLO \"\""));
     refused(&server.url(), ErrorKind::Unsupported, "Redis 6 or newer").await;
 }
 
 #[tokio::test]
-async fn one_server_is_no_cluster_and_a_cluster_is_not_one_server() {
+async fn the_scheme_must_match_a_single_server_or_a_cluster() {
     let single = format!("redis+cluster://127.0.0.1:{}", shared().port());
     refused(&single, ErrorKind::BadConfig, "redis:// is for a single server").await;
     for port in spread().ports() {
@@ -173,10 +172,10 @@ async fn one_server_is_no_cluster_and_a_cluster_is_not_one_server() {
     }
 }
 
-/// What something else has written where the locks say what they are is not overwritten.
+/// An `about` key of another program or of another format is not overwritten.
 #[tokio::test]
 async fn a_namespace_of_another_program_or_format_is_left_alone() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let id = "00112233445566778899aabbccddeeff";
     for (about, words) in [("theirs", "no sense"), ("1 theirs", "no sense"), (&format!("2 {id}"), "format 2")]
     {
@@ -191,14 +190,14 @@ async fn a_namespace_of_another_program_or_format_is_left_alone() {
     assert_eq!(guard.storage_id().to_string(), id);
 }
 
-/// Tokens of different storages have no order, so a client does not go on with another one.
+/// Tokens of different data sets are not ordered, so a client does not continue with another one.
 #[tokio::test]
-async fn a_storage_whose_identity_changes_is_refused() {
-    let server = RedisServer::start(&Setup::plain());
+async fn data_whose_identity_changes_is_rejected() {
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let client = fencepost_redis::connect(&server.url()).await.unwrap();
     server.cli(&["SET", "fencepost:about", "1 00112233445566778899aabbccddeeff"]);
     server.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    wait::until("the other storage is noticed", async || {
+    wait::until("the other identity is noticed", async || {
         let refused = client.lock("a").try_acquire().await.err();
         refused.is_some_and(|error| error.to_string().contains("its identity has changed"))
     })
@@ -206,7 +205,7 @@ async fn a_storage_whose_identity_changes_is_refused() {
 }
 
 #[tokio::test]
-async fn sentinels_are_no_servers_and_servers_no_sentinels() {
+async fn the_scheme_must_match_a_server_or_a_sentinel() {
     let group = watched();
     let sentinel = group.sentinel_ports()[0];
     refused(&format!("redis://127.0.0.1:{sentinel}"), ErrorKind::BadConfig, "redis+sentinel://").await;
@@ -216,12 +215,12 @@ async fn sentinels_are_no_servers_and_servers_no_sentinels() {
     refused(&other, ErrorKind::BadConfig, "know no such primary").await;
 }
 
-/// One sentinel that is down, or that is not one, does not matter if the next can tell.
+/// Sentinels that are down or do not answer do not matter if another one answers.
 #[tokio::test]
 async fn one_sentinel_that_answers_is_enough() {
     let [.., last] = watched().sentinel_ports();
-    let nobody = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
-    let silent = nobody.local_addr().unwrap().port();
+    let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
+    let silent = listener.local_addr().unwrap().port();
     let url = format!("redis+sentinel://127.0.0.1:1,127.0.0.1:{silent},127.0.0.1:{last}/fencepost");
     fencepost_redis::connect(&url).await.unwrap();
 }

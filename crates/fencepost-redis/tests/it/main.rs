@@ -1,26 +1,27 @@
-//! Redis on the test bench, and what only a server can get wrong.
+//! Tests of the Redis backend: the behaviour suite, and cases that are specific to Redis.
 
-mod actors;
+mod actions;
 mod bench;
 mod cluster;
 mod connection;
-mod crowd;
+mod deployments;
+mod diagnose;
 mod dialect;
 mod errors;
 mod many;
+mod many_waiters;
 mod processes;
 mod refusals;
 mod replicas;
 mod sentinel;
 mod server;
-mod setups;
-mod storm;
+mod stress;
 
 use bench::RedisBench;
 
 fencepost_testkit::behavior_suite!(redis, RedisBench::plain);
 fencepost_testkit::wire_suite!(redis_wire, RedisBench::plain);
-fencepost_testkit::puppet!(fencepost_redis::connect);
+fencepost_testkit::scripted_process!(fencepost_redis::connect);
 
 #[test]
 fn agrees_with_the_model() {

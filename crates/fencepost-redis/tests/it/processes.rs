@@ -1,19 +1,19 @@
-//! Between processes: killed, stopped and taking turns, on one clock.
+//! Several processes that are killed and stopped, with one clock.
 
 use fencepost_core::clock::Moment;
 use fencepost_core::{FencingToken, LockName, Mode};
 use fencepost_testkit::TestBench;
-use fencepost_testkit::dice::Dice;
 use fencepost_testkit::history::{Hold, check};
-use fencepost_testkit::puppet::Puppet;
+use fencepost_testkit::rng::Rng;
+use fencepost_testkit::scripted_process::ScriptedProcess;
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 
-use crate::actors::{LONG, SHORT, granted, hold, in_line, waiting};
+use crate::actions::{LONG_TTL, SHORT, granted, hold, spawn_waiter, until_queued};
 use crate::bench::RedisBench;
 
-/// A turn as a process told of it.
-fn read(who: &str, said: &str) -> Hold {
+/// Parses a hold that a process has reported.
+fn parse_hold(who: &str, said: &str) -> Hold {
     let words: Vec<u64> = said.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
     let [token, from, to] = words[..] else { panic!("it said {said:?}") };
     Hold {
@@ -26,39 +26,39 @@ fn read(who: &str, said: &str) -> Hold {
     }
 }
 
-/// Four processes take turns; now and then one is killed and replaced, or stopped for longer than its lease. No two
-/// of them ever hold the lock at once, and tokens only rise.
+/// Four processes acquire one lock in turn; at random one is killed and replaced, or stopped for longer than its lease. No two
+/// of them ever hold the lock at once, and tokens only grow.
 #[test]
-fn processes_that_die_and_stand_still_never_hold_a_lock_together() {
+fn killed_and_stopped_processes_never_hold_a_lock_together() {
     const ROUNDS: usize = 12;
     let bench = RedisBench::plain();
-    let (mut dice, mut holds) = (Dice::new(7), Vec::new());
+    let (mut rng, mut holds) = (Rng::new(7), Vec::new());
     let start = || {
-        let mut puppet = Puppet::new(bench.url());
-        puppet.say(&format!("turns a {}", SHORT.as_millis() / 2));
-        puppet
+        let mut process = ScriptedProcess::new(bench.url());
+        process.send(&format!("turns a {}", SHORT.as_millis() / 2));
+        process
     };
-    let mut puppets: Vec<Puppet> = (0..4).map(|_| start()).collect();
+    let mut processes: Vec<ScriptedProcess> = (0..4).map(|_| start()).collect();
     for round in 0..ROUNDS {
-        let at = dice.index(4);
+        let at = rng.index(4);
         if round % 3 == 2 {
-            puppets[at].stop();
+            processes[at].pause();
             wait::block_thread_for(SHORT * 6 / 10);
-            puppets[at].go_on();
+            processes[at].resume();
         } else {
-            holds.extend(puppets[at].kill().iter().map(|said| read("killed", said)));
-            puppets[at] = start();
+            holds.extend(processes[at].kill().iter().map(|said| parse_hold("killed", said)));
+            processes[at] = start();
         }
         let goal = holds.len() + 20;
         wait::block_until("turns are taken", || {
-            for (who, puppet) in puppets.iter().enumerate() {
-                holds.extend(puppet.heard().iter().map(|said| read(&who.to_string(), said)));
+            for (who, process) in processes.iter().enumerate() {
+                holds.extend(process.received().iter().map(|said| parse_hold(&who.to_string(), said)));
             }
             holds.len() >= goal
         });
     }
-    for puppet in &mut puppets {
-        holds.extend(puppet.kill().iter().map(|said| read("killed", said)));
+    for process in &mut processes {
+        holds.extend(process.kill().iter().map(|said| parse_hold("killed", said)));
     }
     assert!(holds.len() >= ROUNDS * 20);
     check(&holds).unwrap_or_else(|violation| panic!("{violation}"));
@@ -69,13 +69,13 @@ fn processes_that_die_and_stand_still_never_hold_a_lock_together() {
 async fn holder_and_first_waiter_die_together() {
     let bench = RedisBench::plain();
     let client = bench.client().await;
-    let (mut holder, mut first) = (Puppet::new(bench.url()), Puppet::new(bench.url()));
-    holder.say(&format!("acquire a {}", SHORT.as_millis()));
-    let token: u64 = holder.hear("granted").parse().unwrap();
-    first.say(&format!("acquire a {}", LONG.as_millis()));
-    in_line(&client, "a", 1).await;
-    let second = waiting(client.lock("a").ttl(SHORT * 3));
-    in_line(&client, "a", 2).await;
+    let (mut holder, mut first) = (ScriptedProcess::new(bench.url()), ScriptedProcess::new(bench.url()));
+    holder.send(&format!("acquire a {}", SHORT.as_millis()));
+    let token: u64 = holder.receive("granted").parse().unwrap();
+    first.send(&format!("acquire a {}", LONG_TTL.as_millis()));
+    until_queued(&client, "a", 1).await;
+    let second = spawn_waiter(client.lock("a").ttl(SHORT * 3));
+    until_queued(&client, "a", 2).await;
     holder.kill();
     first.kill();
     let second = granted(second).await;
@@ -83,25 +83,25 @@ async fn holder_and_first_waiter_die_together() {
     second.release().await.unwrap();
 }
 
-/// Scenario 45: what was handed to a stopped process is given back, and never shown.
+/// Scenario 45: a grant that was handed over to a stopped process is given back, and never returned to its caller.
 #[tokio::test]
-async fn a_stopped_process_does_not_show_an_old_grant() {
+async fn a_stopped_process_does_not_return_an_expired_grant() {
     let bench = RedisBench::plain();
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let mut stopped = Puppet::new(bench.url());
-    stopped.say(&format!("acquire a {}", SHORT.as_millis()));
-    in_line(&client, "a", 1).await;
-    stopped.stop();
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let mut stopped = ScriptedProcess::new(bench.url());
+    stopped.send(&format!("acquire a {}", SHORT.as_millis()));
+    until_queued(&client, "a", 1).await;
+    stopped.pause();
     guard.release().await.unwrap();
-    // It was handed over to the stopped process, whose lease must end first.
-    let later = hold(&client.lock("a").ttl(LONG)).await;
-    stopped.go_on();
-    in_line(&client, "a", 1).await;
-    assert_eq!(stopped.heard(), Vec::<String>::new(), "it has shown a grant that was over");
+    // It was handed over to the stopped process, whose lease must expire first.
+    let later = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    stopped.resume();
+    until_queued(&client, "a", 1).await;
+    assert_eq!(stopped.received(), Vec::<String>::new(), "it has returned an expired grant");
     let token = later.token().get();
     later.release().await.unwrap();
-    assert!(stopped.hear("granted").parse::<u64>().unwrap() > token);
+    assert!(stopped.receive("granted").parse::<u64>().unwrap() > token);
     stopped.kill();
     assert_clean(&bench).await;
 }

@@ -1,33 +1,33 @@
-//! Failovers behind sentinels: who finds the new primary, and what is lost on the way.
+//! Failovers with sentinels: clients find the new primary, and what a failover can lose.
 
 use fencepost_core::LostReason;
-use fencepost_testkit::servers::redis::{Sentinels, Setup};
+use fencepost_testkit::servers::redis::{RedisServerConfig, Sentinels};
 use fencepost_testkit::{TestBench, wait};
 
-use crate::actors::{LONG, granted, hold, joined, renewed_since, until_idle};
+use crate::actions::{LONG_TTL, enqueue, granted, hold, until_idle, until_renewed_since};
 use crate::bench::RedisBench;
-use crate::setups::sentinel_url;
+use crate::deployments::sentinel_url;
 
 fn on(group: &Sentinels) -> RedisBench {
     RedisBench::at(&sentinel_url(group), "", [group.primary().url()])
 }
 
-/// Scenario 52: the primary is killed, and the replica that is promoted knows of everything. Nobody loses a lock or a
-/// place, although the lock is given back while most do not listen yet.
+/// Scenario 52: the primary is killed, and the promoted replica has all data. No client loses a lock or a ticket, although the
+/// lock is released before all clients have subscribed again.
 #[tokio::test]
-async fn a_failover_keeps_locks_and_lines() {
+async fn a_failover_keeps_locks_and_queues() {
     let group = Sentinels::start();
     let bench = on(&group);
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let guard = hold(&ours.lock("a").ttl(LONG)).await;
-    let first = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
-    let second = joined(&ours, ours.lock("a").ttl(LONG), "a", 2).await;
+    let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    let first = enqueue(&ours, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
+    let second = enqueue(&ours, ours.lock("a").ttl(LONG_TTL), "a", 2).await;
     group.primary().cli(&["WAIT", "1", "0"]);
     let old = group.kill_primary();
     group.wait_for_promotion(old);
     let token = guard.token();
-    wait::within_timeout("it is given back", guard.release()).await.unwrap();
-    // Whoever listens again first is first.
+    wait::within_timeout("it is released", guard.release()).await.unwrap();
+    // The waiter that is subscribed first is granted first.
     let turn = async |waiter| {
         let guard = granted(waiter).await;
         let token = guard.token();
@@ -37,20 +37,20 @@ async fn a_failover_keeps_locks_and_lines() {
     let (one, two) = tokio::join!(turn(first), turn(second));
     assert!(one > token && two > token && one != two);
     until_idle(&ours, "a").await;
-    let next = hold(&theirs.lock("a").ttl(LONG)).await;
+    let next = hold(&theirs.lock("a").ttl(LONG_TTL)).await;
     assert!(next.token() > one.max(two));
 }
 
-/// Scenario 8: the primary is killed before the replica has heard of a grant, and the replica's clock is behind. The
-/// holder learns of it, and the next grant has a larger token, because the client tells which it has seen.
+/// Scenario 8: the primary is killed before a grant was replicated, and the replica's clock is behind. The holder is notified,
+/// and the next grant has a larger token, because the client sends the largest one that it has seen.
 #[tokio::test]
 async fn a_grant_that_was_lost_in_a_failover_is_followed_by_a_larger_token() {
-    let group = Sentinels::start_with(&Setup::plain().with_movable_clock());
+    let group = Sentinels::start_with(&RedisServerConfig::plain().with_movable_clock());
     let bench = on(&group);
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let first = hold(&ours.lock("a").ttl(LONG)).await;
-    // It is handed over, so that the client knows the token only from a push.
-    let waiter = joined(&ours, theirs.lock("a").ttl(LONG), "a", 1).await;
+    let first = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    // It is handed over: the client knows the token only from a push.
+    let waiter = enqueue(&ours, theirs.lock("a").ttl(LONG_TTL), "a", 1).await;
     first.release().await.unwrap();
     let guard = granted(waiter).await;
     let old = group.primary_port();
@@ -58,35 +58,35 @@ async fn a_grant_that_was_lost_in_a_failover_is_followed_by_a_larger_token() {
     replica.shift_clock(-3600);
     group.kill_primary();
     group.wait_for_promotion(old);
-    // What a replica that never heard of it would have; whoever came before that comes again.
+    // As on a replica without the grant. Clients that have connected already must connect again.
     replica.cli(&["FLUSHALL"]);
     replica.cli(&["CLIENT", "KILL", "TYPE", "pubsub"]);
-    assert_eq!(wait::within_timeout("the holder learns", guard.lost()).await, LostReason::NotHeld);
-    let next = hold(&theirs.lock("a").ttl(LONG)).await;
+    assert_eq!(wait::within_timeout("the lock is lost", guard.lost()).await, LostReason::NotHeld);
+    let next = hold(&theirs.lock("a").ttl(LONG_TTL)).await;
     assert!(next.token() > guard.token(), "{:?} {:?}", next.token(), guard.token());
     assert_eq!(next.storage_id(), guard.storage_id());
 }
 
-/// The old primary only stood still. When it goes on it is told that it is none any more, and nobody writes to it.
+/// The old primary was only paused. When it is resumed it is demoted, and no client writes to it.
 #[tokio::test]
-async fn an_old_primary_that_comes_back_is_left_alone() {
+async fn an_old_primary_that_returns_is_not_used() {
     let group = Sentinels::start();
     let bench = on(&group);
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     group.primary().cli(&["WAIT", "1", "0"]);
     let known = guard.valid_until();
     let old = group.pause_primary();
     let new = group.wait_for_promotion(old);
-    // A call finds out that nobody answers; from then on it is the new one.
-    let other = hold(&client.lock("b").ttl(LONG)).await;
-    renewed_since(&guard, known).await;
+    // A call times out, and the client connects to the new primary.
+    let other = hold(&client.lock("b").ttl(LONG_TTL)).await;
+    until_renewed_since(&guard, known).await;
     group.server(old).resume();
     wait::until("the old primary follows the new one", async || {
         group.server(old).try_cli(&["ROLE"]).is_ok_and(|role| role.starts_with("slave"))
     })
     .await;
-    let third = hold(&client.lock("c").ttl(LONG)).await;
+    let third = hold(&client.lock("c").ttl(LONG_TTL)).await;
     let key = format!("{}:l:c", bench.namespace());
     assert_eq!(group.server(new).cli(&["EXISTS", &key]), "1");
     assert!(guard.is_valid() && other.is_valid() && third.token() > other.token());

@@ -16,7 +16,7 @@ impl Statements {
         for key in table.changed() {
             match key {
                 RowKey::Holder(name, owner) => {
-                    match table.line(name).and_then(|line| line.holders.get(owner)) {
+                    match table.record(name).and_then(|line| line.holders.get(owner)) {
                         Some(holder) => self.put_holder(name, holder)?,
                         None => self.run(
                             "DELETE FROM holders WHERE name = ?1 AND owner = ?2",
@@ -31,7 +31,7 @@ impl Statements {
                         params![name.as_str(), signed(seq)],
                     )?,
                 },
-                RowKey::Cell(name) => match table.line(name).and_then(|line| line.cell.as_ref()) {
+                RowKey::Cell(name) => match table.record(name).and_then(|line| line.cell.as_ref()) {
                     Some(stored) => self.put_cell(name, stored)?,
                     None => self.run("DELETE FROM cells WHERE name = ?1", params![name.as_str()])?,
                 },

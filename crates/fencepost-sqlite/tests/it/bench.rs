@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 
 use fencepost_core::{Backend, Client, LockName, Options, Result};
-use fencepost_testkit::{Leftovers, TestBench};
+use fencepost_testkit::{StoredCounts, TestBench};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
@@ -55,8 +55,8 @@ impl TestBench for SqliteBench {
         async move { fencepost_sqlite::open(&path) }
     }
 
-    async fn peek(&self) -> Leftovers {
-        Leftovers {
+    async fn peek(&self) -> StoredCounts {
+        StoredCounts {
             holders: self.count("holders"),
             tickets: self.count("tickets"),
             cells: self.count("cells"),
@@ -68,7 +68,7 @@ impl TestBench for SqliteBench {
         self.driver().execute("DELETE FROM holders WHERE name = ?1", [name.as_str()]).expect("it deletes");
     }
 
-    async fn looker(&self) -> Option<Result<Client>> {
+    async fn read_only_client(&self) -> Option<Result<Client>> {
         Some(
             fencepost_sqlite::connect_with(
                 self.path().to_str().expect("it is made of plain letters"),
@@ -90,7 +90,7 @@ impl TestBench for SqliteBench {
         }
     }
 
-    fn crowd(&self) -> usize {
+    fn crowd_size(&self) -> usize {
         1_000
     }
 }

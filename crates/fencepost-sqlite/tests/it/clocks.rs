@@ -7,7 +7,7 @@ use fencepost_core::{Client, LostReason};
 use fencepost_testkit::wait;
 
 use crate::bench::SqliteBench;
-use crate::puppet::puppet;
+use crate::scripted_process::scripted_process;
 
 const TTL: Duration = Duration::from_millis(1500);
 
@@ -23,9 +23,9 @@ fn reboot(bench: &SqliteBench) {
 
 /// A holder that crashed with its machine: the row is there, nobody renews it.
 fn crashed_holder(bench: &SqliteBench) {
-    let mut holder = puppet(bench);
-    holder.say(&format!("acquire a {}", TTL.as_millis()));
-    holder.hear("granted");
+    let mut holder = scripted_process(bench);
+    holder.send(&format!("acquire a {}", TTL.as_millis()));
+    holder.receive("granted");
     holder.kill();
     reboot(bench);
 }

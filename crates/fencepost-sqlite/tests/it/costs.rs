@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use fencepost_core::Mode;
-use fencepost_testkit::actors::{granted, hold, in_line, renewed, waiting};
+use fencepost_testkit::actions::{granted, hold, spawn_waiter, until_queued, until_renewed};
 use fencepost_testkit::{TestBench, wait};
 
 use crate::bench::SqliteBench;
 
-const LONG: Duration = Duration::from_secs(120);
+const LONG_TTL: Duration = Duration::from_secs(120);
 
 /// Scenario 63: a renewal touches its own row. Others are not read: here one of them could not be.
 #[tokio::test]
@@ -21,7 +21,7 @@ async fn a_renewal_reads_no_other_holder() {
     assert_eq!(bench.driver().execute(unreadable, []).unwrap(), 1);
     assert!(client.inspect("a").await.is_err(), "the row can be read");
     for _ in 0..3 {
-        renewed(&guard).await;
+        until_renewed(&guard).await;
     }
     bench.driver().execute("DELETE FROM holders WHERE names IS NOT NULL", []).unwrap();
     guard.release().await.unwrap();
@@ -32,9 +32,9 @@ async fn a_renewal_reads_no_other_holder() {
 async fn a_heartbeat_reads_no_other_ticket() {
     let bench = SqliteBench::new();
     let (holding, client) = (bench.client().await, bench.client().await);
-    let guard = hold(&holding.lock("a").ttl(LONG)).await;
-    let waiter = waiting(client.lock("a").ttl(bench.ttl()));
-    in_line(&client, "a", 1).await;
+    let guard = hold(&holding.lock("a").ttl(LONG_TTL)).await;
+    let waiter = spawn_waiter(client.lock("a").ttl(bench.ttl()));
+    until_queued(&client, "a", 1).await;
     let unreadable = "INSERT INTO tickets SELECT name, seq + 1, randomblob(16), ttl_ns, \
          until_ns + 3600000000000, clock, since_ms, client, rule, '0 ' || char(1), label, meta FROM tickets";
     assert_eq!(bench.driver().execute(unreadable, []).unwrap(), 1);

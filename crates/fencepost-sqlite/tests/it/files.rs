@@ -9,7 +9,7 @@ use fencepost_sqlite::{connect, connect_with};
 use fencepost_testkit::{TestBench, wait};
 
 use crate::bench::SqliteBench;
-use crate::puppet::{on_a_small_disk, with_the_file_mounted_at};
+use crate::scripted_process::{on_a_small_disk, with_the_file_mounted_at};
 
 async fn refused(path: &Path) -> Error {
     connect(path.to_str().unwrap()).await.expect_err("it must be refused")
@@ -64,8 +64,8 @@ async fn who_only_looks_makes_nothing() {
 
     let holder = connected(&bench).await;
     let _guard = holder.lock("a").acquire().await.unwrap();
-    let looker = connect_with(&path, Options::new().only_existing()).await.unwrap();
-    assert_eq!(looker.inspect("a").await.unwrap().holders.len(), 1);
+    let read_only_client = connect_with(&path, Options::new().only_existing()).await.unwrap();
+    assert_eq!(read_only_client.inspect("a").await.unwrap().holders.len(), 1);
 }
 
 #[tokio::test]
@@ -118,8 +118,8 @@ async fn a_file_that_is_mounted_without_its_folder_is_refused() {
     connected(&bench).await.close().await;
     let other = bench.folder().join("in the container.db");
     std::fs::write(&other, "").unwrap();
-    let puppet = with_the_file_mounted_at(&bench, &other);
-    let error = puppet.hear("refused");
+    let process = with_the_file_mounted_at(&bench, &other);
+    let error = process.receive("refused");
     assert!(error.contains("mounted by itself"), "{error}");
 }
 
@@ -217,20 +217,20 @@ async fn a_file_that_cannot_be_written_is_denied() {
 #[test]
 fn a_full_disk_is_an_error_and_ends_no_lease_early() {
     let bench = SqliteBench::new();
-    let mut puppet = on_a_small_disk(&bench);
-    puppet.say("acquire held 30000");
-    let token = puppet.hear("granted");
-    puppet.say("fill");
-    let error = puppet.hear("full");
+    let mut process = on_a_small_disk(&bench);
+    process.send("acquire held 30000");
+    let token = process.receive("granted");
+    process.send("fill");
+    let error = process.receive("full");
     assert!(error.starts_with("Storage"), "{error}");
     assert!(error.contains("the disk is full"), "{error}");
-    puppet.say("valid");
-    assert_eq!(puppet.hear("valid"), "true");
-    puppet.say("holder held");
-    assert_eq!(puppet.hear("holder"), token);
+    process.send("valid");
+    assert_eq!(process.receive("valid"), "true");
+    process.send("holder held");
+    assert_eq!(process.receive("holder"), token);
     // There is room again when the fillers are gone.
-    puppet.say("acquire other 30000");
-    puppet.hear("granted");
+    process.send("acquire other 30000");
+    process.receive("granted");
 }
 
 /// Scenario 41: whoever else writes is waited for.
@@ -244,7 +244,7 @@ async fn a_foreign_writer_is_waited_for() {
         let lock = client.lock("a").ttl(Duration::from_secs(30));
         async move { lock.acquire().await }
     });
-    wait::passes(Duration::from_millis(300)).await;
+    wait::elapse(Duration::from_millis(300)).await;
     assert!(!taking.is_finished());
     foreign.execute_batch("COMMIT").unwrap();
     taking.await.unwrap().unwrap().release().await.unwrap();

@@ -77,7 +77,7 @@ async fn an_owner_that_is_granted_again_has_its_new_token_in_the_file() {
     let (ours, theirs) = (bench.connect().await.unwrap(), bench.connect().await.unwrap());
     let me = attempt("a", Mode::Exclusive, SHORT);
     let first = hold(&ours, &me).await;
-    wait::passes(SHORT).await;
+    wait::elapse(SHORT).await;
     let second = hold(&ours, &me).await;
     assert!(second.award.token > first.award.token);
     // Another process writes, so that the file is read anew.
@@ -100,7 +100,7 @@ async fn an_owner_that_joins_again_has_one_place() {
     hold(&theirs, &attempt("a", Mode::Exclusive, LONG)).await;
     let me = attempt("a", Mode::Exclusive, SHORT);
     join(&ours, &me).await;
-    wait::passes(SHORT).await;
+    wait::elapse(SHORT).await;
     assert!(matches!(join(&ours, &me).await, Reply::Waiting { .. }));
     assert_eq!(bench.count("tickets"), 1);
 }

@@ -7,7 +7,7 @@ mod diagnose;
 mod files;
 mod lines;
 mod processes;
-mod puppet;
+mod scripted_process;
 mod swapped;
 mod tokens;
 

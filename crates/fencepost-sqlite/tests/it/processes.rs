@@ -3,12 +3,12 @@
 use std::time::Duration;
 
 use fencepost_core::Client;
-use fencepost_testkit::puppet::Puppet;
+use fencepost_testkit::scripted_process::ScriptedProcess;
 use fencepost_testkit::wait;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::bench::SqliteBench;
-use crate::puppet::{puppet, stop_between_writes};
+use crate::scripted_process::{scripted_process, stop_between_writes};
 
 /// Far longer than a test may take: if a test had to wait for it, it would fail.
 const AN_HOUR: &str = "3600000";
@@ -25,20 +25,20 @@ async fn waiters(client: &Client, count: usize) {
 }
 
 /// Another process that waits in line, as the last of `count`.
-async fn waiter(bench: &SqliteBench, client: &Client, ttl: &str, count: usize) -> Puppet {
-    let mut puppet = puppet(bench);
-    puppet.say(&format!("acquire a {ttl}"));
+async fn waiter(bench: &SqliteBench, client: &Client, ttl: &str, count: usize) -> ScriptedProcess {
+    let mut process = scripted_process(bench);
+    process.send(&format!("acquire a {ttl}"));
     waiters(client, count).await;
-    puppet
+    process
 }
 
 #[tokio::test]
 async fn a_killed_holders_lock_is_free_after_its_ttl() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
-    let mut holder = puppet(&bench);
-    holder.say("acquire a 1000");
-    let token: u64 = holder.hear("granted").parse().unwrap();
+    let mut holder = scripted_process(&bench);
+    holder.send("acquire a 1000");
+    let token: u64 = holder.receive("granted").parse().unwrap();
     holder.kill();
     let guard = wait::within_timeout("the lock", client.lock("a").acquire()).await.unwrap();
     assert!(guard.token().get() > token);
@@ -48,15 +48,15 @@ async fn a_killed_holders_lock_is_free_after_its_ttl() {
 async fn a_clean_exit_hands_over() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
-    let mut holder = puppet(&bench);
-    holder.say(&format!("acquire a {AN_HOUR}"));
-    holder.hear("granted");
+    let mut holder = scripted_process(&bench);
+    holder.send(&format!("acquire a {AN_HOUR}"));
+    holder.receive("granted");
     let waiting = tokio::spawn({
         let lock = client.lock("a");
         async move { lock.acquire().await }
     });
     waiters(&client, 1).await;
-    holder.let_go();
+    holder.finish();
     let guard = wait::within_timeout("the lock", waiting).await.unwrap().unwrap();
     assert!(guard.is_valid());
 }
@@ -69,7 +69,7 @@ async fn a_release_wakes_the_next_process() {
     let next = waiter(&bench, &client, AN_HOUR, 1).await;
     let token = guard.token().get();
     guard.release().await.unwrap();
-    assert!(next.hear("granted").parse::<u64>().unwrap() > token);
+    assert!(next.receive("granted").parse::<u64>().unwrap() > token);
 }
 
 /// Scenario 38.
@@ -82,7 +82,7 @@ async fn a_waiter_that_died_costs_nobody_a_ttl() {
     let second = waiter(&bench, &client, AN_HOUR, 2).await;
     first.kill();
     guard.release().await.unwrap();
-    second.hear("granted");
+    second.receive("granted");
 }
 
 /// Scenario 51: the ticket of the first waiter would live for an hour.
@@ -90,9 +90,9 @@ async fn a_waiter_that_died_costs_nobody_a_ttl() {
 async fn holder_and_first_waiter_die_together() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
-    let mut holder = puppet(&bench);
-    holder.say("acquire a 1000");
-    holder.hear("granted");
+    let mut holder = scripted_process(&bench);
+    holder.send("acquire a 1000");
+    holder.receive("granted");
     let mut first = waiter(&bench, &client, AN_HOUR, 1).await;
     let second = tokio::spawn({
         let lock = client.lock("a").ttl(Duration::from_secs(3));
@@ -115,12 +115,12 @@ async fn a_stopped_waiter_does_not_show_an_old_grant() {
     guard.release().await.unwrap();
     // It was handed over to the stopped process, whose lease must end first.
     let later = wait::within_timeout("the lock", client.lock("a").acquire()).await.unwrap();
-    stopped.go_on();
+    stopped.resume();
     waiters(&client, 1).await;
-    assert_eq!(stopped.heard(), Vec::<String>::new(), "it has shown a grant that was over");
+    assert_eq!(stopped.received(), Vec::<String>::new(), "it has shown a grant that was over");
     let token = later.token().get();
     later.release().await.unwrap();
-    assert!(stopped.hear("granted").parse::<u64>().unwrap() > token);
+    assert!(stopped.receive("granted").parse::<u64>().unwrap() > token);
 }
 
 /// Scenario 41: no busy error reaches anybody, and no update is lost.
@@ -129,12 +129,12 @@ async fn eight_processes_count_together() {
     let bench = SqliteBench::new();
     let file = bench.folder().join("counter");
     std::fs::write(&file, "0").unwrap();
-    let mut puppets: Vec<Puppet> = (0..8).map(|_| puppet(&bench)).collect();
-    for puppet in &mut puppets {
-        puppet.say(&format!("count_on a 50 {}", file.display()));
+    let mut processes: Vec<ScriptedProcess> = (0..8).map(|_| scripted_process(&bench)).collect();
+    for process in &mut processes {
+        process.send(&format!("count_on a 50 {}", file.display()));
     }
-    for puppet in &puppets {
-        puppet.hear("counted");
+    for process in &processes {
+        process.receive("counted");
     }
     assert_eq!(std::fs::read_to_string(&file).unwrap(), "400");
     assert_eq!((bench.count("holders"), bench.count("tickets")), (0, 0));
@@ -145,12 +145,12 @@ async fn eight_processes_count_together() {
 async fn a_process_that_is_stopped_at_the_gate_stops_nobody() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
-    let mut stopped = puppet(&bench);
-    stopped.say("acquire warm 60000");
-    stopped.hear("granted");
+    let mut stopped = scripted_process(&bench);
+    stopped.send("acquire warm 60000");
+    stopped.receive("granted");
     let (gate, turn) = (bench.turnstile("gate"), bench.turnstile("turn"));
     flock(&turn, FlockOperation::LockExclusive).unwrap();
-    stopped.say("acquire b 60000");
+    stopped.send("acquire b 60000");
     wait::until("it to hold the gate", async || {
         let free = flock(&gate, FlockOperation::NonBlockingLockExclusive).is_ok();
         if free {
@@ -159,12 +159,12 @@ async fn a_process_that_is_stopped_at_the_gate_stops_nobody() {
         !free
     })
     .await;
-    stopped.stop();
+    stopped.pause();
     flock(&turn, FlockOperation::Unlock).unwrap();
     let guard = wait::within_timeout("the lock", client.lock("c").acquire()).await.unwrap();
     guard.release().await.unwrap();
-    stopped.go_on();
-    stopped.hear("granted");
+    stopped.resume();
+    stopped.receive("granted");
 }
 
 #[tokio::test]
@@ -174,14 +174,14 @@ async fn nobody_wakes_when_nobody_waits() {
     let guard = client.lock("a").acquire().await.unwrap();
     let mut next = waiter(&bench, &client, AN_HOUR, 1).await;
     guard.release().await.unwrap();
-    next.hear("granted");
-    next.say("release");
-    next.hear("released");
-    next.say("switches");
-    let before: u64 = next.hear("switches").parse().unwrap();
+    next.receive("granted");
+    next.send("release");
+    next.receive("released");
+    next.send("switches");
+    let before: u64 = next.receive("switches").parse().unwrap();
     // Ten looks for lost wake-ups would fall into this.
-    wait::passes(Duration::from_secs(1)).await;
-    next.say("switches");
-    let after: u64 = next.hear("switches").parse().unwrap();
+    wait::elapse(Duration::from_secs(1)).await;
+    next.send("switches");
+    let after: u64 = next.receive("switches").parse().unwrap();
     assert!(after - before <= 2, "the idle writer woke {} times", after - before);
 }

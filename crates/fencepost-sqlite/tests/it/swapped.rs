@@ -5,11 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use fencepost_core::{Client, ErrorKind, Guard, LostReason, Severity};
-use fencepost_testkit::puppet::Puppet;
+use fencepost_testkit::scripted_process::ScriptedProcess;
 use fencepost_testkit::wait;
 
 use crate::bench::SqliteBench;
-use crate::puppet::{puppet, stop_between_writes};
+use crate::scripted_process::{scripted_process, stop_between_writes};
 
 /// Long enough to be renewed in time on a busy machine.
 const TTL: &str = "6000";
@@ -36,10 +36,10 @@ fn backup(bench: &SqliteBench) -> PathBuf {
 }
 
 /// A holder in a process of its own.
-fn holder(bench: &SqliteBench) -> Puppet {
-    let mut holder = puppet(bench);
-    holder.say(&format!("acquire a {TTL}"));
-    holder.hear("granted");
+fn holder(bench: &SqliteBench) -> ScriptedProcess {
+    let mut holder = scripted_process(bench);
+    holder.send(&format!("acquire a {TTL}"));
+    holder.receive("granted");
     holder
 }
 
@@ -60,15 +60,15 @@ async fn newcomer(bench: &SqliteBench) -> (Client, Guard) {
 }
 
 /// Asserts that the holder knows at this moment that it has lost the lock, and that its own storage told it so.
-fn assert_lost(holder: &mut Puppet) {
-    holder.say("kept");
-    assert_eq!(holder.hear("lost"), "NotHeld");
+fn assert_lost(holder: &mut ScriptedProcess) {
+    holder.send("kept");
+    assert_eq!(holder.receive("lost"), "NotHeld");
 }
 
 /// Whether the holder has lost its lock.
-fn is_lost(holder: &mut Puppet) -> bool {
-    holder.say("valid");
-    holder.hear("valid") == "false"
+fn is_lost(holder: &mut ScriptedProcess) -> bool {
+    holder.send("valid");
+    holder.receive("valid") == "false"
 }
 
 /// Swaps the files under a holder and an idle client; a newcomer enters, and only after the holder was lost.
@@ -141,7 +141,7 @@ async fn a_newcomer_is_refused_while_a_holder_is_stopped() {
     let error = fencepost_sqlite::connect(bench.path().to_str().unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Backend);
     assert!(error.to_string().contains("do not react") && error.hint().is_some(), "{error}");
-    holder.go_on();
+    holder.resume();
     let (_client, guard) = newcomer(&bench).await;
     assert!(is_lost(&mut holder) && guard.is_valid());
 }
@@ -153,9 +153,9 @@ async fn a_folder_that_is_renamed_takes_its_locks_away() {
     let folder = bench.folder().join("jobs");
     std::fs::create_dir(&folder).unwrap();
     let path = folder.join("locks.db");
-    let mut holder = Puppet::new(&path);
-    holder.say(&format!("acquire a {TTL}"));
-    holder.hear("granted");
+    let mut holder = ScriptedProcess::new(&path);
+    holder.send(&format!("acquire a {TTL}"));
+    holder.receive("granted");
     std::fs::rename(&folder, bench.folder().join("old")).unwrap();
     std::fs::create_dir(&folder).unwrap();
     let newcomer = fencepost_sqlite::connect(path.to_str().unwrap()).await.unwrap();

@@ -3,8 +3,8 @@
 use fencepost_core::backend::{Op, Reply};
 use fencepost_core::{Client, ErrorKind, FencingToken, Guard, LostReason, Mode, Page, Severity, StorageId};
 
-use super::{Bare, LONG, attempt, granted, hold, in_line, is_held, name, refused, waiting};
-use crate::bench::TestBench;
+use super::{Bare, LONG_TTL, attempt, granted, hold, is_held, name, refused, spawn_waiter, until_queued};
+use crate::test_bench::TestBench;
 use crate::wait;
 
 async fn names(client: &Client, prefix: &str) -> Vec<String> {
@@ -16,10 +16,10 @@ async fn names(client: &Client, prefix: &str) -> Vec<String> {
 /// Inspecting shows who holds a lock and who waits for it, as they introduce themselves.
 pub async fn inspect_shows_holders_and_the_line<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let lock = ours.lock("a").ttl(LONG).label("ours").meta("job", "17").meta("why", "test");
+    let lock = ours.lock("a").ttl(LONG_TTL).label("ours").meta("job", "17").meta("why", "test");
     let guard = hold(&lock).await;
-    let waiter = waiting(theirs.lock("a").ttl(LONG).label("theirs").mode(Mode::Shared));
-    in_line(&theirs, "a", 1).await;
+    let waiter = spawn_waiter(theirs.lock("a").ttl(LONG_TTL).label("theirs").mode(Mode::Shared));
+    until_queued(&theirs, "a", 1).await;
     let state = theirs.inspect("a").await.unwrap();
     assert_eq!((state.name.as_str(), state.holders.len(), state.waiter_count), ("a", 1, 1));
     let holder = &state.holders[0];
@@ -27,9 +27,11 @@ pub async fn inspect_shows_holders_and_the_line<B: TestBench>(bench: &B) {
     assert_eq!((&*holder.label, guard.label()), ("ours", "ours"));
     assert_eq!(*holder.meta, [("job".into(), "17".into()), ("why".into(), "test".into())]);
     assert!(
-        holder.ttl >= Some(LONG) && holder.expires_in <= holder.ttl && holder.expires_in > Some(LONG / 2)
+        holder.ttl >= Some(LONG_TTL)
+            && holder.expires_in <= holder.ttl
+            && holder.expires_in > Some(LONG_TTL / 2)
     );
-    assert!(holder.held_for.is_some_and(|held_for| held_for < LONG));
+    assert!(holder.held_for.is_some_and(|held_for| held_for < LONG_TTL));
     assert_eq!((&*state.waiters[0].label, state.waiters[0].mode), ("theirs", Mode::Shared));
     guard.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
@@ -44,7 +46,7 @@ pub async fn looking_leaves_nothing_behind<B: TestBench>(bench: &B) {
     let error = refused(client.break_lock("nobody knows it", FencingToken::new(1)).await);
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(names(&client, "").await, Vec::<String>::new());
-    assert!(bench.peek().await.is_none());
+    assert!(bench.peek().await.is_empty());
 }
 
 /// The list has the locks in use, in the order of their names, a page at a time.
@@ -96,9 +98,9 @@ pub async fn a_prefix_means_itself<B: TestBench>(bench: &B) {
 /// A lock that is only waited for is in the list too.
 pub async fn a_list_shows_holders_and_waiters<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let a = hold(&client.lock("a").ttl(LONG)).await;
-    let waiter = waiting(client.lock_all(["a", "b"]).ttl(LONG));
-    in_line(&client, "b", 1).await;
+    let a = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let waiter = spawn_waiter(client.lock_all(["a", "b"]).ttl(LONG_TTL));
+    until_queued(&client, "b", 1).await;
     let page = client.list("", Page::new(10)).await.unwrap();
     let seen: Vec<_> =
         page.locks.iter().map(|lock| (lock.name.as_str(), lock.holders.len(), lock.waiter_count)).collect();
@@ -110,9 +112,9 @@ pub async fn a_list_shows_holders_and_waiters<B: TestBench>(bench: &B) {
 /// Breaking takes the lock from its holder, who learns of it, and gives it to the next in line.
 pub async fn a_broken_holder_learns_of_it<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let guard = hold(&ours.lock("a").ttl(LONG)).await;
-    let waiter = waiting(theirs.lock("a").ttl(LONG));
-    in_line(&theirs, "a", 1).await;
+    let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    let waiter = spawn_waiter(theirs.lock("a").ttl(LONG_TTL));
+    until_queued(&theirs, "a", 1).await;
     let token = theirs.inspect("a").await.unwrap().holders[0].token.unwrap();
     theirs.break_lock("a", token).await.unwrap();
     assert_eq!(wait::within_timeout("the holder learns", guard.lost()).await, LostReason::Broken);
@@ -127,13 +129,13 @@ pub async fn a_broken_holder_learns_of_it<B: TestBench>(bench: &B) {
 /// Whoever was to be broken is gone: the lock of the next is left alone.
 pub async fn break_is_refused_when_the_token_moved_on<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let old = hold(&client.lock("a").ttl(LONG)).await;
+    let old = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let token = old.token();
     old.release().await.unwrap();
     let error = refused(client.break_lock("a", token).await);
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert!(error.hint().is_some());
-    let next = hold(&client.lock("a").ttl(LONG)).await;
+    let next = hold(&client.lock("a").ttl(LONG_TTL)).await;
     assert_eq!(refused(client.break_lock("a", token).await).kind(), ErrorKind::Conflict);
     let future = FencingToken::new(next.token().get() + 1);
     assert_eq!(refused(client.break_lock("a", future).await).kind(), ErrorKind::Conflict);
@@ -156,7 +158,7 @@ pub async fn a_deaf_broken_holder_finds_out_by_its_renewal<B: TestBench>(bench: 
 pub async fn one_of_several_readers_is_broken<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
-    let reading = client.lock("a").ttl(LONG).mode(Mode::Shared);
+    let reading = client.lock("a").ttl(LONG_TTL).mode(Mode::Shared);
     let (one, two) = (hold(&reading).await, hold(&reading).await);
     let broken = Op::Break { name: name("a"), token: one.token() };
     assert_eq!(bare.execute(broken.clone()).await, Reply::Released);
@@ -164,7 +166,7 @@ pub async fn one_of_several_readers_is_broken<B: TestBench>(bench: &B) {
     assert_eq!(one.lost().await, LostReason::Broken);
     assert!(two.is_valid());
     assert_eq!(client.inspect("a").await.unwrap().holders.len(), 1);
-    assert_eq!(bare.execute(Op::Check(attempt(&["a"], LONG))).await, Reply::NoTicket);
+    assert_eq!(bare.execute(Op::Check(attempt(&["a"], LONG_TTL))).await, Reply::NoTicket);
     bare.close().await;
 }
 
@@ -182,7 +184,7 @@ pub async fn an_examination_finds_no_problem_and_changes_nothing<B: TestBench>(b
         assert!(finding.severity == Severity::Ok || finding.advice.is_some(), "{finding} has no advice");
         assert!(!finding.check.is_empty() && !finding.found.is_empty(), "{finding:?}");
     }
-    assert!(bench.peek().await.is_none());
+    assert!(bench.peek().await.is_empty());
 }
 
 /// A client that only looks makes nothing. Where no lock was ever taken it is told so, or finds no lock; and so does the next
@@ -195,26 +197,27 @@ pub async fn a_client_that_only_looks_makes_nothing<B: TestBench>(bench: &B) {
         (first, second) => panic!("one saw {first:?}, the other {second:?}"),
     }
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let looker = bench.looker().await.expect("it was there").expect("there is a storage now");
-    assert_eq!(looker.info().storage_id, client.info().storage_id);
-    assert!(is_held(&looker, "a").await);
-    looker.close().await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let read_only_client =
+        bench.read_only_client().await.expect("it was there").expect("there is a storage now");
+    assert_eq!(read_only_client.info().storage_id, client.info().storage_id);
+    assert!(is_held(&read_only_client, "a").await);
+    read_only_client.close().await;
     guard.release().await.unwrap();
 }
 
 /// Looks at a storage in which no lock was taken: returns what it says that it is, if it is there at all.
 async fn look<B: TestBench>(bench: &B) -> Option<Option<StorageId>> {
-    match bench.looker().await? {
+    match bench.read_only_client().await? {
         Err(error) => {
             assert_eq!(error.kind(), ErrorKind::Missing, "{error:?}");
             assert!(error.hint().is_some(), "{error:?}");
             Some(None)
         }
-        Ok(looker) => {
-            assert!(names(&looker, "").await.is_empty());
-            let storage = looker.info().storage_id;
-            looker.close().await;
+        Ok(read_only_client) => {
+            assert!(names(&read_only_client, "").await.is_empty());
+            let storage = read_only_client.info().storage_id;
+            read_only_client.close().await;
             Some(Some(storage))
         }
     }

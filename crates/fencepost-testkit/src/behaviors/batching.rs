@@ -5,13 +5,13 @@ use std::sync::Arc;
 use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Attempt, ErrorKind, Grant, Keep, Mode, Rule};
 
-use super::{Bare, LONG, attempt, attempt_as, award, hold, name};
-use crate::bench::TestBench;
+use super::{Bare, LONG_TTL, attempt, attempt_as, award, hold, name};
+use crate::test_bench::TestBench;
 
 /// Answers come in the order of the operations, one for each.
 pub async fn answers_come_in_order<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let attempts: Vec<_> = (0..100).map(|number| attempt(&[&format!("lock/{number}")], LONG)).collect();
+    let attempts: Vec<_> = (0..100).map(|number| attempt(&[&format!("lock/{number}")], LONG_TTL)).collect();
     let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Return };
     let flights = attempts.chunks(bare.backend.info().batch);
     let mut grants = Vec::new();
@@ -35,8 +35,8 @@ pub async fn answers_come_in_order<B: TestBench>(bench: &B) {
 /// Every kind of operation sees what those before it did: in one flight, unless the backend says that they may not share one.
 pub async fn operations_of_one_flight_see_each_other<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let grant = bare.hold(&attempt(&["a"], LONG)).await;
-    let next = attempt(&["a"], LONG);
+    let grant = bare.hold(&attempt(&["a"], LONG_TTL)).await;
+    let next = attempt(&["a"], LONG_TTL);
     let ops = [
         Op::Acquire { attempt: next.clone(), on_busy: OnBusy::Return },
         Op::Acquire { attempt: next.clone(), on_busy: OnBusy::Wait },
@@ -66,9 +66,9 @@ pub async fn operations_of_one_flight_see_each_other<B: TestBench>(bench: &B) {
 pub async fn one_failing_operation_does_not_fail_the_others<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
-    let semaphore = hold(&client.lock("b").ttl(LONG).mode(Mode::Semaphore { permits: 2 })).await;
-    let (a, c) = (attempt(&["a"], LONG), attempt(&["c"], LONG));
-    let conflict = attempt_as(&["b"], Mode::Semaphore { permits: 3 }, Rule::All, LONG);
+    let semaphore = hold(&client.lock("b").ttl(LONG_TTL).mode(Mode::Semaphore { permits: 2 })).await;
+    let (a, c) = (attempt(&["a"], LONG_TTL), attempt(&["c"], LONG_TTL));
+    let conflict = attempt_as(&["b"], Mode::Semaphore { permits: 3 }, Rule::All, LONG_TTL);
     let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait };
     let mut replies = bare.backend.execute(vec![ask(&a), ask(&conflict), ask(&c)]).await;
     let failed = replies.remove(1).unwrap_err();
@@ -93,7 +93,7 @@ pub async fn many_tasks_get_their_own_answers<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let tasks: Vec<_> = (0..200)
         .map(|number| {
-            let lock = client.lock(format!("lock/{number}")).ttl(LONG);
+            let lock = client.lock(format!("lock/{number}")).ttl(LONG_TTL);
             tokio::spawn(async move {
                 let guard = lock.try_acquire().await.unwrap().expect("nobody else wants it");
                 assert_eq!(guard.name().as_str(), format!("lock/{number}"));

@@ -7,8 +7,8 @@ use std::task::Poll;
 use fencepost_core::{Client, Guard, Keep, LostReason, Page};
 use futures_util::FutureExt;
 
-use super::{LONG, hold, in_line, until_free};
-use crate::bench::TestBench;
+use super::{LONG_TTL, hold, until_free, until_queued};
+use crate::test_bench::TestBench;
 use crate::wait;
 
 /// How long to linger before the drop, in turns of the runtime: the answer may come meanwhile, and nobody looks.
@@ -55,14 +55,14 @@ async fn at_every_point<F: Future>(mut make: impl AsyncFnMut() -> F, mut afterwa
 /// A try that is dropped takes nothing.
 pub async fn a_dropped_try_takes_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let lock = client.lock("a").ttl(LONG);
+    let lock = client.lock("a").ttl(LONG_TTL);
     at_every_point(async || lock.try_acquire(), async || until_free(&client, "a").await).await;
 }
 
 /// An acquire that is dropped takes nothing.
 pub async fn a_dropped_acquire_takes_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let lock = client.lock_all(["a", "b"]).ttl(LONG);
+    let lock = client.lock_all(["a", "b"]).ttl(LONG_TTL);
     at_every_point(
         async || lock.acquire(),
         async || {
@@ -76,14 +76,14 @@ pub async fn a_dropped_acquire_takes_nothing<B: TestBench>(bench: &B) {
 /// An acquire that is dropped on its way into the line leaves no ticket.
 pub async fn a_dropped_waiter_leaves_no_ticket<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let lock = client.lock("a").ttl(LONG);
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let lock = client.lock("a").ttl(LONG_TTL);
     for _ in 0..5 {
         for linger in LINGER {
             assert!(abandon(lock.acquire(), 1, linger).await.is_none());
         }
     }
-    in_line(&client, "a", 0).await;
+    until_queued(&client, "a", 0).await;
     assert!(guard.is_valid());
     guard.release().await.unwrap();
 }
@@ -91,13 +91,13 @@ pub async fn a_dropped_waiter_leaves_no_ticket<B: TestBench>(bench: &B) {
 /// A waiter that is dropped while the lock is handed to it gives it back.
 pub async fn a_waiter_dropped_at_its_turn_gives_it_back<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let lock = client.lock("a").ttl(LONG);
+    let lock = client.lock("a").ttl(LONG_TTL);
     for _ in 0..3 {
         for linger in LINGER {
             let guard = hold(&lock).await;
             let mut waiter = Box::pin(lock.acquire());
             assert!((&mut waiter).now_or_never().is_none());
-            in_line(&client, "a", 1).await;
+            until_queued(&client, "a", 1).await;
             guard.release().await.unwrap();
             abandon(std::future::pending::<()>(), 0, linger).await;
             drop(waiter);
@@ -109,7 +109,7 @@ pub async fn a_waiter_dropped_at_its_turn_gives_it_back<B: TestBench>(bench: &B)
 /// Scenario 25: a release that is dropped goes on.
 pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let lock = client.lock("a").ttl(LONG);
+    let lock = client.lock("a").ttl(LONG_TTL);
     // Polled once at least: before that the guard is only dropped.
     let release = async || hold(&lock).await.release();
     at_every_point(release, async || until_free(&client, "a").await).await;
@@ -118,7 +118,7 @@ pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
 /// Reading and looking may be dropped at any point, and so may the writing of a cell: the lock stays held.
 pub async fn questions_may_be_dropped<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let still_held = async || assert!(guard.is_valid());
     at_every_point(async || guard.write_cell(*b"value", Keep::WhileHeld), still_held).await;
     at_every_point(async || guard.read_cell(), still_held).await;
@@ -134,7 +134,7 @@ pub async fn a_dropped_break_is_done_or_not<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     for linger in LINGER {
         for polls in 0..3 {
-            let guard = hold(&client.lock("a").ttl(LONG)).await;
+            let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
             abandon(client.break_lock("a", guard.token()), polls, linger).await;
             if let Err(error) = guard.release().await {
                 let reason = error.lost_reason();
@@ -148,7 +148,7 @@ pub async fn a_dropped_break_is_done_or_not<B: TestBench>(bench: &B) {
 /// Dropping the wait for a loss loses nothing.
 pub async fn the_wait_for_a_loss_may_be_dropped<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     for linger in LINGER {
         assert!(abandon(guard.lost(), 1, linger).await.is_none());
     }
@@ -160,7 +160,7 @@ pub async fn the_wait_for_a_loss_may_be_dropped<B: TestBench>(bench: &B) {
 /// `run` that is dropped drops the work with it and gives the lock back.
 pub async fn a_dropped_run_gives_the_lock_back<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let lock = client.lock("a").ttl(LONG);
+    let lock = client.lock("a").ttl(LONG_TTL);
     let work = async |_: &Guard| {
         for _ in 0..5 {
             tokio::task::yield_now().await;
@@ -174,7 +174,7 @@ pub async fn a_dropped_closing_goes_on<B: TestBench>(bench: &B) {
     let observer = bench.client().await;
     for linger in LINGER {
         let client = bench.client().await;
-        let guard = hold(&client.lock("a").ttl(LONG)).await;
+        let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
         abandon(client.close(), 1, linger).await;
         assert_eq!(wait::within_timeout("the closing goes on", guard.lost()).await, LostReason::Closed);
         until_free(&observer, "a").await;
@@ -190,13 +190,13 @@ pub async fn a_dropped_connect_leaves_nothing<B: TestBench>(bench: &B) {
 /// Many waiters come and go at once; whoever stays is served.
 pub async fn whoever_stays_is_served<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let come = |_| {
-        let lock = client.lock("a").ttl(LONG);
+        let lock = client.lock("a").ttl(LONG_TTL);
         tokio::spawn(async move { lock.acquire().await.unwrap().release().await })
     };
     let (leaving, staying): (Vec<_>, Vec<_>) = ((0..20).map(come).collect(), (0..20).map(come).collect());
-    in_line(&client, "a", 40).await;
+    until_queued(&client, "a", 40).await;
     let release = tokio::spawn(guard.release());
     for waiter in leaving {
         waiter.abort();

@@ -5,8 +5,8 @@ use std::time::Duration;
 use fencepost_core::backend::{Op, Reply};
 use fencepost_core::{Cell, Client, ErrorKind, Keep, LostReason};
 
-use super::{Bare, LONG, attempt, hold, name, refused, until_free};
-use crate::bench::TestBench;
+use super::{Bare, LONG_TTL, attempt, hold, name, refused, until_free};
+use crate::test_bench::TestBench;
 use crate::wait;
 
 async fn read(client: &Client, name: &str) -> Option<Vec<u8>> {
@@ -59,9 +59,9 @@ pub async fn a_cell_for_a_time_ends_after_it<B: TestBench>(bench: &B) {
     guard.release().await.unwrap();
     wait::until("the cell is gone", async || read(&client, "a").await.is_none()).await;
     let guard = hold(&client.lock("a")).await;
-    guard.write_cell(*b"stays", Keep::For(LONG)).await.unwrap();
+    guard.write_cell(*b"stays", Keep::For(LONG_TTL)).await.unwrap();
     guard.release().await.unwrap();
-    wait::passes(bench.ttl()).await;
+    wait::elapse(bench.ttl()).await;
     assert_eq!(read(&client, "a").await.as_deref(), Some(&b"stays"[..]));
     wipe(&client, "a").await;
 }
@@ -87,9 +87,9 @@ pub async fn a_cell_for_always_stays<B: TestBench>(bench: &B) {
 /// A guard that is lost does not write, though it does not know yet: the storage refuses.
 pub async fn a_write_after_a_loss_is_refused<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let stolen = hold(&ours.lock("a").ttl(LONG)).await;
+    let stolen = hold(&ours.lock("a").ttl(LONG_TTL)).await;
     bench.steal(&name("a")).await;
-    let next = hold(&theirs.lock("a").ttl(LONG)).await;
+    let next = hold(&theirs.lock("a").ttl(LONG_TTL)).await;
     next.write_cell(*b"mine", Keep::WhileHeld).await.unwrap();
     let error = refused(stolen.write_cell(*b"theirs", Keep::WhileHeld).await);
     assert_eq!((error.kind(), error.lost_reason()), (ErrorKind::Lost, Some(LostReason::NotHeld)));

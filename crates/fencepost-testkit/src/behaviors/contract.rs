@@ -3,8 +3,8 @@
 use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Grant, Mode, Rule};
 
-use super::{Bare, LONG, attempt, attempt_as, award, is_held, name};
-use crate::bench::TestBench;
+use super::{Bare, LONG_TTL, attempt, attempt_as, award, is_held, name};
+use crate::test_bench::TestBench;
 
 async fn release(bare: &Bare, grant: Grant) {
     assert_eq!(bare.execute(Op::Release(grant)).await, Reply::Released);
@@ -13,12 +13,12 @@ async fn release(bare: &Bare, grant: Grant) {
 /// An acquire that is sent again is the same grant, or the same place in line.
 pub async fn acquire_is_idempotent<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let holder = attempt(&["a", "b"], LONG);
+    let holder = attempt(&["a", "b"], LONG_TTL);
     let grant = bare.hold(&holder).await;
     for on_busy in [OnBusy::Return, OnBusy::Wait] {
         assert_eq!(award(&bare.acquire(&holder, on_busy).await), grant.award);
     }
-    let waiter = attempt(&["a"], LONG);
+    let waiter = attempt(&["a"], LONG_TTL);
     for _ in 0..3 {
         assert!(matches!(bare.acquire(&waiter, OnBusy::Wait).await, Reply::Waiting { .. }));
     }
@@ -40,7 +40,7 @@ pub async fn late_acquire_is_defeated<B: TestBench>(bench: &B) {
     assert_eq!(bare.execute(Op::Check(late.clone())).await, Reply::NoTicket);
     assert_eq!(bare.execute(Op::Leave(late)).await, Reply::Left);
     assert!(bare.backend.inspect(&name("a")).await.unwrap().is_idle());
-    let other = bare.hold(&attempt(&["a"], LONG)).await;
+    let other = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     release(&bare, other).await;
     bare.close().await;
 }
@@ -48,8 +48,8 @@ pub async fn late_acquire_is_defeated<B: TestBench>(bench: &B) {
 /// Whoever leaves after it was granted is told so, and holds the lock still.
 pub async fn leaving_too_late_changes_nothing<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let holder = bare.hold(&attempt(&["a"], LONG)).await;
-    let waiter = attempt(&["a"], LONG);
+    let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
+    let waiter = attempt(&["a"], LONG_TTL);
     assert!(matches!(bare.acquire(&waiter, OnBusy::Wait).await, Reply::Waiting { .. }));
     release(&bare, holder).await;
     let late = bare.execute(Op::Leave(waiter.clone())).await;
@@ -64,8 +64,8 @@ pub async fn leaving_too_late_changes_nothing<B: TestBench>(bench: &B) {
 /// Leaving the line is leaving: the next is served, and a check finds no ticket.
 pub async fn leaving_gives_up_the_place<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let holder = bare.hold(&attempt(&["a"], LONG)).await;
-    let (leaving, staying) = (attempt(&["a"], bench.ttl()), attempt(&["a"], LONG));
+    let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
+    let (leaving, staying) = (attempt(&["a"], bench.ttl()), attempt(&["a"], LONG_TTL));
     for attempt in [&leaving, &staying] {
         assert!(matches!(bare.acquire(attempt, OnBusy::Wait).await, Reply::Waiting { .. }));
     }
@@ -80,8 +80,8 @@ pub async fn leaving_gives_up_the_place<B: TestBench>(bench: &B) {
 /// A check is a heartbeat and a claim: it answers "waiting", then the grant, the same one as often as it is asked.
 pub async fn a_check_is_answered_with_the_grant<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let holder = bare.hold(&attempt(&["a"], LONG)).await;
-    let waiter = attempt(&["a"], LONG);
+    let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
+    let waiter = attempt(&["a"], LONG_TTL);
     assert_eq!(bare.execute(Op::Check(waiter.clone())).await, Reply::NoTicket);
     assert!(matches!(bare.acquire(&waiter, OnBusy::Wait).await, Reply::Waiting { .. }));
     assert!(matches!(bare.execute(Op::Check(waiter.clone())).await, Reply::Waiting { .. }));
@@ -95,12 +95,12 @@ pub async fn a_check_is_answered_with_the_grant<B: TestBench>(bench: &B) {
 /// A waiter is told when it is worth looking again: not before the leases ahead of it can have ended.
 pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let holder = bare.hold(&attempt(&["a"], LONG)).await;
-    let waiter = attempt(&["a"], LONG);
+    let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
+    let waiter = attempt(&["a"], LONG_TTL);
     let Reply::Waiting { check_after } = bare.acquire(&waiter, OnBusy::Wait).await else {
         panic!("it waits")
     };
-    assert!(check_after > LONG / 2 && check_after <= holder.award.ttl, "{check_after:?}");
+    assert!(check_after > LONG_TTL / 2 && check_after <= holder.award.ttl, "{check_after:?}");
     assert_eq!(bare.execute(Op::Leave(waiter)).await, Reply::Left);
     release(&bare, holder).await;
     bare.close().await;
@@ -109,7 +109,7 @@ pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
 /// An owner whose grant of several names was taken away comes anew, and is not told of what it had.
 pub async fn an_owner_comes_anew_after_its_grant_was_broken<B: TestBench>(bench: &B) {
     let (bare, other) = (Bare::new(bench).await, Bare::new(bench).await);
-    let again = attempt(&["a", "b"], LONG);
+    let again = attempt(&["a", "b"], LONG_TTL);
     let broken = bare.hold(&again).await;
     let token = broken.award.token;
     assert_eq!(other.execute(Op::Break { name: name("b"), token }).await, Reply::Released);
@@ -124,8 +124,8 @@ pub async fn an_owner_comes_anew_after_its_grant_was_broken<B: TestBench>(bench:
 /// A try never joins the line, and never takes what others wait for.
 pub async fn a_try_leaves_no_trace<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let holder = bare.hold(&attempt(&["a"], LONG)).await;
-    let tried = attempt_as(&["a", "b"], Mode::Exclusive, Rule::All, LONG);
+    let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
+    let tried = attempt_as(&["a", "b"], Mode::Exclusive, Rule::All, LONG_TTL);
     assert_eq!(bare.acquire(&tried, OnBusy::Return).await, Reply::Busy);
     assert_eq!(bare.backend.inspect(&name("a")).await.unwrap().waiter_count, 0);
     assert!(bare.backend.inspect(&name("b")).await.unwrap().is_idle());
@@ -139,7 +139,7 @@ pub async fn a_storage_says_what_it_is<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let (info, again) = (bare.backend.info(), bare.backend.info());
     assert_eq!((info.scheme, info.storage_id), (again.scheme, again.storage_id));
-    assert!(info.min_ttl <= bench.ttl() && info.max_ttl >= LONG);
+    assert!(info.min_ttl <= bench.ttl() && info.max_ttl >= LONG_TTL);
     assert!(info.flights >= 1 && info.batch >= 1);
     assert!(info.location.starts_with(info.scheme));
     assert!(!is_held(&bench.client().await, "a").await);

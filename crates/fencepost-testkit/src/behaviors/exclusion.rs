@@ -6,16 +6,16 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use fencepost_core::backend::{OnBusy, Op, Reply};
 use futures_util::future::join_all;
 
-use super::{Bare, LONG, attempt, award, granted, hold, until_free, waiting};
-use crate::bench::TestBench;
+use super::{Bare, LONG_TTL, attempt, award, granted, hold, spawn_waiter, until_free};
+use crate::test_bench::TestBench;
 
 /// A lock that nobody has is granted, and its guard says what is held.
 pub async fn a_free_lock_is_granted<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     assert!(guard.is_valid());
     assert_eq!((guard.name().as_str(), guard.names().count()), ("a", 1));
-    assert!(guard.ttl() >= LONG && guard.remaining() <= guard.ttl());
+    assert!(guard.ttl() >= LONG_TTL && guard.remaining() <= guard.ttl());
     guard.check().expect("a valid guard checks out");
     assert_eq!(guard.lost_reason(), None);
 }
@@ -50,7 +50,7 @@ pub async fn names_do_not_disturb_each_other<B: TestBench>(bench: &B) {
 /// share one, in two.
 pub async fn two_acquires_in_one_flight_have_one_holder<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let (first, second) = (attempt(&["a"], LONG), attempt(&["a"], LONG));
+    let (first, second) = (attempt(&["a"], LONG_TTL), attempt(&["a"], LONG_TTL));
     let ask = |attempt: &Arc<_>| Op::Acquire { attempt: Arc::clone(attempt), on_busy: OnBusy::Return };
     let ops = [ask(&first), ask(&second)];
     let shares = bare.backend.info().may_share.is_none_or(|may_share| may_share(&ops[0], &ops[1]));
@@ -136,5 +136,5 @@ pub async fn run_holds_the_lock_while_the_work_runs<B: TestBench>(bench: &B) {
         })
         .await;
     assert_eq!(out.unwrap(), 42);
-    drop(granted(waiting(waiter)).await);
+    drop(granted(spawn_waiter(waiter)).await);
 }

@@ -1,7 +1,7 @@
 //! Any executor, any thread, and none at all: the client does its work on a thread of its own.
 
-use super::{LONG, hold};
-use crate::bench::TestBench;
+use super::{LONG_TTL, hold};
+use crate::test_bench::TestBench;
 use crate::wait;
 
 /// Scenario 33: the application blocks its only thread for three leases; the lease is kept.
@@ -29,7 +29,7 @@ pub async fn every_call_works_without_tokio<B: TestBench>(bench: &B) {
     let elsewhere = std::thread::spawn(|| {
         futures_executor::block_on(async {
             let client = fencepost_core::Client::connect_with(connecting).await.unwrap();
-            let guard = client.lock("a").ttl(LONG).acquire().await.unwrap();
+            let guard = client.lock("a").ttl(LONG_TTL).acquire().await.unwrap();
             guard.write_cell(*b"hello", fencepost_core::Keep::WhileHeld).await.unwrap();
             assert!(client.read_cell("a").await.unwrap().is_some());
             assert!(client.lock("a").try_acquire().await.unwrap().is_none());
@@ -71,7 +71,7 @@ pub async fn a_client_outlives_the_runtime_that_made_it<B: TestBench>(bench: &B)
 /// A guard may be dropped where there is no runtime at all.
 pub async fn a_guard_may_be_dropped_anywhere<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     std::thread::spawn(move || drop(guard)).join().unwrap();
     super::until_free(&client, "a").await;
 }

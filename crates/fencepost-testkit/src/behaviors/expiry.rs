@@ -7,10 +7,11 @@ use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::clock::Clock;
 
 use super::{
-    Bare, LONG, attempt, award, granted, hold, in_line, is_held, line_up, refused, until_free, waiting,
+    Bare, LONG_TTL, attempt, award, enqueue_all, granted, hold, is_held, refused, spawn_waiter, until_free,
+    until_queued,
 };
-use crate::bench::TestBench;
 use crate::proxy::OpKind;
+use crate::test_bench::TestBench;
 use crate::wait;
 
 /// The lock of a process that died becomes free when its lease has ended, and somebody who waits gets it.
@@ -18,8 +19,8 @@ pub async fn a_dead_holder_makes_room_after_its_ttl<B: TestBench>(bench: &B) {
     let (dying, proxy) = bench.proxied().await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
     let heir = bench.client().await;
-    let waiter = waiting(heir.lock("a").ttl(LONG));
-    in_line(&heir, "a", 1).await;
+    let waiter = spawn_waiter(heir.lock("a").ttl(LONG_TTL));
+    until_queued(&heir, "a", 1).await;
     proxy.crash();
     let next = granted(waiter).await;
     assert!(!dead.is_valid(), "the dead one still believes in its lock when the next has it");
@@ -45,7 +46,7 @@ pub async fn expired_lease_is_not_revived<B: TestBench>(bench: &B) {
     until_free(&client, "a").await;
     assert_eq!(bare.execute(Op::Renew(grant.clone())).await, Reply::NotHeld);
     assert!(!is_held(&client, "a").await);
-    let next = bare.hold(&attempt(&["a"], LONG)).await;
+    let next = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     assert!(next.award.token > grant.award.token);
     assert_eq!(bare.execute(Op::Renew(grant)).await, Reply::NotHeld);
     assert_eq!(bare.execute(Op::Release(next)).await, Reply::Released);
@@ -57,7 +58,7 @@ pub async fn an_expired_holder_does_not_release_the_next<B: TestBench>(bench: &B
     let bare = Bare::new(bench).await;
     let old = bare.hold(&attempt(&["a"], bench.ttl())).await;
     let client = bench.client().await;
-    let next = hold(&client.lock("a").ttl(LONG)).await;
+    let next = hold(&client.lock("a").ttl(LONG_TTL)).await;
     assert_eq!(bare.execute(Op::Release(old)).await, Reply::NotHeld);
     assert_eq!(client.inspect("a").await.unwrap().holders[0].token, Some(next.token()));
     bare.close().await;
@@ -67,12 +68,12 @@ pub async fn an_expired_holder_does_not_release_the_next<B: TestBench>(bench: &B
 pub async fn a_renewal_gives_the_whole_ttl_again<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
-    let grant = bare.hold(&attempt(&["a"], LONG)).await;
+    let grant = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let left = async || client.inspect("a").await.unwrap().holders[0].expires_in;
     let given = left().await;
     // Some storages count in whole seconds.
     wait::until("some of it has passed", async || left().await < given).await;
-    wait::passes(Duration::from_millis(500)).await;
+    wait::elapse(Duration::from_millis(500)).await;
     let before = left().await;
     assert_eq!(bare.execute(Op::Renew(grant.clone())).await, Reply::Renewed { ttl: grant.award.ttl });
     assert!(left().await > before);
@@ -84,12 +85,12 @@ pub async fn a_renewal_gives_the_whole_ttl_again<B: TestBench>(bench: &B) {
 /// see the grant.
 pub async fn a_grant_that_is_read_too_late_is_not_shown<B: TestBench>(bench: &B) {
     let (slow, proxy) = bench.proxied().await;
-    proxy.stop_before_reply(OpKind::Acquire);
+    proxy.pause_before_reply(OpKind::Acquire);
     let lock = slow.lock("a").ttl(bench.ttl());
     let slow_try = tokio::spawn(async move { lock.try_acquire().await });
-    wait::until("the slow one stands still", async || proxy.is_stopped()).await;
+    wait::until("the slow one stands still", async || proxy.is_paused()).await;
     let client = bench.client().await;
-    let next = hold(&client.lock("a").ttl(LONG)).await;
+    let next = hold(&client.lock("a").ttl(LONG_TTL)).await;
     proxy.resume();
     let outcome = wait::within_timeout("the slow one has its answer", slow_try).await.unwrap();
     assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
@@ -106,7 +107,7 @@ pub async fn holder_and_first_waiter_die_together<B: TestBench>(bench: &B) {
     let second = bench.client().await;
     let dead = hold(&holder.lock("a").ttl(ttl)).await;
     let locks = [first.lock("a").ttl(ttl), second.lock("a").ttl(ttl)];
-    let mut waiters = line_up(&second, "a", locks).await.into_iter();
+    let mut waiters = enqueue_all(&second, "a", locks).await.into_iter();
     let (first_waiter, second_waiter) = (waiters.next().unwrap(), waiters.next().unwrap());
     holders_proxy.crash();
     firsts_proxy.crash();
@@ -122,13 +123,13 @@ pub async fn holder_and_first_waiter_die_together<B: TestBench>(bench: &B) {
 pub async fn a_ticket_that_is_not_renewed_ends<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let forgotten = attempt(&["a"], bench.ttl());
     assert!(matches!(bare.acquire(&forgotten, OnBusy::Wait).await, Reply::Waiting { .. }));
     let patient = bench.client().await;
-    let waiter = waiting(patient.lock("a").ttl(LONG));
+    let waiter = spawn_waiter(patient.lock("a").ttl(LONG_TTL));
     wait::until("both have joined", async || patient.inspect("a").await.unwrap().waiter_count == 2).await;
-    in_line(&client, "a", 1).await;
+    until_queued(&client, "a", 1).await;
     guard.release().await.unwrap();
     drop(granted(waiter).await);
     bare.close().await;

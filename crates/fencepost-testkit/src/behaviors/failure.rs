@@ -6,9 +6,11 @@ use fencepost_core::backend::Reply;
 use fencepost_core::clock::Clock;
 use fencepost_core::{ErrorKind, LostReason};
 
-use super::{LONG, granted, hold, in_line, is_held, line_up, name, refused, until_free, waiting};
-use crate::bench::TestBench;
+use super::{
+    LONG_TTL, enqueue_all, granted, hold, is_held, name, refused, spawn_waiter, until_free, until_queued,
+};
 use crate::proxy::OpKind;
+use crate::test_bench::TestBench;
 use crate::wait;
 
 /// The storage is away for less than half a lease: nobody notices.
@@ -37,7 +39,7 @@ pub async fn a_long_absence_loses_the_lock_for_ever<B: TestBench>(bench: &B) {
     assert!(!share.is_valid());
     bench.heal().await;
     wait::until("its time is over", async || clock.now() > latest).await;
-    let again = hold(&client.lock("a").ttl(LONG)).await;
+    let again = hold(&client.lock("a").ttl(LONG_TTL)).await;
     assert!(!guard.is_valid() && guard.remaining().is_zero());
     assert_eq!(guard.lost().await, LostReason::Expired);
     assert!(again.is_valid());
@@ -53,7 +55,7 @@ pub async fn waiters_keep_their_places_through_a_short_absence<B: TestBench>(ben
     let ttl = bench.ttl() * 4;
     let guard = hold(&ours.lock("a").ttl(ttl)).await;
     let locks = [&theirs, &ours, &theirs].map(|client| client.lock("a").ttl(ttl));
-    let waiters = line_up(&ours, "a", locks).await;
+    let waiters = enqueue_all(&ours, "a", locks).await;
     bench.cut().await;
     wait::until("a renewal has failed", async || guard.remaining() < ttl * 6 / 10).await;
     bench.heal().await;
@@ -72,11 +74,11 @@ pub async fn waiters_keep_their_places_through_a_short_absence<B: TestBench>(ben
 pub async fn waiters_outlast_a_long_absence<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
-    let waiter = waiting(client.lock("a").ttl(bench.ttl()));
-    in_line(&client, "a", 1).await;
+    let waiter = spawn_waiter(client.lock("a").ttl(bench.ttl()));
+    until_queued(&client, "a", 1).await;
     bench.cut().await;
     assert_eq!(guard.lost().await, LostReason::Expired);
-    wait::passes(bench.ttl()).await;
+    wait::elapse(bench.ttl()).await;
     bench.heal().await;
     granted(waiter).await.release().await.unwrap();
 }
@@ -107,11 +109,13 @@ pub async fn a_stolen_lock_is_lost<B: TestBench>(bench: &B) {
 /// Closing releases everything, ends every wait, and is exact: afterwards the storage has nothing of this client.
 pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
     let (closing, other) = (bench.client().await, bench.client().await);
-    let guards =
-        [hold(&closing.lock("a").ttl(LONG)).await, hold(&closing.lock_all(["b", "c"]).ttl(LONG)).await];
-    let theirs = hold(&other.lock("d").ttl(LONG)).await;
-    let waiter = waiting(closing.lock("d").ttl(LONG));
-    in_line(&other, "d", 1).await;
+    let guards = [
+        hold(&closing.lock("a").ttl(LONG_TTL)).await,
+        hold(&closing.lock_all(["b", "c"]).ttl(LONG_TTL)).await,
+    ];
+    let theirs = hold(&other.lock("d").ttl(LONG_TTL)).await;
+    let waiter = spawn_waiter(closing.lock("d").ttl(LONG_TTL));
+    until_queued(&other, "d", 1).await;
     closing.close().await;
     for name in ["a", "b", "c"] {
         assert!(other.inspect(name).await.unwrap().is_idle(), "{name}");
@@ -141,7 +145,7 @@ pub async fn closing_ends_although_the_storage_is_away<B: TestBench>(bench: &B) 
 /// A question that is not answered does not keep a client from closing.
 pub async fn closing_does_not_wait_for_a_question<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
-    proxy.stop();
+    proxy.pause();
     let asking = client.clone();
     let question = tokio::spawn(async move { asking.inspect("a").await });
     tokio::task::yield_now().await;
@@ -171,7 +175,7 @@ pub async fn a_lost_answer_to_an_acquire_is_one_grant<B: TestBench>(bench: &B) {
     for trouble in [crate::proxy::Proxy::lose_reply, crate::proxy::Proxy::lose_request] {
         trouble(&proxy, OpKind::Acquire);
         let guard = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
-        assert!(proxy.has_no_trouble_left());
+        assert!(proxy.all_faults_injected());
         let holders = client.inspect("a").await.unwrap().holders;
         assert_eq!((holders.len(), holders[0].token), (1, Some(guard.token())));
         guard.release().await.unwrap();
@@ -183,11 +187,11 @@ pub async fn a_lost_answer_to_an_acquire_is_one_grant<B: TestBench>(bench: &B) {
 pub async fn a_lost_answer_to_a_waiter_is_one_place<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let other = bench.client().await;
-    let guard = hold(&other.lock("a").ttl(LONG)).await;
+    let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
     proxy.lose_reply(OpKind::Acquire);
-    let waiter = waiting(client.lock("a").ttl(bench.ttl() * 4));
+    let waiter = spawn_waiter(client.lock("a").ttl(bench.ttl() * 4));
     wait::until("it was asked again", async || proxy.count(OpKind::Acquire) == 2).await;
-    in_line(&other, "a", 1).await;
+    until_queued(&other, "a", 1).await;
     guard.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
 }
@@ -224,7 +228,7 @@ pub async fn an_acquire_that_arrives_after_its_undo_does_nothing<B: TestBench>(b
 pub async fn a_stuck_try_that_was_answered_busy_does_nothing<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let other = bench.client().await;
-    let guard = hold(&other.lock("a").ttl(LONG)).await;
+    let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
     proxy.strand(OpKind::Acquire);
     assert!(client.lock("a").ttl(bench.ttl() * 4).try_acquire().await.unwrap().is_none());
     guard.release().await.unwrap();
@@ -236,8 +240,8 @@ pub async fn a_stuck_try_that_was_answered_busy_does_nothing<B: TestBench>(bench
 /// An acquire gives up in time although the storage does not answer.
 pub async fn a_wait_ends_in_time_although_nobody_answers<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
-    proxy.stop();
-    let lock = client.lock("a").ttl(LONG).wait(Duration::from_millis(50));
+    proxy.pause();
+    let lock = client.lock("a").ttl(LONG_TTL).wait(Duration::from_millis(50));
     let error = refused(wait::within_timeout("the wait is over", lock.acquire()).await);
     assert_eq!(error.kind(), ErrorKind::WaitTimeout);
     proxy.resume();

@@ -2,8 +2,8 @@
 
 use fencepost_core::{FencingToken, Mode};
 
-use super::{LONG, granted, hold, in_line, name, until_free, waiting};
-use crate::bench::TestBench;
+use super::{LONG_TTL, granted, hold, name, spawn_waiter, until_free, until_queued};
+use crate::test_bench::TestBench;
 
 /// Tokens rise over releases, from client to client.
 pub async fn tokens_rise_over_releases<B: TestBench>(bench: &B) {
@@ -24,7 +24,7 @@ pub async fn tokens_rise_over_releases<B: TestBench>(bench: &B) {
 pub async fn tokens_rise_over_every_end_of_a_grant<B: TestBench>(bench: &B) {
     let (dying, proxy) = bench.proxied().await;
     let client = bench.client().await;
-    let lock = client.lock("a").ttl(LONG);
+    let lock = client.lock("a").ttl(LONG_TTL);
     let expired = hold(&dying.lock("a").ttl(bench.ttl())).await;
     proxy.crash();
     until_free(&client, "a").await;
@@ -33,8 +33,8 @@ pub async fn tokens_rise_over_every_end_of_a_grant<B: TestBench>(bench: &B) {
     let broken = hold(&lock).await;
     client.break_lock("a", broken.token()).await.unwrap();
     let released = hold(&lock).await;
-    let waiter = waiting(lock);
-    in_line(&client, "a", 1).await;
+    let waiter = spawn_waiter(lock);
+    until_queued(&client, "a", 1).await;
     let token = released.token();
     released.release().await.unwrap();
     let handed_over = granted(waiter).await;
@@ -47,7 +47,7 @@ pub async fn a_renewal_keeps_the_token<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl() * 2)).await;
     let token = guard.token();
-    crate::wait::passes(bench.ttl() * 2).await;
+    crate::wait::elapse(bench.ttl() * 2).await;
     assert_eq!(guard.token(), token);
     assert_eq!(client.inspect("a").await.unwrap().holders[0].token, Some(token));
 }
@@ -59,8 +59,8 @@ pub async fn a_writer_has_a_larger_token_than_the_readers_before_it<B: TestBench
     let (one, two) = (hold(&reading).await, hold(&reading).await);
     assert_ne!(one.token(), two.token());
     let readers = one.token().max(two.token());
-    let writer = waiting(client.lock("a"));
-    in_line(&client, "a", 1).await;
+    let writer = spawn_waiter(client.lock("a"));
+    until_queued(&client, "a", 1).await;
     one.release().await.unwrap();
     two.release().await.unwrap();
     let writer = granted(writer).await;

@@ -6,18 +6,18 @@ use std::time::Duration;
 use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Attempt, Client, Guard, Mode, Rule};
 
-use super::{LONG, attempt, attempt_as, granted, hold, in_line, line_up, waiting};
-use crate::actors::{Waiter, joined};
-use crate::bench::TestBench;
+use super::{LONG_TTL, attempt, attempt_as, enqueue_all, granted, hold, spawn_waiter, until_queued};
+use crate::actions::{Waiter, enqueue};
 use crate::proxy::OpKind;
+use crate::test_bench::TestBench;
 use crate::wait;
 
 /// The lock goes from holder to waiter in one step: it is never free in between.
 pub async fn a_release_hands_over_in_one_step<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let guard = hold(&ours.lock("a").ttl(LONG)).await;
-    let waiter = waiting(theirs.lock("a").ttl(LONG).label("heir"));
-    in_line(&ours, "a", 1).await;
+    let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
+    let waiter = spawn_waiter(theirs.lock("a").ttl(LONG_TTL).label("heir"));
+    until_queued(&ours, "a", 1).await;
     guard.release().await.unwrap();
     let now = ours.inspect("a").await.unwrap();
     assert_eq!((now.holders.len(), now.waiter_count), (1, 0));
@@ -28,10 +28,10 @@ pub async fn a_release_hands_over_in_one_step<B: TestBench>(bench: &B) {
 /// A lock that changes hands again and again reaches everybody, with rising tokens.
 pub async fn a_lock_travels_between_clients<B: TestBench>(bench: &B) {
     let clients = [bench.client().await, bench.client().await];
-    let mut guard = hold(&clients[0].lock("a").ttl(LONG)).await;
+    let mut guard = hold(&clients[0].lock("a").ttl(LONG_TTL)).await;
     for round in 0..20 {
-        let waiter = waiting(clients[round % 2].lock("a").ttl(LONG));
-        in_line(&clients[0], "a", 1).await;
+        let waiter = spawn_waiter(clients[round % 2].lock("a").ttl(LONG_TTL));
+        until_queued(&clients[0], "a", 1).await;
         let token = guard.token();
         guard.release().await.unwrap();
         guard = granted(waiter).await;
@@ -43,10 +43,10 @@ pub async fn a_lock_travels_between_clients<B: TestBench>(bench: &B) {
 /// owner had waited for long.
 pub async fn a_handed_over_lock_is_renewed_in_time<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let ttl = bench.ttl() * 2;
-    let waiter = waiting(client.lock("a").ttl(ttl));
-    in_line(&client, "a", 1).await;
+    let waiter = spawn_waiter(client.lock("a").ttl(ttl));
+    until_queued(&client, "a", 1).await;
     wait::until("the ticket was renewed", async || proxy.count(OpKind::Check) >= 3).await;
     guard.release().await.unwrap();
     let next = granted(waiter).await;
@@ -61,15 +61,15 @@ pub async fn a_handed_over_lock_is_renewed_in_time<B: TestBench>(bench: &B) {
 pub async fn a_stopped_waiter_does_not_show_an_old_grant<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let (stopped, proxy) = bench.proxied().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let locks = [stopped.lock("a").ttl(bench.ttl()), client.lock("a").ttl(bench.ttl() * 2)];
-    let mut waiters = line_up(&client, "a", locks).await.into_iter();
+    let mut waiters = enqueue_all(&client, "a", locks).await.into_iter();
     let (late, next) = (waiters.next().unwrap(), waiters.next().unwrap());
-    proxy.stop();
+    proxy.pause();
     guard.release().await.unwrap();
     let next = granted(next).await;
     proxy.resume();
-    in_line(&client, "a", 1).await;
+    until_queued(&client, "a", 1).await;
     assert!(!late.is_finished(), "it waits again");
     assert!(next.is_valid());
     let token = next.token();
@@ -82,9 +82,9 @@ pub async fn a_stopped_waiter_does_not_show_an_old_grant<B: TestBench>(bench: &B
 pub async fn a_grant_to_somebody_who_left_goes_on_to_the_next<B: TestBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.client().await);
     for _ in 0..20 {
-        let guard = hold(&client.lock("a").ttl(LONG)).await;
-        let locks = [other.lock("a").ttl(LONG), client.lock("a").ttl(LONG)];
-        let mut waiters = line_up(&client, "a", locks).await.into_iter();
+        let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+        let locks = [other.lock("a").ttl(LONG_TTL), client.lock("a").ttl(LONG_TTL)];
+        let mut waiters = enqueue_all(&client, "a", locks).await.into_iter();
         let (leaving, next) = (waiters.next().unwrap(), waiters.next().unwrap());
         let release = tokio::spawn(guard.release());
         leaving.abort();
@@ -98,16 +98,16 @@ pub async fn a_grant_to_somebody_who_left_goes_on_to_the_next<B: TestBench>(benc
 /// Scenario 65: the storage has a ticket of which its client knows nothing, as after a restart from a snapshot. What is
 /// handed to it is given back at once, not when the lease ends.
 pub async fn a_grant_that_the_client_does_not_know_is_given_back<B: TestBench>(bench: &B) {
-    gives_back(bench, attempt(&["a"], LONG)).await;
+    gives_back(bench, attempt(&["a"], LONG_TTL)).await;
 }
 
 /// Scenario 65, with a ticket for any of several names.
 pub async fn a_choice_that_the_client_does_not_know_is_given_back<B: TestBench>(bench: &B) {
-    gives_back(bench, attempt_as(&["a", "b"], Mode::Exclusive, Rule::Any, LONG)).await;
+    gives_back(bench, attempt_as(&["a", "b"], Mode::Exclusive, Rule::Any, LONG_TTL)).await;
 }
 
 async fn gives_back<B: TestBench>(bench: &B, unknown: Arc<Attempt>) {
-    if bench.goes_by_entries() {
+    if bench.has_entry_per_waiter() {
         // A client's turns are found out from its own registry, which has no ticket that the client does not know.
         return;
     }
@@ -115,11 +115,11 @@ async fn gives_back<B: TestBench>(bench: &B, unknown: Arc<Attempt>) {
     let (forgetful, proxy) = bench.proxied().await;
     let mut held = Vec::new();
     for want in &unknown.wants {
-        held.push(hold(&client.lock(want.name.as_str()).ttl(LONG)).await);
+        held.push(hold(&client.lock(want.name.as_str()).ttl(LONG_TTL)).await);
     }
-    let queued = proxy.execute_unnoticed(Op::Acquire { attempt: unknown, on_busy: OnBusy::Wait }).await;
+    let queued = proxy.execute_directly(Op::Acquire { attempt: unknown, on_busy: OnBusy::Wait }).await;
     assert!(matches!(queued, Ok(Reply::Waiting { .. })), "{queued:?}");
-    let waiter = joined(&client, client.lock("a").ttl(LONG), "a", 2).await;
+    let waiter = enqueue(&client, client.lock("a").ttl(LONG_TTL), "a", 2).await;
     held.remove(0).release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
     for guard in held {
@@ -131,9 +131,9 @@ async fn gives_back<B: TestBench>(bench: &B, unknown: Arc<Attempt>) {
 /// When a client closes, its locks go to those who wait for them.
 pub async fn closing_hands_over_to_the_next<B: TestBench>(bench: &B) {
     let (closing, client) = (bench.client().await, bench.client().await);
-    let guard = hold(&closing.lock("a").ttl(LONG)).await;
-    let waiter = waiting(client.lock("a").ttl(LONG));
-    in_line(&client, "a", 1).await;
+    let guard = hold(&closing.lock("a").ttl(LONG_TTL)).await;
+    let waiter = spawn_waiter(client.lock("a").ttl(LONG_TTL));
+    until_queued(&client, "a", 1).await;
     closing.close().await;
     assert!(!guard.is_valid());
     drop(granted(waiter).await);
@@ -141,12 +141,12 @@ pub async fn closing_hands_over_to_the_next<B: TestBench>(bench: &B) {
 
 /// The number of waiters that are granted at once: more than any queue of wake-ups holds.
 fn burst<B: TestBench>(bench: &B) -> usize {
-    bench.crowd().min(1_000)
+    bench.crowd_size().min(1_000)
 }
 
 /// A ttl whose heartbeats (a third of it) come too late for a test: only wake-ups can bring a waiter in.
 fn beyond_heartbeats(client: &Client) -> Duration {
-    client.info().max_ttl.min(LONG * 5)
+    client.info().max_ttl.min(LONG_TTL * 5)
 }
 
 /// Awaits the grants of all waiters.
@@ -165,10 +165,10 @@ pub async fn readers_granted_at_once_all_enter<B: TestBench>(bench: &B) {
     let (writing, reading) = (bench.client().await, bench.client().await);
     let ttl = beyond_heartbeats(&reading);
     let writer = hold(&writing.lock("a").ttl(ttl)).await;
-    let reader = || waiting(reading.lock("a").ttl(ttl).mode(Mode::Shared));
+    let reader = || spawn_waiter(reading.lock("a").ttl(ttl).mode(Mode::Shared));
     let count = burst(bench).min(bench.entries_per_client());
     let readers: Vec<Waiter> = (0..count).map(|_| reader()).collect();
-    in_line(&writing, "a", readers.len()).await;
+    until_queued(&writing, "a", readers.len()).await;
     writer.release().await.unwrap();
     assert!(all_granted(readers).await.iter().all(Guard::is_valid));
 }
@@ -178,10 +178,11 @@ pub async fn names_released_at_once_are_all_handed_over<B: TestBench>(bench: &B)
     let (releasing, client) = (bench.client().await, bench.client().await);
     let ttl = beyond_heartbeats(&client);
     let names: Vec<String> = (0..burst(bench)).map(|number| format!("a/{number}")).collect();
-    let held = all_granted(names.iter().map(|name| waiting(releasing.lock(name).ttl(ttl))).collect()).await;
-    let waiters: Vec<Waiter> = names.iter().map(|name| waiting(client.lock(name).ttl(ttl))).collect();
+    let held =
+        all_granted(names.iter().map(|name| spawn_waiter(releasing.lock(name).ttl(ttl))).collect()).await;
+    let waiters: Vec<Waiter> = names.iter().map(|name| spawn_waiter(client.lock(name).ttl(ttl))).collect();
     for name in &names {
-        in_line(&releasing, name, 1).await;
+        until_queued(&releasing, name, 1).await;
     }
     drop(held);
     assert!(all_granted(waiters).await.iter().all(Guard::is_valid));

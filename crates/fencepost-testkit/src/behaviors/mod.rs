@@ -20,6 +20,7 @@ pub mod hand_over;
 pub mod lost_answers;
 pub mod modes;
 pub mod names;
+pub mod network_faults;
 pub mod reconnect;
 pub mod release;
 pub mod renewal;
@@ -27,7 +28,6 @@ pub mod several_names;
 pub mod silence;
 pub mod stress;
 pub mod waiting;
-pub mod weather;
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -37,8 +37,8 @@ use fencepost_core::{Attempt, Award, Client, Error, Grant, Lock, LockName, Mode,
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 
-use crate::actors::{LONG, Waiter, granted, hold, waiting};
-use crate::bench::TestBench;
+use crate::actions::{LONG_TTL, Waiter, granted, hold, spawn_waiter};
+use crate::test_bench::TestBench;
 use crate::wait;
 
 async fn is_held(client: &Client, name: &str) -> bool {
@@ -50,7 +50,7 @@ async fn until_free(client: &Client, name: &str) {
 }
 
 /// Waits until so many stand in line, in a storage that is there all the time.
-async fn in_line(client: &Client, name: &str, waiters: usize) {
+async fn until_queued(client: &Client, name: &str, waiters: usize) {
     let what = format!("{waiters} stand in line for {name}");
     wait::until(&what, async || {
         client.inspect(name).await.expect("the lock can be inspected").waiter_count == waiters
@@ -59,11 +59,11 @@ async fn in_line(client: &Client, name: &str, waiters: usize) {
 }
 
 /// Lets waiters join one after the other, so that their order is known.
-async fn line_up(observer: &Client, name: &str, locks: impl IntoIterator<Item = Lock>) -> Vec<Waiter> {
+async fn enqueue_all(observer: &Client, name: &str, locks: impl IntoIterator<Item = Lock>) -> Vec<Waiter> {
     let mut waiters = Vec::new();
     for lock in locks {
-        waiters.push(waiting(lock));
-        in_line(observer, name, waiters.len()).await;
+        waiters.push(spawn_waiter(lock));
+        until_queued(observer, name, waiters.len()).await;
     }
     waiters
 }
@@ -111,7 +111,7 @@ impl Bare {
     /// Checks a ticket whose turn has come: once, unless the bench leaves gaps.
     async fn turn_of(&self, bench: &impl TestBench, attempt: &Arc<Attempt>) -> Award {
         let mut reply = self.execute(Op::Check(attempt.clone())).await;
-        if bench.leaves_gaps() {
+        if bench.yields_to_foreign_clients() {
             wait::until("the gap is over", async || {
                 reply = self.execute(Op::Check(attempt.clone())).await;
                 !matches!(reply, Reply::Waiting { .. })

@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Guard, Lock, Mode};
 
-use super::{LONG, granted, hold, in_line, line_up, refused, until_free, waiting};
-use crate::actors::renewed_since;
-use crate::bench::TestBench;
+use super::{LONG_TTL, enqueue_all, granted, hold, refused, spawn_waiter, until_free, until_queued};
+use crate::actions::until_renewed_since;
+use crate::test_bench::TestBench;
 use crate::wait;
 
 const THREE: Mode = Mode::Semaphore { permits: 3 };
@@ -39,13 +39,13 @@ pub async fn a_writer_keeps_readers_out<B: TestBench>(bench: &B) {
 /// A writer that waits is not starved by readers that come after it.
 pub async fn readers_do_not_overtake_a_waiting_writer<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let reading = client.lock("a").ttl(LONG).mode(Mode::Shared);
+    let reading = client.lock("a").ttl(LONG_TTL).mode(Mode::Shared);
     let reader = hold(&reading).await;
-    let writer = waiting(client.lock("a").ttl(LONG));
-    in_line(&client, "a", 1).await;
+    let writer = spawn_waiter(client.lock("a").ttl(LONG_TTL));
+    until_queued(&client, "a", 1).await;
     assert!(is_refused_now(&reading).await);
-    let later = waiting(reading.clone());
-    in_line(&client, "a", 2).await;
+    let later = spawn_waiter(reading.clone());
+    until_queued(&client, "a", 2).await;
     reader.release().await.unwrap();
     let writer = granted(writer).await;
     assert!(!later.is_finished());
@@ -57,10 +57,10 @@ pub async fn readers_do_not_overtake_a_waiting_writer<B: TestBench>(bench: &B) {
 /// Readers that stand together at the head of the line enter together.
 pub async fn readers_in_line_enter_together<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let writer = hold(&client.lock("a").ttl(LONG)).await;
-    let reading = || client.lock("a").ttl(LONG).mode(Mode::Shared);
-    let locks = [reading(), reading(), client.lock("a").ttl(LONG), reading()];
-    let mut waiters = line_up(&client, "a", locks).await;
+    let writer = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let reading = || client.lock("a").ttl(LONG_TTL).mode(Mode::Shared);
+    let locks = [reading(), reading(), client.lock("a").ttl(LONG_TTL), reading()];
+    let mut waiters = enqueue_all(&client, "a", locks).await;
     writer.release().await.unwrap();
     let (last, second_writer) = (waiters.pop().unwrap(), waiters.pop().unwrap());
     let mut readers = Vec::new();
@@ -77,11 +77,11 @@ pub async fn readers_in_line_enter_together<B: TestBench>(bench: &B) {
 /// A semaphore admits as many as it has slots, and a slot that becomes free goes to the next in line.
 pub async fn a_semaphore_admits_as_many_as_it_has_slots<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
-    let slot = ours.lock("a").ttl(LONG).mode(THREE);
+    let slot = ours.lock("a").ttl(LONG_TTL).mode(THREE);
     let mut inside = vec![hold(&slot).await, hold(&theirs.lock("a").mode(THREE)).await, hold(&slot).await];
     assert!(is_refused_now(&slot).await);
-    let waiter = waiting(slot);
-    in_line(&ours, "a", 1).await;
+    let waiter = spawn_waiter(slot);
+    until_queued(&ours, "a", 1).await;
     inside.remove(1).release().await.unwrap();
     let fourth = granted(waiter).await;
     assert_eq!(ours.inspect("a").await.unwrap().holders.len(), 3);
@@ -93,10 +93,10 @@ pub async fn the_slot_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
     let mode = Mode::Semaphore { permits: 2 };
     let client = bench.client().await;
     let (dying, proxy) = bench.proxied().await;
-    let alive = hold(&client.lock("a").ttl(LONG).mode(mode)).await;
+    let alive = hold(&client.lock("a").ttl(LONG_TTL).mode(mode)).await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl()).mode(mode)).await;
-    let waiter = waiting(client.lock("a").ttl(LONG).mode(mode));
-    in_line(&client, "a", 1).await;
+    let waiter = spawn_waiter(client.lock("a").ttl(LONG_TTL).mode(mode));
+    until_queued(&client, "a", 1).await;
     proxy.crash();
     let next = granted(waiter).await;
     assert!(alive.is_valid() && next.is_valid() && !dead.is_valid());
@@ -107,14 +107,14 @@ pub async fn the_slot_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
 pub async fn many_shared_holders_are_all_renewed_in_time<B: TestBench>(bench: &B) {
     const TTL: Duration = Duration::from_secs(15);
     // Not all at once: other tests use the server too.
-    let together = bench.crowd().min(bench.entries_per_client()).min(100);
+    let together = bench.crowd_size().min(bench.entries_per_client()).min(100);
     let (mut clients, mut guards) = (vec![bench.client().await], Vec::new());
-    while guards.len() < bench.crowd() {
+    while guards.len() < bench.crowd_size() {
         if guards.len() + together > clients.len().saturating_mul(bench.entries_per_client()) {
             clients.push(bench.client().await);
         }
         let client = &clients[clients.len() - 1];
-        let reading = || waiting(client.lock("a").ttl(TTL).mode(Mode::Shared));
+        let reading = || spawn_waiter(client.lock("a").ttl(TTL).mode(Mode::Shared));
         let some: Vec<_> = (0..together).map(|_| reading()).collect();
         for reader in some {
             guards.push(granted(reader).await);
@@ -123,7 +123,7 @@ pub async fn many_shared_holders_are_all_renewed_in_time<B: TestBench>(bench: &B
     for _ in 0..2 {
         let known: Vec<_> = guards.iter().map(Guard::valid_until).collect();
         for (guard, known) in guards.iter().zip(known) {
-            renewed_since(guard, known).await;
+            until_renewed_since(guard, known).await;
         }
     }
     let lost = guards.iter().filter(|guard| !guard.is_valid()).count();
@@ -137,9 +137,9 @@ pub async fn many_shared_holders_are_all_renewed_in_time<B: TestBench>(bench: &B
 /// Clients that disagree about what a lock is are told so, and nothing is changed by it.
 pub async fn modes_that_contradict_each_other_are_a_conflict<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG).mode(THREE)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL).mode(THREE)).await;
     for mode in [Mode::Semaphore { permits: 4 }, Mode::Exclusive, Mode::Shared] {
-        for lock in [client.lock("a").mode(mode), client.lock("a").mode(mode).ttl(LONG)] {
+        for lock in [client.lock("a").mode(mode), client.lock("a").mode(mode).ttl(LONG_TTL)] {
             let error = refused(lock.acquire().await);
             assert_eq!(error.kind(), ErrorKind::Conflict, "{error}");
             assert!(error.to_string().contains("semaphore of 3"), "it says what the lock is: {error}");

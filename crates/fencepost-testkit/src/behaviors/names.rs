@@ -2,15 +2,15 @@
 
 use fencepost_core::{ErrorKind, Guard, LockName};
 
-use super::{LONG, hold, refused};
-use crate::bench::TestBench;
+use super::{LONG_TTL, hold, refused};
+use crate::test_bench::TestBench;
 
 /// Holds all of the names at once, each as its own lock, and gives them back.
 async fn are_different_locks<B: TestBench>(bench: &B, names: &[&str]) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let mut guards: Vec<Guard> = Vec::new();
     for name in names {
-        let guard = ours.lock(name).ttl(LONG).try_acquire().await.unwrap();
+        let guard = ours.lock(name).ttl(LONG_TTL).try_acquire().await.unwrap();
         guards.push(guard.unwrap_or_else(|| panic!("{name:?} is the same as one before it")));
     }
     for (name, guard) in names.iter().zip(&guards) {
@@ -104,7 +104,7 @@ pub async fn long_names_are_kept_in_full<B: TestBench>(bench: &B) {
 pub async fn a_name_and_one_below_it_are_independent<B: TestBench>(bench: &B) {
     are_different_locks(bench, &["a", "a/", "a/b", "a/b/c", "ab"]).await;
     let client = bench.client().await;
-    let both = hold(&client.lock_all(["a", "a/b"]).ttl(LONG)).await;
+    let both = hold(&client.lock_all(["a", "a/b"]).ttl(LONG_TTL)).await;
     assert!(client.lock("a/c").try_acquire().await.unwrap().is_some());
     both.release().await.unwrap();
 }

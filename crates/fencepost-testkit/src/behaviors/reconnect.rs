@@ -4,9 +4,9 @@ use std::time::Duration;
 
 use tokio::task::JoinHandle;
 
-use super::{LONG, granted, hold};
-use crate::actors::joined;
-use crate::bench::WireBench;
+use super::{LONG_TTL, granted, hold};
+use crate::actions::enqueue;
+use crate::test_bench::WireBench;
 use crate::wait;
 
 /// A lease for those whose releases may get lost, of which something is remembered for twice as long at most.
@@ -22,12 +22,12 @@ async fn listening<B: WireBench>(bench: &B, count: usize) {
 
 /// A connection that is replaced costs nobody his place, whoever comes while it is away.
 pub async fn waiters_keep_their_places_over_a_reset<B: WireBench>(bench: &B) {
-    let (client, other) = (bench.client().await, bench.bystander().await);
+    let (client, other) = (bench.client().await, bench.direct_client().await);
     let guard = hold(&other.lock("a").ttl(DOUBTFUL)).await;
-    let first = joined(&other, client.lock("a").ttl(DOUBTFUL), "a", 1).await;
-    let second = joined(&other, client.lock("a").ttl(DOUBTFUL), "a", 2).await;
+    let first = enqueue(&other, client.lock("a").ttl(DOUBTFUL), "a", 1).await;
+    let second = enqueue(&other, client.lock("a").ttl(DOUBTFUL), "a", 2).await;
     bench.wire().reset();
-    let third = joined(&other, other.lock("a").ttl(DOUBTFUL), "a", 3).await;
+    let third = enqueue(&other, other.lock("a").ttl(DOUBTFUL), "a", 3).await;
     bench.wire().reset();
     listening(bench, 2).await;
     let mut newest = guard.token();
@@ -42,13 +42,13 @@ pub async fn waiters_keep_their_places_over_a_reset<B: WireBench>(bench: &B) {
 
 /// Nobody listens when the lock becomes free: whoever comes back first in line gets it long before its heartbeat.
 pub async fn a_lock_that_became_free_while_nobody_listened_is_found<B: WireBench>(bench: &B) {
-    let (away, other) = (bench.client().await, bench.bystander().await);
-    let guard = hold(&other.lock("a").ttl(LONG)).await;
-    let waiter = joined(&other, away.lock("a").ttl(LONG), "a", 1).await;
+    let (away, other) = (bench.client().await, bench.direct_client().await);
+    let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
+    let waiter = enqueue(&other, away.lock("a").ttl(LONG_TTL), "a", 1).await;
     bench.wire().cut();
     listening(bench, 1).await;
     guard.release().await.expect("it is held");
-    if !bench.goes_by_entries() {
+    if !bench.has_entry_per_waiter() {
         assert!(other.inspect("a").await.expect("the lock can be inspected").holders.is_empty());
     }
     bench.wire().heal();
@@ -72,6 +72,6 @@ pub async fn connections_that_end_at_any_moment_leave_nothing<B: WireBench>(benc
         .collect();
     while !workers.iter().all(JoinHandle::is_finished) {
         bench.wire().reset();
-        wait::passes(Duration::from_millis(30)).await;
+        wait::elapse(Duration::from_millis(30)).await;
     }
 }

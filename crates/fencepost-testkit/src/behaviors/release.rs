@@ -4,9 +4,9 @@ use fencepost_core::backend::{Op, Reply};
 use fencepost_core::{ErrorKind, LostReason};
 use futures_util::FutureExt;
 
-use super::{Bare, LONG, attempt, hold, is_held, name, refused, until_free};
-use crate::bench::TestBench;
+use super::{Bare, LONG_TTL, attempt, hold, is_held, name, refused, until_free};
 use crate::proxy::OpKind;
+use crate::test_bench::TestBench;
 use crate::wait;
 
 /// After a release the lock is free.
@@ -20,14 +20,14 @@ pub async fn a_released_lock_is_free<B: TestBench>(bench: &B) {
 /// A guard that is dropped gives its lock back.
 pub async fn a_dropped_guard_gives_its_lock_back<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    drop(hold(&client.lock("a").ttl(LONG)).await);
+    drop(hold(&client.lock("a").ttl(LONG_TTL)).await);
     until_free(&client, "a").await;
 }
 
 /// Scenario 55: a program that ends right after dropping its guard leaves no lock behind.
 pub async fn a_program_that_ends_after_its_guard_leaves_no_lock<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     drop(client);
     drop(guard);
     let other = bench.client().await;
@@ -37,10 +37,10 @@ pub async fn a_program_that_ends_after_its_guard_leaves_no_lock<B: TestBench>(be
 /// An owner that does not hold the lock does not release it, whoever does.
 pub async fn stale_owner_cannot_release<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
-    let old = bare.hold(&attempt(&["a"], LONG)).await;
+    let old = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     assert_eq!(bare.execute(Op::Release(old.clone())).await, Reply::Released);
     assert_eq!(bare.execute(Op::Release(old.clone())).await, Reply::NotHeld);
-    let next = bare.hold(&attempt(&["a"], LONG)).await;
+    let next = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     assert_eq!(bare.execute(Op::Release(old)).await, Reply::NotHeld);
     assert_eq!(bare.execute(Op::Renew(next.clone())).await, Reply::Renewed { ttl: next.award.ttl });
     assert_eq!(bare.execute(Op::Release(next)).await, Reply::Released);
@@ -53,8 +53,8 @@ pub async fn a_late_release_does_not_touch_the_next_grant<B: TestBench>(bench: &
     let first = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
     proxy.strand(OpKind::Release);
     drop(first);
-    wait::until("the release is stuck", async || proxy.has_no_trouble_left()).await;
-    let second = hold(&client.lock("a").ttl(LONG)).await;
+    wait::until("the release is stuck", async || proxy.all_faults_injected()).await;
+    let second = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let late = proxy.deliver_stranded().await;
     assert!(matches!(late.as_slice(), [Ok(Reply::NotHeld)]), "{late:?}");
     assert!(second.is_valid());
@@ -89,8 +89,8 @@ pub async fn a_lost_release_is_sent_again<B: TestBench>(bench: &B) {
 /// Scenario 25: a release whose future is dropped in flight goes on.
 pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    proxy.stop();
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    proxy.pause();
     assert!(guard.release().now_or_never().is_none());
     proxy.resume();
     until_free(&client, "a").await;
@@ -99,7 +99,7 @@ pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
 /// The release of a lock that was stolen says that it was lost.
 pub async fn the_release_of_a_lost_lock_says_so<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     bench.steal(&name("a")).await;
     let error = refused(guard.release().await);
     assert_eq!((error.kind(), error.lost_reason()), (ErrorKind::Lost, Some(LostReason::NotHeld)));

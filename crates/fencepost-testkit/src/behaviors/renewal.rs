@@ -3,9 +3,9 @@
 use fencepost_core::clock::Clock;
 use fencepost_core::{ErrorKind, LostReason};
 
-use super::{LONG, granted, hold, in_line, refused, waiting};
-use crate::bench::TestBench;
+use super::{LONG_TTL, granted, hold, refused, spawn_waiter, until_queued};
 use crate::proxy::OpKind;
+use crate::test_bench::TestBench;
 use crate::wait;
 
 /// Scenario 30: the second and third renewal extend the lease too.
@@ -14,7 +14,7 @@ pub async fn a_lock_is_held_over_many_ttls<B: TestBench>(bench: &B) {
     let other = bench.client().await;
     let ttl = bench.ttl() * 2;
     let guard = hold(&client.lock("a").ttl(ttl)).await;
-    wait::passes(ttl * 3).await;
+    wait::elapse(ttl * 3).await;
     assert!(guard.is_valid());
     assert!(proxy.count(OpKind::Renew) >= 3);
     let holder = other.inspect("a").await.unwrap().holders.remove(0);
@@ -30,7 +30,7 @@ pub async fn release_stops_the_keeper<B: TestBench>(bench: &B) {
     wait::until("it was renewed", async || proxy.count(OpKind::Renew) > 0).await;
     guard.release().await.unwrap();
     let renewals = proxy.count(OpKind::Renew);
-    wait::passes(ttl).await;
+    wait::elapse(ttl).await;
     assert_eq!(proxy.count(OpKind::Renew), renewals);
     assert!(client.inspect("a").await.unwrap().is_idle());
 }
@@ -41,11 +41,11 @@ pub async fn the_next_holder_is_renewed_after_the_first_has_gone<B: TestBench>(b
     let client = bench.client().await;
     let ttl = bench.ttl() * 2;
     let first = hold(&client.lock("a").ttl(ttl)).await;
-    let waiter = waiting(client.lock("a").ttl(ttl));
-    in_line(&client, "a", 1).await;
+    let waiter = spawn_waiter(client.lock("a").ttl(ttl));
+    until_queued(&client, "a", 1).await;
     first.release().await.unwrap();
     let second = granted(waiter).await;
-    wait::passes(ttl * 2).await;
+    wait::elapse(ttl * 2).await;
     assert!(second.is_valid());
 }
 
@@ -60,7 +60,7 @@ pub async fn a_new_grant_after_a_loss_is_renewed<B: TestBench>(bench: &B) {
     proxy.resume();
     let again = hold(&lock).await;
     assert!(again.token() > lost.token());
-    wait::passes(ttl * 2).await;
+    wait::elapse(ttl * 2).await;
     assert!(again.is_valid() && !lost.is_valid());
 }
 
@@ -69,7 +69,7 @@ pub async fn a_hung_renewal_does_not_delay_the_loss<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let clock = Clock::system();
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
-    proxy.stop();
+    proxy.pause();
     let latest = clock.now() + guard.ttl();
     wait::until("the guard is invalid", async || {
         let before = clock.now();
@@ -103,7 +103,7 @@ pub async fn failing_renewals_let_the_time_run_out<B: TestBench>(bench: &B) {
 /// Scenario 21: somebody who is told of the loss and blocks keeps nobody else from seeing it.
 pub async fn everybody_sees_a_loss_whatever_the_first_does<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let (share, other) = (guard.share(), guard.share());
     let (told, heard) = std::sync::mpsc::channel();
     let (go_on, block) = std::sync::mpsc::channel::<()>();
@@ -124,9 +124,9 @@ pub async fn everybody_sees_a_loss_whatever_the_first_does<B: TestBench>(bench: 
 /// Scenario 32: work that hangs is not renewed for ever; at the end of `max_hold` the lock goes to the next.
 pub async fn max_hold_ends_what_could_be_renewed<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG).max_hold(bench.ttl())).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL).max_hold(bench.ttl())).await;
     assert!(guard.remaining() <= bench.ttl());
-    let next = granted(waiting(bench.client().await.lock("a").ttl(LONG))).await;
+    let next = granted(spawn_waiter(bench.client().await.lock("a").ttl(LONG_TTL))).await;
     assert_eq!(guard.lost_reason(), Some(LostReason::MaxHold));
     assert!(!guard.is_valid());
     assert_eq!(refused(guard.release().await).lost_reason(), Some(LostReason::MaxHold));
@@ -136,7 +136,7 @@ pub async fn max_hold_ends_what_could_be_renewed<B: TestBench>(bench: &B) {
 /// A loss cancels the work of `run` at the point where it waits.
 pub async fn run_cancels_the_work_when_the_lock_is_lost<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let lock = client.lock("a").ttl(LONG).max_hold(bench.ttl());
+    let lock = client.lock("a").ttl(LONG_TTL).max_hold(bench.ttl());
     let outcome = lock.run(async |_| std::future::pending::<()>().await);
     let error = refused(wait::within_timeout("the work is cancelled", outcome).await);
     assert_eq!(error.lost_reason(), Some(LostReason::MaxHold));

@@ -6,15 +6,15 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use fencepost_core::clock::Clock;
 use fencepost_core::{ErrorKind, LostReason};
 
-use super::{LONG, granted, hold, in_line, is_held, refused, until_free, waiting};
-use crate::actors::joined;
-use crate::bench::TestBench;
+use super::{LONG_TTL, granted, hold, is_held, refused, spawn_waiter, until_free, until_queued};
+use crate::actions::enqueue;
+use crate::test_bench::TestBench;
 use crate::wait;
 
 /// All names are held by one guard and given back together.
 pub async fn all_names_are_held_and_released_together<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock_all(["c", "a", "b", "a"]).ttl(LONG)).await;
+    let guard = hold(&client.lock_all(["c", "a", "b", "a"]).ttl(LONG_TTL)).await;
     let names: Vec<&str> = guard.names().map(fencepost_core::LockName::as_str).collect();
     assert_eq!(names, ["a", "b", "c"]);
     for name in ["a", "b", "c"] {
@@ -30,12 +30,12 @@ pub async fn all_names_are_held_and_released_together<B: TestBench>(bench: &B) {
 /// All or nothing: if one name is taken, none is.
 pub async fn one_name_that_is_taken_keeps_all_from_being_granted<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let b = hold(&client.lock("b").ttl(LONG)).await;
-    let both = client.lock_all(["a", "b"]).ttl(LONG);
+    let b = hold(&client.lock("b").ttl(LONG_TTL)).await;
+    let both = client.lock_all(["a", "b"]).ttl(LONG_TTL);
     assert!(both.try_acquire().await.unwrap().is_none());
     assert!(client.inspect("a").await.unwrap().is_idle());
-    let waiter = waiting(both);
-    in_line(&client, "a", 1).await;
+    let waiter = spawn_waiter(both);
+    until_queued(&client, "a", 1).await;
     assert!(!is_held(&client, "a").await);
     b.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
@@ -48,7 +48,7 @@ pub async fn opposite_order_does_not_deadlock<B: TestBench>(bench: &B) {
         let client = bench.client().await;
         tasks.push(tokio::spawn(async move {
             for _ in 0..20 {
-                let guard = client.lock_all(names).ttl(LONG).acquire().await.unwrap();
+                let guard = client.lock_all(names).ttl(LONG_TTL).acquire().await.unwrap();
                 tokio::task::yield_now().await;
                 guard.release().await.unwrap();
             }
@@ -61,7 +61,7 @@ pub async fn opposite_order_does_not_deadlock<B: TestBench>(bench: &B) {
 
 /// Scenario 38 with many names: a waiter for all of them that dies costs the next one no ttl.
 pub async fn a_dead_waiter_for_many_names_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
-    if bench.goes_by_entries() {
+    if bench.has_entry_per_waiter() {
         // Its entries stand in the way until its lease ends.
         return;
     }
@@ -69,10 +69,10 @@ pub async fn a_dead_waiter_for_many_names_costs_nobody_its_ttl<B: TestBench>(ben
     let names: Vec<String> = (0..12).map(|number| format!("a/{number}")).collect();
     let client = bench.client().await;
     let (dying, proxy) = bench.proxied().await;
-    let guard = hold(&client.lock_all(&names).ttl(LONG)).await;
+    let guard = hold(&client.lock_all(&names).ttl(LONG_TTL)).await;
     let ticket = bench.ttl() * 20;
-    let dead = joined(&client, dying.lock_all(&names).ttl(ticket), &names[0], 1).await;
-    let next = joined(&client, client.lock_all(&names).ttl(LONG), &names[0], 2).await;
+    let dead = enqueue(&client, dying.lock_all(&names).ttl(ticket), &names[0], 1).await;
+    let next = enqueue(&client, client.lock_all(&names).ttl(LONG_TTL), &names[0], 2).await;
     let (listeners, ticket_ends) = (bench.listeners().await, clock.now() + ticket * 2 / 3);
     proxy.crash();
     wait::until("the storage knows of the death", async || {
@@ -89,12 +89,12 @@ pub async fn a_dead_waiter_for_many_names_costs_nobody_its_ttl<B: TestBench>(ben
 /// Somebody who waits for several names is not starved by those who want one of them.
 pub async fn a_waiter_for_all_is_not_starved<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let a = hold(&client.lock("a").ttl(LONG)).await;
-    let both = waiting(client.lock_all(["a", "b"]).ttl(LONG));
-    in_line(&client, "b", 1).await;
+    let a = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let both = spawn_waiter(client.lock_all(["a", "b"]).ttl(LONG_TTL));
+    until_queued(&client, "b", 1).await;
     assert!(client.lock("b").try_acquire().await.unwrap().is_none(), "b is free, but somebody waits for it");
-    let later = waiting(client.lock("b").ttl(LONG));
-    in_line(&client, "b", 2).await;
+    let later = spawn_waiter(client.lock("b").ttl(LONG_TTL));
+    until_queued(&client, "b", 2).await;
     a.release().await.unwrap();
     let both = granted(both).await;
     let token = both.token();
@@ -105,11 +105,11 @@ pub async fn a_waiter_for_all_is_not_starved<B: TestBench>(bench: &B) {
 /// Somebody who gives up waiting for several names frees the way in all of their lines.
 pub async fn a_waiter_for_all_that_leaves_frees_every_line<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let a = hold(&client.lock("a").ttl(LONG)).await;
-    let both = waiting(client.lock_all(["a", "b"]).ttl(LONG));
-    in_line(&client, "b", 1).await;
-    let later = waiting(client.lock("b").ttl(LONG));
-    in_line(&client, "b", 2).await;
+    let a = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let both = spawn_waiter(client.lock_all(["a", "b"]).ttl(LONG_TTL));
+    until_queued(&client, "b", 1).await;
+    let later = spawn_waiter(client.lock("b").ttl(LONG_TTL));
+    until_queued(&client, "b", 2).await;
     both.abort();
     granted(later).await.release().await.unwrap();
     a.release().await.unwrap();
@@ -118,7 +118,7 @@ pub async fn a_waiter_for_all_that_leaves_frees_every_line<B: TestBench>(bench: 
 /// Any of the names will do: a free one is taken at once, and the others are left alone.
 pub async fn any_takes_one_that_is_free<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let seats = client.lock_any(["seat/1", "seat/2", "seat/3"]).ttl(LONG);
+    let seats = client.lock_any(["seat/1", "seat/2", "seat/3"]).ttl(LONG_TTL);
     let taken = [hold(&seats).await, hold(&seats).await, hold(&seats).await];
     let mut names: Vec<&str> = taken.iter().map(|guard| guard.name().as_str()).collect();
     names.sort_unstable();
@@ -130,10 +130,10 @@ pub async fn any_takes_one_that_is_free<B: TestBench>(bench: &B) {
 /// Somebody who waits for any of the names gets the first that becomes free, and then stands in no line any more.
 pub async fn any_waits_for_the_first_that_becomes_free<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let (a, b) = (hold(&client.lock("a").ttl(LONG)).await, hold(&client.lock("b").ttl(LONG)).await);
-    let waiter = waiting(client.lock_any(["a", "b"]).ttl(LONG));
-    in_line(&client, "a", 1).await;
-    in_line(&client, "b", 1).await;
+    let (a, b) = (hold(&client.lock("a").ttl(LONG_TTL)).await, hold(&client.lock("b").ttl(LONG_TTL)).await);
+    let waiter = spawn_waiter(client.lock_any(["a", "b"]).ttl(LONG_TTL));
+    until_queued(&client, "a", 1).await;
+    until_queued(&client, "b", 1).await;
     b.release().await.unwrap();
     let either = granted(waiter).await;
     assert_eq!(either.name().as_str(), "b");
@@ -154,7 +154,7 @@ pub async fn a_crowd_for_any_is_served_one_by_one<B: TestBench>(bench: &B) {
         let (client, taken) = (clients[usize::from(at % 4 == 0)].clone(), taken.clone());
         tasks.push(tokio::spawn(async move {
             for _ in 0..2 {
-                let guard = client.lock_any(NAMES).ttl(LONG).acquire().await.unwrap();
+                let guard = client.lock_any(NAMES).ttl(LONG_TTL).acquire().await.unwrap();
                 let seat = NAMES.iter().position(|name| *name == guard.name().as_str()).unwrap();
                 assert!(!taken[seat].swap(true, Ordering::SeqCst), "somebody has {}", NAMES[seat]);
                 tokio::task::yield_now().await;
@@ -172,9 +172,9 @@ pub async fn a_crowd_for_any_is_served_one_by_one<B: TestBench>(bench: &B) {
 /// A grant of several names is broken as a whole.
 pub async fn several_names_are_broken_together<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock_all(["a", "b"]).ttl(LONG)).await;
-    let waiter = waiting(client.lock("b").ttl(LONG));
-    in_line(&client, "b", 1).await;
+    let guard = hold(&client.lock_all(["a", "b"]).ttl(LONG_TTL)).await;
+    let waiter = spawn_waiter(client.lock("b").ttl(LONG_TTL));
+    until_queued(&client, "b", 1).await;
     client.break_lock("a", guard.token()).await.unwrap();
     granted(waiter).await.release().await.unwrap();
     until_free(&client, "a").await;
@@ -186,9 +186,9 @@ pub async fn several_names_expire_together<B: TestBench>(bench: &B) {
     let (dying, proxy) = bench.proxied().await;
     let client = bench.client().await;
     let dead = hold(&dying.lock_all(["a", "b"]).ttl(bench.ttl())).await;
-    let (a, b) = (waiting(client.lock("a").ttl(LONG)), waiting(client.lock("b").ttl(LONG)));
-    in_line(&client, "a", 1).await;
-    in_line(&client, "b", 1).await;
+    let (a, b) = (spawn_waiter(client.lock("a").ttl(LONG_TTL)), spawn_waiter(client.lock("b").ttl(LONG_TTL)));
+    until_queued(&client, "a", 1).await;
+    until_queued(&client, "b", 1).await;
     proxy.crash();
     let (a, b) = (granted(a).await, granted(b).await);
     assert!(!dead.is_valid() && a.token() > dead.token() && b.token() > dead.token());

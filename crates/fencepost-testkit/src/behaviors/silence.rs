@@ -6,14 +6,14 @@ use fencepost_core::LostReason;
 use fencepost_core::clock::Clock;
 
 use super::hold;
-use crate::actors::renewed;
-use crate::bench::WireBench;
+use crate::actions::until_renewed;
+use crate::test_bench::WireBench;
 use crate::wait;
 use crate::wire::{Direction, Wire};
 
 /// Holds a lock, lets the fault last until half of the lease is nearly gone, and sees that nobody noticed.
 async fn goes_unnoticed<B: WireBench>(bench: &B, break_it: impl FnOnce(&Wire)) {
-    let ttl = bench.ttl_over_silence();
+    let ttl = bench.ttl_above_read_timeout();
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(ttl)).await;
     let token = guard.token();
@@ -32,7 +32,7 @@ pub async fn a_cut_of_less_than_half_a_lease_goes_unnoticed<B: WireBench>(bench:
 
 /// Nothing arrives any more, in neither direction, for a while.
 pub async fn silence_of_less_than_half_a_lease_goes_unnoticed<B: WireBench>(bench: &B) {
-    goes_unnoticed(bench, Wire::half_open).await;
+    goes_unnoticed(bench, Wire::blackhole).await;
 }
 
 /// The server hears, but is not heard.
@@ -47,12 +47,12 @@ pub async fn silence_towards_the_server_goes_unnoticed<B: WireBench>(bench: &B) 
 
 /// What is slow but steady costs nothing, for as long as it lasts.
 pub async fn a_slow_wire_keeps_its_locks<B: WireBench>(bench: &B) {
-    for slow in [|wire: &Wire| wire.delay(Duration::from_millis(60)), |wire: &Wire| wire.drip(4000)] {
+    for slow in [|wire: &Wire| wire.delay(Duration::from_millis(60)), |wire: &Wire| wire.throttle(4000)] {
         let client = bench.client().await;
         let guard = hold(&client.lock("a").ttl(bench.ttl() * 2)).await;
         slow(bench.wire());
         for _ in 0..4 {
-            renewed(&guard).await;
+            until_renewed(&guard).await;
         }
         guard.release().await.expect("it is still held");
         bench.wire().heal();
@@ -64,7 +64,7 @@ pub async fn a_silent_wire_loses_the_lock_at_its_deadline<B: WireBench>(bench: &
     let (clock, ttl) = (Clock::system(), bench.ttl() * 2);
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(ttl)).await;
-    bench.wire().half_open();
+    bench.wire().blackhole();
     assert_eq!(wait::within_timeout("the lock is lost", guard.lost()).await, LostReason::Expired);
     assert!(clock.now() >= guard.valid_until(), "it was lost too early");
     assert!(clock.now() < guard.valid_until() + ttl, "it was lost too late");

@@ -5,10 +5,10 @@ use std::sync::Arc;
 use fencepost_core::{Client, Guard, Lock, Mode};
 use futures_util::FutureExt;
 
-use crate::bench::TestBench;
-use crate::dice::Dice;
 use crate::history::History;
 use crate::proxy::Proxy;
+use crate::rng::Rng;
+use crate::test_bench::TestBench;
 use crate::wait;
 
 const CLIENTS: u64 = 8;
@@ -19,32 +19,32 @@ struct Worker {
     who: String,
     client: Client,
     proxy: Proxy,
-    dice: Dice,
+    rng: Rng,
     history: Arc<History>,
 }
 
 impl Worker {
     async fn round<B: TestBench>(&mut self, bench: &B) {
-        let mode = if self.dice.percent(25) { Mode::Shared } else { Mode::Exclusive };
-        let name = format!("stress/{}", self.dice.below(3));
+        let mode = if self.rng.percent(25) { Mode::Shared } else { Mode::Exclusive };
+        let name = format!("stress/{}", self.rng.below(3));
         let lock = self.client.lock(name).ttl(bench.ttl()).mode(mode);
-        if self.dice.percent(20) {
+        if self.rng.percent(20) {
             self.change_its_mind(&lock).await;
             return;
         }
         let Ok(guard) = wait::within_timeout("a turn comes", lock.acquire()).await else {
             return;
         };
-        if self.dice.percent(2) {
+        if self.rng.percent(2) {
             self.die_holding(bench, &guard, mode).await;
             return;
         }
         let record = self.history.granted(&self.who, &guard, mode);
-        for _ in 0..self.dice.below(30) {
+        for _ in 0..self.rng.below(30) {
             tokio::task::yield_now().await;
         }
         self.history.still_held(record, &guard);
-        if self.dice.percent(50) {
+        if self.rng.percent(50) {
             // A lease that was lost on a busy machine is no failure here.
             let _ = guard.release().await;
         }
@@ -52,7 +52,7 @@ impl Worker {
 
     async fn change_its_mind(&mut self, lock: &Lock) {
         let mut acquire = Box::pin(lock.acquire());
-        for _ in 0..self.dice.below(10) {
+        for _ in 0..self.rng.below(10) {
             if (&mut acquire).now_or_never().is_some() {
                 return;
             }
@@ -79,7 +79,7 @@ pub async fn holders_never_overlap<B: TestBench>(bench: &B) {
         async move {
             let (client, proxy) = bench.proxied().await;
             let who = format!("client {number}");
-            let mut worker = Worker { who, client, proxy, dice: Dice::new(number), history };
+            let mut worker = Worker { who, client, proxy, rng: Rng::new(number), history };
             for _ in 0..ROUNDS {
                 worker.round(bench).await;
             }

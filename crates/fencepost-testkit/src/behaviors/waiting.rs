@@ -8,10 +8,10 @@ use fencepost_core::{ErrorKind, Mode};
 use futures_util::FutureExt;
 use tokio::sync::watch;
 
-use super::{LONG, granted, hold, in_line, line_up, name, refused, waiting};
-use crate::bench::TestBench;
+use super::{LONG_TTL, enqueue_all, granted, hold, name, refused, spawn_waiter, until_queued};
 use crate::history::History;
 use crate::proxy::OpKind;
+use crate::test_bench::TestBench;
 use crate::wait;
 
 /// Waiters of several clients enter in the order in which they joined.
@@ -21,7 +21,7 @@ pub async fn waiters_enter_in_the_order_they_joined<B: TestBench>(bench: &B) {
     let guard = hold(&clients[0].lock("a")).await;
     let locks = clients.iter().cycle().take(12).enumerate();
     let locks = locks.map(|(number, client)| client.lock("a").label(format!("waiter {number}")));
-    let waiters = line_up(&clients[0], "a", locks).await;
+    let waiters = enqueue_all(&clients[0], "a", locks).await;
     (0..12).for_each(|number| history.joined(&format!("waiter {number}"), &name("a")));
     guard.release().await.unwrap();
     // In the opposite order, so that it is not this loop that makes the order.
@@ -46,7 +46,7 @@ pub async fn waiters_enter_in_the_order_they_joined<B: TestBench>(bench: &B) {
 pub async fn a_try_does_not_overtake_the_line<B: TestBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.client().await);
     let guard = hold(&client.lock("a")).await;
-    let waiters = line_up(&client, "a", [client.lock("a"), other.lock("a")]).await;
+    let waiters = enqueue_all(&client, "a", [client.lock("a"), other.lock("a")]).await;
     guard.release().await.unwrap();
     for waiter in waiters {
         assert!(other.lock("a").try_acquire().await.unwrap().is_none());
@@ -58,12 +58,12 @@ pub async fn a_try_does_not_overtake_the_line<B: TestBench>(bench: &B) {
 /// Scenario 35: an acquire that waits out leaves no waiter behind.
 pub async fn a_waiter_that_waits_out_leaves_the_line<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let impatient = client.lock("a").ttl(LONG).wait(Duration::from_millis(50));
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let impatient = client.lock("a").ttl(LONG_TTL).wait(Duration::from_millis(50));
     let error = refused(impatient.acquire().await);
     assert_eq!(error.kind(), ErrorKind::WaitTimeout);
     assert!(error.to_string().contains("50ms"), "it says how long: {error}");
-    in_line(&client, "a", 0).await;
+    until_queued(&client, "a", 0).await;
     guard.release().await.unwrap();
     assert!(client.inspect("a").await.unwrap().is_idle());
 }
@@ -81,12 +81,12 @@ pub async fn a_wait_of_zero_does_not_join_the_line<B: TestBench>(bench: &B) {
 /// A waiter whose future is dropped leaves the line, and those behind it move up.
 pub async fn cancelled_waiter_leaves_the_line<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let locks = (0..3).map(|_| client.lock("a").ttl(LONG));
-    let mut waiters = line_up(&client, "a", locks).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let locks = (0..3).map(|_| client.lock("a").ttl(LONG_TTL));
+    let mut waiters = enqueue_all(&client, "a", locks).await;
     let cancelled = waiters.remove(1);
     cancelled.abort();
-    in_line(&client, "a", 2).await;
+    until_queued(&client, "a", 2).await;
     guard.release().await.unwrap();
     for waiter in waiters {
         granted(waiter).await.release().await.unwrap();
@@ -98,9 +98,10 @@ pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
     let clock = Clock::system();
     let client = bench.client().await;
     let (dying, proxy) = bench.proxied().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let ticket = bench.ttl() * 5;
-    let waiters = line_up(&client, "a", [dying.lock("a").ttl(ticket), client.lock("a").ttl(LONG)]).await;
+    let waiters =
+        enqueue_all(&client, "a", [dying.lock("a").ttl(ticket), client.lock("a").ttl(LONG_TTL)]).await;
     wait::until("the ticket was renewed", async || proxy.count(OpKind::Check) > 0).await;
     let ticket_ends = clock.now() + ticket;
     let listeners = bench.listeners().await;
@@ -113,7 +114,7 @@ pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
     let mut waiters = waiters.into_iter();
     let dead = waiters.next().unwrap();
     let next = granted(waiters.next().unwrap()).await;
-    let ends = if bench.goes_by_entries() { ticket_ends + ticket } else { ticket_ends };
+    let ends = if bench.has_entry_per_waiter() { ticket_ends + ticket } else { ticket_ends };
     assert!(clock.now() < ends, "it had to wait for the end of a dead one's ticket");
     next.release().await.unwrap();
     dead.abort();
@@ -124,10 +125,10 @@ pub async fn a_place_in_line_outlives_its_ttl<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let other = bench.client().await;
     let ttl = bench.ttl() * 2;
-    let guard = hold(&other.lock("a").ttl(LONG)).await;
-    let locks = [client.lock("a").ttl(ttl), other.lock("a").ttl(LONG)];
-    let mut waiters = line_up(&other, "a", locks).await.into_iter();
-    wait::passes(ttl * 2).await;
+    let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
+    let locks = [client.lock("a").ttl(ttl), other.lock("a").ttl(LONG_TTL)];
+    let mut waiters = enqueue_all(&other, "a", locks).await.into_iter();
+    wait::elapse(ttl * 2).await;
     assert!(proxy.count(OpKind::Check) >= 2);
     guard.release().await.unwrap();
     let first = granted(waiters.next().unwrap()).await;
@@ -139,12 +140,12 @@ pub async fn a_place_in_line_outlives_its_ttl<B: TestBench>(bench: &B) {
 /// A release wakes one waiter, not the whole line.
 pub async fn a_release_wakes_one_waiter<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let (first, _) = bench.proxied().await;
     let (second, second_proxy) = bench.proxied().await;
     let (third, third_proxy) = bench.proxied().await;
-    let locks = [&first, &second, &third].map(|client| client.lock("a").ttl(LONG));
-    let mut waiters = line_up(&client, "a", locks).await.into_iter();
+    let locks = [&first, &second, &third].map(|client| client.lock("a").ttl(LONG_TTL));
+    let mut waiters = enqueue_all(&client, "a", locks).await.into_iter();
     let sent = (second_proxy.count_all(), third_proxy.count_all());
     guard.release().await.unwrap();
     let first = granted(waiters.next().unwrap()).await;
@@ -161,9 +162,9 @@ pub async fn a_lost_push_is_found_by_the_heartbeat<B: TestBench>(bench: &B) {
     let (deaf, proxy) = bench.proxied().await;
     proxy.lose_pushes();
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let waiter = waiting(deaf.lock("a").ttl(bench.ttl()));
-    in_line(&client, "a", 1).await;
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let waiter = spawn_waiter(deaf.lock("a").ttl(bench.ttl()));
+    until_queued(&client, "a", 1).await;
     guard.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
 }
@@ -172,10 +173,10 @@ pub async fn a_lost_push_is_found_by_the_heartbeat<B: TestBench>(bench: &B) {
 pub async fn a_repeated_push_is_harmless<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     proxy.repeat_pushes();
-    let mut guard = hold(&client.lock("a").ttl(LONG)).await;
+    let mut guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     for _ in 0..3 {
-        let waiter = waiting(client.lock("a").ttl(LONG));
-        in_line(&client, "a", 1).await;
+        let waiter = spawn_waiter(client.lock("a").ttl(LONG_TTL));
+        until_queued(&client, "a", 1).await;
         let token = guard.token();
         guard.release().await.unwrap();
         guard = granted(waiter).await;
@@ -190,8 +191,8 @@ pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
     let (go, gate) = watch::channel(());
-    let crowd = (0..bench.crowd()).map(|_| {
-        let (lock, mut gate) = (client.lock("a").ttl(LONG), gate.clone());
+    let crowd = (0..bench.crowd_size()).map(|_| {
+        let (lock, mut gate) = (client.lock("a").ttl(LONG_TTL), gate.clone());
         tokio::spawn(async move {
             let guard = lock.acquire().await.unwrap();
             gate.changed().await.unwrap();
@@ -199,12 +200,12 @@ pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
         })
     });
     let crowd: Vec<_> = crowd.collect();
-    in_line(&client, "a", bench.crowd()).await;
+    until_queued(&client, "a", bench.crowd_size()).await;
     holders_proxy.crash();
-    in_line(&client, "a", bench.crowd() - 1).await;
+    until_queued(&client, "a", bench.crowd_size() - 1).await;
     assert!(!dead.is_valid());
     let checks = proxy.count(OpKind::Check);
-    assert!(checks <= bench.crowd() / 10, "{checks} checks for one turn");
+    assert!(checks <= bench.crowd_size() / 10, "{checks} checks for one turn");
     go.send(()).unwrap();
     let mut tokens = Vec::new();
     for waiter in crowd {
@@ -213,20 +214,20 @@ pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
     assert!(tokens.iter().all(|token| *token > dead.token()));
     tokens.sort();
     tokens.dedup();
-    assert_eq!(tokens.len(), bench.crowd());
+    assert_eq!(tokens.len(), bench.crowd_size());
 }
 
 /// A waiter's future that is never polled again does not stop the line: its grant is given back when it is dropped.
 pub async fn a_waiter_that_sleeps_on_its_grant_gives_it_back<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    let guard = hold(&client.lock("a").ttl(LONG)).await;
-    let mut asleep = Box::pin(async { client.lock("a").ttl(LONG).acquire().await });
+    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+    let mut asleep = Box::pin(async { client.lock("a").ttl(LONG_TTL).acquire().await });
     assert!((&mut asleep).now_or_never().is_none());
-    in_line(&client, "a", 1).await;
-    let next = waiting(client.lock("a").ttl(LONG));
-    in_line(&client, "a", 2).await;
+    until_queued(&client, "a", 1).await;
+    let next = spawn_waiter(client.lock("a").ttl(LONG_TTL));
+    until_queued(&client, "a", 2).await;
     guard.release().await.unwrap();
-    in_line(&client, "a", 1).await;
+    until_queued(&client, "a", 1).await;
     drop(asleep);
     granted(next).await.release().await.unwrap();
 }

@@ -4,11 +4,11 @@
 mod certificates;
 pub mod etcd;
 mod hanging_disk;
-mod keeper;
 mod movable_clock;
 mod ports;
 pub mod redis;
 mod start;
+mod supervisor;
 pub mod zookeeper;
 
 use std::path::Path;

@@ -2,40 +2,40 @@
 
 use rustix::process::Signal;
 
-use super::keeper::Keeper;
-use crate::storm::Outage;
+use super::supervisor::Supervisor;
+use crate::stress::Outage;
 use crate::wait;
 
 /// How often servers are started with other ports because somebody was faster.
 const ATTEMPTS: usize = 20;
 
-/// A server that a keeper keeps.
-pub(super) trait Kept {
+/// A server that a supervisor keeps.
+pub(super) trait Supervised {
     /// What it is called in failures.
     fn program(&self) -> &'static str;
 
-    fn keeper(&self) -> &Keeper;
+    fn supervisor(&self) -> &Supervisor;
 
     /// Whether it takes connections. Its own words must count: on its port somebody else may answer.
     fn is_ready(&self) -> bool;
 
     /// Whether it has ended, or says that a port is not free: some go on without it.
     fn gives_up(&self) -> bool {
-        !self.keeper().is_alive() || self.misses_a_port()
+        !self.supervisor().is_alive() || self.misses_a_port()
     }
 
     fn slow(&self) -> String {
-        format!("{} comes up or gives up; it says: {}", self.program(), self.keeper().output())
+        format!("{} comes up or gives up; it says: {}", self.program(), self.supervisor().output())
     }
 
     fn misses_a_port(&self) -> bool {
-        self.keeper().output().to_ascii_lowercase().contains("address already in use")
+        self.supervisor().output().to_ascii_lowercase().contains("address already in use")
     }
 
     /// Starts the server again, and kills it first if it is running.
     fn start_again(&self) {
-        self.keeper().kill();
-        self.keeper().start();
+        self.supervisor().kill();
+        self.supervisor().start();
         self.must_be_ready();
     }
 
@@ -43,40 +43,42 @@ pub(super) trait Kept {
     fn suffer(&self, outage: Outage) {
         match outage {
             Outage::Killed(time) => {
-                self.keeper().kill();
+                self.supervisor().kill();
                 wait::block_thread_for(time);
                 self.start_again();
             }
             Outage::Stopped(time) => {
-                self.keeper().signal(Signal::STOP);
+                self.supervisor().signal(Signal::STOP);
                 wait::block_thread_for(time);
-                self.keeper().signal(Signal::CONT);
+                self.supervisor().signal(Signal::CONT);
             }
         }
     }
 
     fn must_be_ready(&self) {
-        let keeper = self.keeper();
-        wait::block_until_else(|| self.slow(), || self.is_ready() || !keeper.is_alive());
-        assert!(self.is_ready(), "{} does not start again: {}", self.program(), keeper.output());
+        let supervisor = self.supervisor();
+        wait::block_until_else(|| self.slow(), || self.is_ready() || !supervisor.is_alive());
+        assert!(self.is_ready(), "{} does not start again: {}", self.program(), supervisor.output());
     }
 }
 
 /// Waits until all servers take connections, or one of them gives up: that one is returned.
-pub(super) fn first_down<S: Kept>(servers: &[S]) -> Option<&S> {
-    let say = || servers.iter().map(Kept::slow).collect::<Vec<_>>().join("\n");
+pub(super) fn first_down<S: Supervised>(servers: &[S]) -> Option<&S> {
+    let say = || servers.iter().map(Supervised::slow).collect::<Vec<_>>().join("\n");
     // Those who give up come first: where a port is taken, whoever has it may never answer.
-    wait::block_until_else(say, || servers.iter().any(Kept::gives_up) || servers.iter().all(Kept::is_ready));
+    wait::block_until_else(say, || {
+        servers.iter().any(Supervised::gives_up) || servers.iter().all(Supervised::is_ready)
+    });
     servers.iter().find(|server| server.gives_up())
 }
 
 /// Starts servers again that need each other to become ready, and kills them first if they are running.
-pub(super) fn start_together_again<S: Kept>(servers: &[S]) {
+pub(super) fn start_together_again<S: Supervised>(servers: &[S]) {
     for server in servers {
-        server.keeper().kill();
+        server.supervisor().kill();
     }
     for server in servers {
-        server.keeper().start();
+        server.supervisor().start();
     }
     for server in servers {
         server.must_be_ready();
@@ -87,15 +89,15 @@ pub(super) fn start_together_again<S: Kept>(servers: &[S]) {
 ///
 /// # Panics
 /// If one of them cannot be started, with what it says about that.
-pub(super) fn start_together<S: Kept, const N: usize>(prepare: impl Fn() -> [S; N]) -> [S; N] {
+pub(super) fn start_together<S: Supervised, const N: usize>(prepare: impl Fn() -> [S; N]) -> [S; N] {
     let mut failure = String::new();
     for _ in 0..ATTEMPTS {
         let servers = prepare();
         for server in &servers {
-            server.keeper().start();
+            server.supervisor().start();
         }
         let Some(down) = first_down(&servers) else { return servers };
-        failure = format!("{} cannot be started: {}", down.program(), down.keeper().output());
+        failure = format!("{} cannot be started: {}", down.program(), down.supervisor().output());
         if !down.misses_a_port() {
             break;
         }

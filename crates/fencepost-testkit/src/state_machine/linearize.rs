@@ -21,18 +21,18 @@ pub(super) struct Call {
 
 /// Returns the calls of one flight, whose numbers begin at `first`.
 ///
-/// With `enters_first` an attempt is seen by others before its acquire is decided: that is a call of its own.
+/// With `creates_entries_before_reading` an attempt is seen by others before its acquire is decided: that is a call of its own.
 pub(super) fn calls_of(
     operations: impl Iterator<Item = (Step, Result<Reply, Error>)>,
     first: usize,
     is_ordered: bool,
-    enters_first: bool,
+    creates_entries_before_reading: bool,
 ) -> Vec<Call> {
     let mut calls = Vec::new();
     for (step, reply) in operations {
         let before = |calls: &Vec<Call>| (1 << (first + calls.len())) - (1 << first);
         let mut behind = if is_ordered { before(&calls) } else { 0 };
-        if let (true, Step::Acquire { who, .. }) = (enters_first, &step) {
+        if let (true, Step::Acquire { who, .. }) = (creates_entries_before_reading, &step) {
             calls.push(Call { step: Step::Enter(*who), reply: None, behind });
             behind |= 1 << (first + calls.len() - 1);
         }
@@ -112,13 +112,13 @@ mod tests {
 
     use super::*;
 
-    fn behind(is_ordered: bool, enters_first: bool) -> Vec<u32> {
+    fn behind(is_ordered: bool, creates_entries_before_reading: bool) -> Vec<u32> {
         let operations = [
             (Step::Read { name: 0 }, Ok(Reply::Cell(None))),
             (Step::Acquire { who: 0, on_busy: OnBusy::Return }, Ok(Reply::Busy)),
             (Step::Check(1), Ok(Reply::NoTicket)),
         ];
-        let calls = calls_of(operations.into_iter(), 1, is_ordered, enters_first);
+        let calls = calls_of(operations.into_iter(), 1, is_ordered, creates_entries_before_reading);
         calls.iter().map(|call| call.behind).collect()
     }
 

@@ -23,7 +23,7 @@ use futures_util::stream::BoxStream;
 use futures_util::{FutureExt, StreamExt};
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
-use crate::bench::TestBench;
+use crate::test_bench::TestBench;
 use commands::{CLIENTS, Kind, Wave};
 use linearize::{Call, calls_of};
 use model::World;
@@ -48,7 +48,7 @@ pub fn check<B: TestBench>(cases: u32, make: impl Fn() -> B) {
     let config =
         Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(seed), ..Config::default() };
     let bench = make();
-    let kind = Kind { time_passes: bench.manual_clock().is_some(), is_strict: !bench.goes_by_entries() };
+    let kind = Kind { time_passes: bench.manual_clock().is_some(), is_strict: !bench.has_entry_per_waiter() };
     let outcome = TestRunner::new(config).run(&commands::waves(kind), |waves| {
         runtime.block_on(async {
             let bench = make();
@@ -69,8 +69,8 @@ struct Machine {
     clients: Vec<(Arc<dyn Backend>, BoxStream<'static, Wakeup>)>,
     info: BackendInfo,
     clock: Option<ManualClock>,
-    goes_by_entries: bool,
-    enters_first: bool,
+    has_entry_per_waiter: bool,
+    creates_entries_before_reading: bool,
     asks: Vec<Ask>,
     attempts: Vec<Arc<Attempt>>,
     /// The client that made each attempt, and sends everything about it.
@@ -92,8 +92,8 @@ impl Machine {
             info: clients[0].0.info(),
             clients,
             clock: bench.manual_clock(),
-            goes_by_entries: bench.goes_by_entries(),
-            enters_first: bench.enters_first(),
+            has_entry_per_waiter: bench.has_entry_per_waiter(),
+            creates_entries_before_reading: bench.creates_entries_before_reading(),
             asks: Vec::new(),
             attempts: Vec::new(),
             makers: Vec::new(),
@@ -115,7 +115,7 @@ impl Machine {
         }
         let flights = self.plan(at, wave);
         let calls = self.execute(flights).await;
-        if self.goes_by_entries {
+        if self.has_entry_per_waiter {
             self.choose().await;
         }
         let seen = self.look().await?;
@@ -138,7 +138,7 @@ impl Machine {
         let is_ordered = self.info.may_share.is_none();
         for (steps, replies) in join_all(in_the_air).await {
             let operations = steps.into_iter().zip(replies);
-            calls.extend(calls_of(operations, calls.len(), is_ordered, self.enters_first));
+            calls.extend(calls_of(operations, calls.len(), is_ordered, self.creates_entries_before_reading));
         }
         calls
     }

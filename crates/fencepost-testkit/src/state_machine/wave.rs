@@ -47,9 +47,9 @@ impl Machine {
             }
         };
         let (mut unanswered, mut ending) = (BTreeSet::new(), BTreeMap::new());
-        let ends_alone = self.goes_by_entries;
+        let ends_alone = self.has_entry_per_waiter;
         // An acquire that is seen before it is decided is two calls, and the orders of six such are too many to follow.
-        let mut room = if self.enters_first { MOST_ENTERING } else { usize::MAX };
+        let mut room = if self.creates_entries_before_reading { MOST_ENTERING } else { usize::MAX };
         let mut planned: Vec<Flight> = Vec::new();
         for (client, commands) in flights {
             if planned.iter().filter(|flight| flight.client == client).count() == self.info.flights {

@@ -161,12 +161,12 @@ impl Pump<'_> {
             before = bytes;
         }
         if self.is_lost() {
-            self.conditions.send_modify(|conditions| conditions.answers_lost += 1);
+            self.conditions.send_modify(|conditions| conditions.replies_lost += 1);
             return Err(io::ErrorKind::ConnectionReset.into());
         }
         self.is_let_through().await;
         if self.direction == Direction::ToClient {
-            let _ = self.conditions.subscribe().wait_for(|conditions| !conditions.hides_ends).await;
+            let _ = self.conditions.subscribe().wait_for(|conditions| !conditions.hides_close).await;
         }
         to.shutdown().await
     }

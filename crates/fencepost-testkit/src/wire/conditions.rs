@@ -10,10 +10,10 @@ pub(super) struct Conditions {
     pub(super) road: Road,
     pub(super) delay: Duration,
     pub(super) bytes_per_second: Option<u32>,
-    pub(super) hides_ends: bool,
+    pub(super) hides_close: bool,
     pub(super) resets: usize,
     pub(super) to_lose: Vec<Vec<u8>>,
-    pub(super) answers_lost: usize,
+    pub(super) replies_lost: usize,
     pub(super) connections: usize,
     /// How many connections there have been.
     pub(super) begun: usize,

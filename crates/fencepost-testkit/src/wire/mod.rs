@@ -91,9 +91,9 @@ impl Wire {
     /// Only so many bytes arrive in a second, in each direction of each connection.
     ///
     /// # Panics
-    /// If nothing would ever arrive: that is [`Wire::half_open`].
-    pub fn drip(&self, bytes_per_second: u32) {
-        assert!(bytes_per_second > 0, "that is `half_open`");
+    /// If nothing would ever arrive: that is [`Wire::blackhole`].
+    pub fn throttle(&self, bytes_per_second: u32) {
+        assert!(bytes_per_second > 0, "that is `blackhole`");
         self.change(|conditions| conditions.bytes_per_second = Some(bytes_per_second));
     }
 
@@ -104,11 +104,11 @@ impl Wire {
 
     /// Nothing arrives any more, neither bytes nor the end of a connection; new connections are taken, and nothing arrives
     /// from them. What was sent meanwhile arrives when the wire is healed.
-    pub fn half_open(&self) {
+    pub fn blackhole(&self) {
         self.change(|conditions| conditions.road = Road::Blocked);
     }
 
-    /// Things arrive only in this direction; in the other one they wait, as in [`Wire::half_open`].
+    /// Things arrive only in this direction; in the other one they wait, as in [`Wire::blackhole`].
     pub fn one_way(&self, direction: Direction) {
         self.change(|conditions| conditions.road = Road::OneWay(direction));
     }
@@ -130,8 +130,8 @@ impl Wire {
     }
 
     /// Hides the end of a connection from its client, until [`Wire::heal`]; bytes still arrive.
-    pub fn hide_ends(&self) {
-        self.change(|conditions| conditions.hides_ends = true);
+    pub fn hide_close(&self) {
+        self.change(|conditions| conditions.hides_close = true);
     }
 
     /// Resets all present connections, so that both ends get an error; new ones are fine.
@@ -142,13 +142,13 @@ impl Wire {
     /// The next request in which these bytes stand takes effect, but its answer gets lost: the server hears the end of the
     /// connection after it, and when it has closed its side too, the client's is reset. Said several times, it happens as
     /// often; no bytes at all stand for any request.
-    pub fn lose_answer_to(&self, bytes: &[u8]) {
+    pub fn lose_reply_to(&self, bytes: &[u8]) {
         self.change(|conditions| conditions.to_lose.push(bytes.to_vec()));
     }
 
-    /// How many answers were lost, as asked for by [`Wire::lose_answer_to`].
-    pub fn answers_lost(&self) -> usize {
-        self.conditions.borrow().answers_lost
+    /// How many answers were lost, as asked for by [`Wire::lose_reply_to`].
+    pub fn replies_lost(&self) -> usize {
+        self.conditions.borrow().replies_lost
     }
 
     /// Everything arrives again, undelayed. Answers that were to be lost and were not are no longer.
@@ -158,7 +158,7 @@ impl Wire {
             conditions.stranded.are_held_back = false;
             conditions.delay = Duration::ZERO;
             conditions.bytes_per_second = None;
-            conditions.hides_ends = false;
+            conditions.hides_close = false;
             conditions.to_lose.clear();
         });
     }

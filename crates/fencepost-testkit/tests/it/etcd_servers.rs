@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fencepost_testkit::servers::etcd::{EtcdServer, Setup, shared};
+use fencepost_testkit::servers::etcd::{EtcdServer, EtcdServerConfig, shared};
 use fencepost_testkit::wait;
 
 use crate::servers::state;
@@ -24,7 +24,7 @@ fn a_lease_can_be_one_second_long() {
 
 #[test]
 fn a_killed_server_comes_back_with_everything_on_the_same_port() {
-    let server = EtcdServer::start(&Setup::plain());
+    let server = EtcdServer::start(&EtcdServerConfig::plain());
     let (port, pid) = (server.port(), server.pid());
     server.ctl(&["put", "here", "1"]);
     server.kill();
@@ -36,7 +36,7 @@ fn a_killed_server_comes_back_with_everything_on_the_same_port() {
 
 #[test]
 fn a_paused_server_goes_on_where_it_was() {
-    let server = EtcdServer::start(&Setup::plain());
+    let server = EtcdServer::start(&EtcdServerConfig::plain());
     server.ctl(&["put", "here", "1"]);
     server.pause();
     wait::block_until("the process stands still", || state(server.pid()) == Some('T'));
@@ -46,7 +46,7 @@ fn a_paused_server_goes_on_where_it_was() {
 
 #[test]
 fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
-    let impossible = Setup::plain().with_option("--auto-compaction-mode=wishful");
+    let impossible = EtcdServerConfig::plain().with_option("--auto-compaction-mode=wishful");
     let said = std::panic::catch_unwind(|| EtcdServer::start(&impossible)).unwrap_err();
     let said = said.downcast_ref::<String>().unwrap();
     assert!(said.starts_with("etcd cannot be started: ") && said.contains("wishful"), "{said}");

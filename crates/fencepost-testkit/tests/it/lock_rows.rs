@@ -12,7 +12,7 @@ use fencepost_core::clock::{Clock, ManualClock, StorageTime};
 use fencepost_core::lock_table::{Context, LockTable, Needs, RowKey};
 use fencepost_core::record::{ClientId, Holder, LockRecord, StoredCell, Ticket};
 use fencepost_core::{LockName, Owner, Result, StorageId};
-use fencepost_testkit::{Leftovers, TestBench, state_machine};
+use fencepost_testkit::{StoredCounts, TestBench, state_machine};
 use futures_util::StreamExt;
 use futures_util::stream::{self, BoxStream};
 
@@ -44,7 +44,7 @@ impl Rows {
         for key in table.changed() {
             match key {
                 RowKey::Holder(name, owner) => {
-                    let holder = table.line(name).and_then(|line| line.holders.get(owner)).cloned();
+                    let holder = table.record(name).and_then(|line| line.holders.get(owner)).cloned();
                     put(&mut self.holders, (name.clone(), owner), holder);
                 }
                 RowKey::Ticket(name, seq, owner) => {
@@ -53,7 +53,7 @@ impl Rows {
                 }
                 RowKey::Cell(name) => {
                     self.cells.remove(name);
-                    let cell = table.line(name).and_then(|line| line.cell.clone());
+                    let cell = table.record(name).and_then(|line| line.cell.clone());
                     self.cells.extend(cell.map(|cell| (name.clone(), cell)));
                 }
             }
@@ -88,10 +88,10 @@ impl Storage {
                 Context { client, now, wall: Duration::ZERO, numbers: &mut numbers, reachable: &|_| true };
             match table.decide(op, &mut context) {
                 Ok(reply) => break reply,
-                Err(Needs::Lines(names)) => {
+                Err(Needs::Records(names)) => {
                     assert!(names.is_sorted(), "{names:?}");
                     for name in names {
-                        let waiters = if table.line(&name).is_some() { usize::MAX } else { 1 };
+                        let waiters = if table.record(&name).is_some() { usize::MAX } else { 1 };
                         let (line, tickets) = rows.fetch(&name, waiters);
                         table.insert(name, line, tickets);
                     }
@@ -104,7 +104,7 @@ impl Storage {
             }
         };
         rows.write(table);
-        table.forget_lines();
+        table.forget_records();
         reply
     }
 }
@@ -174,8 +174,8 @@ impl TestBench for RowsBench {
         ready(Ok(backend))
     }
 
-    fn peek(&self) -> impl Future<Output = Leftovers> + Send {
-        ready(Leftovers::default())
+    fn peek(&self) -> impl Future<Output = StoredCounts> + Send {
+        ready(StoredCounts::default())
     }
 
     fn steal(&self, _name: &LockName) -> impl Future<Output = ()> + Send {

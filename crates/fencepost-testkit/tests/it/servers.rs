@@ -5,7 +5,7 @@ use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
-use fencepost_testkit::servers::redis::{RedisServer, Setup, shared};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig, shared};
 use fencepost_testkit::servers::{etcd, zookeeper};
 use fencepost_testkit::wait;
 use rustix::process::{Pid, Signal, kill_process_group};
@@ -24,7 +24,7 @@ fn a_plain_server_answers() {
 
 #[test]
 fn a_killed_server_comes_back_empty_on_the_same_port() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     let (port, pid) = (server.port(), server.pid());
     server.cli(&["SET", "here", "1"]);
     server.kill();
@@ -36,7 +36,7 @@ fn a_killed_server_comes_back_empty_on_the_same_port() {
 
 #[test]
 fn a_server_that_persists_comes_back_with_everything() {
-    let setup = Setup::plain().with_config("appendonly yes").with_config("appendfsync always");
+    let setup = RedisServerConfig::plain().with_config("appendonly yes").with_config("appendfsync always");
     let server = RedisServer::start(&setup);
     server.cli(&["SET", "here", "1"]);
     server.restart();
@@ -45,7 +45,7 @@ fn a_server_that_persists_comes_back_with_everything() {
 
 #[test]
 fn a_paused_server_goes_on_where_it_was() {
-    let server = RedisServer::start(&Setup::plain());
+    let server = RedisServer::start(&RedisServerConfig::plain());
     server.cli(&["SET", "here", "1"]);
     server.pause();
     wait::block_until("the process stands still", || state(server.pid()) == Some('T'));
@@ -55,7 +55,7 @@ fn a_paused_server_goes_on_where_it_was() {
 
 #[test]
 fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
-    let impossible = Setup::plain().with_config("maxmemory-policy wishful");
+    let impossible = RedisServerConfig::plain().with_config("maxmemory-policy wishful");
     let said = std::panic::catch_unwind(|| RedisServer::start(&impossible)).unwrap_err();
     let said = said.downcast_ref::<String>().unwrap();
     assert!(said.starts_with("redis-server cannot be started: ") && said.contains("wishful"), "{said}");
@@ -63,7 +63,7 @@ fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
 
 /// What the process does that `no_server_outlives_its_process` starts: it is this test, too.
 fn be_the_victim(end: &str) {
-    let (paused, running) = (RedisServer::start(&Setup::plain()), shared());
+    let (paused, running) = (RedisServer::start(&RedisServerConfig::plain()), shared());
     paused.pause();
     let (etcd, zookeeper) = (etcd::shared(), zookeeper::shared());
     println!("\nvictim {} {} {} {}", paused.pid(), running.pid(), etcd.pid(), zookeeper.pid());

@@ -118,12 +118,12 @@ fn what_is_delayed_arrives_later_and_a_healed_wire_does_not_wait() {
 fn what_drips_arrives_slowly_and_whole() {
     let (_echo, wire, mut stream) = set_up();
     let clock = Clock::system();
-    wire.drip(1000);
+    wire.throttle(1000);
     let sent = clock.now();
     send(&mut stream, &"x".repeat(200));
     hears(&mut stream, &"x".repeat(200));
     assert!(clock.now().since(sent) >= Duration::from_millis(190));
-    wire.drip(1);
+    wire.throttle(1);
     send(&mut stream, &"y".repeat(10_000));
     hears_nothing(&mut stream);
     wire.heal();
@@ -168,7 +168,7 @@ fn a_cut_wire_closes_old_connections_and_new_ones() {
 #[test]
 fn a_half_open_wire_is_silent_until_it_is_healed() {
     let (echo, wire, mut stream) = set_up();
-    wire.half_open();
+    wire.blackhole();
     let mut new = client(&wire);
     send(&mut stream, "old");
     send(&mut new, "new");
@@ -186,7 +186,7 @@ fn a_half_open_wire_hides_the_end_of_a_connection() {
     let wire = Wire::to(listener.local_addr().unwrap().port());
     let mut stream = client(&wire);
     let (server, _) = listener.accept().unwrap();
-    wire.half_open();
+    wire.blackhole();
     drop(server);
     hears_nothing(&mut stream);
     wire.heal();
@@ -222,14 +222,14 @@ fn a_reset_is_an_error_for_present_connections_only() {
 #[test]
 fn a_lost_answer_is_one_to_a_request_that_arrived() {
     let (echo, wire, mut stream) = set_up();
-    wire.lose_answer_to(b"SET");
+    wire.lose_reply_to(b"SET");
     send(&mut stream, "GET");
     hears(&mut stream, "GET");
     send(&mut stream, "S");
     hears(&mut stream, "S");
     send(&mut stream, "ET x");
     assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-    assert_eq!(wire.answers_lost(), 1);
+    assert_eq!(wire.replies_lost(), 1);
     echo.has_received("firstGETSET x".len());
     let mut stream = client(&wire);
     send(&mut stream, "SET");
@@ -241,7 +241,7 @@ fn redis_has_done_what_it_could_not_answer() {
     let server = redis::shared();
     let wire = Wire::to(server.port());
     for _ in 0..3 {
-        wire.lose_answer_to(b"INCR");
+        wire.lose_reply_to(b"INCR");
     }
     for done in ["1", "2", "3"] {
         let mut stream = client(&wire);
@@ -251,7 +251,7 @@ fn redis_has_done_what_it_could_not_answer() {
         assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
         assert_eq!(server.cli(&["GET", "redis_has_done_what_it_could_not_answer"]), done);
     }
-    assert_eq!(wire.answers_lost(), 3);
+    assert_eq!(wire.replies_lost(), 3);
 }
 
 #[test]

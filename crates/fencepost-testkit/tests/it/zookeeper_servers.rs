@@ -2,7 +2,7 @@
 
 use std::path::Path;
 
-use fencepost_testkit::servers::zookeeper::{Setup, ZooKeeperServer, shared};
+use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, ZooKeeperServerConfig, shared};
 use fencepost_testkit::wait;
 
 use crate::servers::state;
@@ -21,7 +21,7 @@ fn a_plain_server_answers() {
 
 #[test]
 fn a_killed_server_comes_back_with_everything_on_the_same_port() {
-    let server = ZooKeeperServer::start(&Setup::plain());
+    let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain());
     let (port, pid) = (server.port(), server.pid());
     server.cli(&["create", "/here", "1"]);
     server.kill();
@@ -33,7 +33,7 @@ fn a_killed_server_comes_back_with_everything_on_the_same_port() {
 
 #[test]
 fn a_paused_server_goes_on() {
-    let server = ZooKeeperServer::start(&Setup::plain());
+    let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain());
     server.pause();
     wait::block_until("the process stands still", || state(server.pid()) == Some('T'));
     server.resume();
@@ -42,7 +42,7 @@ fn a_paused_server_goes_on() {
 
 #[test]
 fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
-    let impossible = Setup::plain().with_config("tickTime=wishful");
+    let impossible = ZooKeeperServerConfig::plain().with_config("tickTime=wishful");
     let said = std::panic::catch_unwind(|| ZooKeeperServer::start(&impossible)).unwrap_err();
     let said = said.downcast_ref::<String>().unwrap();
     assert!(said.starts_with("ZooKeeper cannot be started: ") && said.contains("wishful"), "{said}");

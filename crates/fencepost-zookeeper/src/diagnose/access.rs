@@ -1,4 +1,4 @@
-//! Who can read what is said to the servers, and who can change what is there.
+//! Checks encryption, authentication and the ACLs of the chroot.
 
 use fencepost_core::Finding;
 use fencepost_net::encryption_finding;
@@ -6,34 +6,39 @@ use zookeeper_client::{Acl, Permission};
 
 use crate::config::{Auth, Config};
 
-/// Whether the way to the servers is encrypted.
+/// Checks whether connections to the servers are encrypted.
 pub(super) fn encryption(config: &Config) -> Finding {
-    let advice = "give the servers certificates (secureClientPort), and write ?tls=true";
+    let advice = "configure certificates on the servers (secureClientPort), and set tls=true in the URL";
     encryption_finding(config.tls.as_ref(), &config.servers, advice)
 }
 
-/// Who we are there.
+/// Describes the account of this client.
 pub(super) fn authentication(config: &Config) -> Finding {
     let found = match &config.auth {
-        None => "nobody in particular: what we make is everybody's".to_owned(),
-        Some(Auth::Digest(login)) => format!("{}, by digest: what we make is that user's alone", login.user),
-        Some(Auth::Sasl(login)) => format!("{}, by SASL: what we make is that user's alone", login.user),
+        None => "none: every client has access to the nodes".to_owned(),
+        Some(Auth::Digest(login)) => {
+            format!("{}, by digest: only this user has access to the nodes", login.user)
+        }
+        Some(Auth::Sasl(login)) => format!("{}, by SASL: only this user has access to the nodes", login.user),
     };
     Finding::ok("authentication", found)
 }
 
-/// Who may do what with the chroot.
+/// Checks which accounts can change the chroot.
 pub(super) fn rights(acls: &[Acl]) -> Finding {
-    let anybody = |permission: Permission| {
+    let world_has = |permission: Permission| {
         acls.iter().any(|acl| acl.scheme() == "world" && acl.permission().has(permission))
     };
-    let advice = "`fencepost rights` prints what to paste; let the URL name the account";
-    if [Permission::CREATE, Permission::DELETE, Permission::ADMIN].into_iter().any(anybody) {
-        return Finding::warning("rights", "whoever reaches a server can take or break every lock")
-            .with_advice(advice);
+    let advice = "run the commands that `fencepost rights` prints, and put the account into the URL";
+    if [Permission::CREATE, Permission::DELETE, Permission::ADMIN].into_iter().any(world_has) {
+        return Finding::warning(
+            "rights",
+            "every client that reaches a server can acquire or break every lock",
+        )
+        .with_advice(advice);
     }
-    let read = if anybody(Permission::READ) { "; everybody can see the names of locks" } else { "" };
-    Finding::ok("rights", format!("only known accounts can take locks{read}"))
+    let read = if world_has(Permission::READ) { "; every client can read the names of locks" } else { "" };
+    Finding::ok("rights", format!("only known accounts can acquire locks{read}"))
 }
 
 #[cfg(test)]
@@ -45,8 +50,8 @@ mod tests {
     use crate::config::parse;
 
     #[test]
-    fn what_others_can_read_is_a_warning() {
-        for (url, verdict) in [
+    fn an_unencrypted_connection_to_another_host_is_a_warning() {
+        for (url, severity) in [
             ("zk://localhost,127.0.0.1", Severity::Ok),
             ("zk://localhost,h", Severity::Warning),
             ("zk://h?tls=true", Severity::Ok),
@@ -54,24 +59,24 @@ mod tests {
         ] {
             let config = parse(url).unwrap();
             let findings = [encryption(&config), authentication(&config)];
-            assert_eq!(findings[0].severity, verdict, "{url}");
+            assert_eq!(findings[0].severity, severity, "{url}");
             assert!(!format!("{findings:?}").contains("hunter2"));
         }
     }
 
     #[test]
-    fn what_everybody_may_do_is_a_warning() {
+    fn write_access_for_all_is_a_warning() {
         let ann = || Acl::new(Permission::ALL, AuthId::new("digest", "ann:hash"));
         let world = |permission| Acl::new(permission, AuthId::anyone());
-        for (acls, verdict, said) in [
+        for (acls, severity, found) in [
             (vec![world(Permission::ALL)], Severity::Warning, "every lock"),
             (vec![ann(), world(Permission::DELETE)], Severity::Warning, "every lock"),
             (vec![ann(), world(Permission::READ)], Severity::Ok, "names of locks"),
             (vec![ann()], Severity::Ok, "only known accounts"),
         ] {
             let finding = rights(&acls);
-            assert_eq!(finding.severity, verdict, "{finding}");
-            assert!(finding.found.contains(said), "{finding}");
+            assert_eq!(finding.severity, severity, "{finding}");
+            assert!(finding.found.contains(found), "{finding}");
         }
     }
 }

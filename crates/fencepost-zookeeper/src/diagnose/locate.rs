@@ -1,49 +1,49 @@
-//! Where a lock is kept: the exact node, who is below it, and whether something else is there too.
+//! Locates a lock: its exact node, the contenders below it, and foreign nodes.
 
 use fencepost_contenders::EntryMeta;
 use fencepost_core::{Finding, LockName, Result, shell_quote};
 use zookeeper_client::{self as zk, Stat};
 
 use crate::config::Dialect;
-use crate::nodes::{line_of, read};
-use crate::paths::Node;
+use crate::ensemble::Ensemble;
+use crate::foreign::{self, Compatibility};
+use crate::layout::Node;
+use crate::nodes::{queue_from, read_entries};
 use crate::queue::Queue;
-use crate::setup::Setup;
-use crate::strangers::{self, Sight};
 
-/// How many contenders are looked at.
-const MOST: usize = 20;
+/// The maximum number of contenders that are read.
+const MAX_CONTENDERS: usize = 20;
 
-/// One contender's node, as it was read.
-struct Seen<'a> {
+/// A contender's node as it was read.
+struct LocatedEntry<'a> {
     node: &'a Node,
     stat: Stat,
-    entry_meta: Option<EntryMeta>,
+    meta: Option<EntryMeta>,
 }
 
-/// The nodes of a lock, and what is in them.
-pub(crate) async fn locate(setup: &Setup, name: &LockName) -> Vec<Finding> {
-    let client = match setup.connect_to_look().await {
+/// Returns the nodes of a lock, and findings about them.
+pub(crate) async fn locate(ensemble: &Ensemble, name: &LockName) -> Vec<Finding> {
+    let client = match ensemble.connect_control().await {
         Ok(client) => client,
         Err(error) => return vec![Finding::from_result("lock's node", Err(error))],
     };
-    let path = setup.paths.lock(name);
-    let mut findings = match below(setup, &client, &path).await {
+    let path = ensemble.layout.lock(name);
+    let mut findings = match read_lock_node(ensemble, &client, &path).await {
         Ok(found) => found,
         Err(error) => vec![Finding::from_result("lock's node", Err(error))],
     };
-    findings.push(Finding::from_result("cell's node", cell(setup, &client, name).await));
-    findings.push(peers(setup.config.dialect, &path));
+    findings.push(Finding::from_result("cell's node", cell(ensemble, &client, name).await));
+    findings.push(peers(ensemble.config.dialect, &path));
     findings
 }
 
-/// Which peers wait for our nodes.
+/// Describes which other libraries share the lock.
 fn peers(dialect: Dialect, path: &str) -> Finding {
     let (same, not) = match dialect {
         Dialect::Curator => {
             ("Curator's InterProcessMutex", "kazoo's Lock only with extra_lock_patterns=[\"-lock-\"]")
         }
-        Dialect::Kazoo => ("kazoo's Lock", "Curator's InterProcessMutex does not wait for ours"),
+        Dialect::Kazoo => ("kazoo's Lock", "Curator's InterProcessMutex does not wait for Fencepost's nodes"),
         Dialect::Plain => (
             "Curator's InterProcessMutex and programs whose nodes are `lock-` and a number",
             "kazoo's Lock only with extra_lock_patterns=[\"lock-\"]",
@@ -53,89 +53,99 @@ fn peers(dialect: Dialect, path: &str) -> Finding {
     Finding::ok("peers", format!("dialect {word}: {same} on {path} is the same lock; {not}"))
 }
 
-async fn cell(setup: &Setup, client: &zk::Client, name: &LockName) -> Result<Finding> {
-    let path = setup.paths.cell(name);
-    let stat = client.check_stat(&path).await.map_err(|error| setup.failed(&error))?;
+async fn cell(ensemble: &Ensemble, client: &zk::Client, name: &LockName) -> Result<Finding> {
+    let path = ensemble.layout.cell(name);
+    let stat = client.check_stat(&path).await.map_err(|error| ensemble.failed(&error))?;
     let what = if stat.is_some() { "a value" } else { "nothing there now" };
     Ok(Finding::ok("cell's node", format!("{path} ({what})")))
 }
 
-/// What is below the lock's node.
-async fn below(setup: &Setup, client: &zk::Client, path: &str) -> Result<Vec<Finding>> {
-    let line = line_of(setup, client.list_children(path).await)?;
-    let first = read(client, path, line.nodes().iter().take(MOST)).await.into_iter();
-    // A node that cannot be read is gone, or not ours to see.
-    let seen =
-        first.filter_map(|(node, read)| read.ok().map(|(entry_meta, stat)| Seen { node, stat, entry_meta }));
-    let seen: Vec<Seen<'_>> = seen.collect();
-    let mut findings = vec![place(setup, path, &line, &seen)];
-    let ignoring = strangers::other_forms(setup, client, path, &line).await?;
-    findings.extend(foreign(setup.config.dialect, path, &seen, &ignoring));
-    let entries = strangers::other_recipes(setup, client, path, &line).await?;
-    findings.extend(no_contenders(path, line.others(), &entries));
+/// Checks the children of the lock's node.
+async fn read_lock_node(ensemble: &Ensemble, client: &zk::Client, path: &str) -> Result<Vec<Finding>> {
+    let queue = queue_from(ensemble, client.list_children(path).await)?;
+    let first = read_entries(client, path, queue.nodes().iter().take(MAX_CONTENDERS)).await.into_iter();
+    // A node that cannot be read is deleted, or not readable for this account.
+    let entries =
+        first.filter_map(|(node, read)| read.ok().map(|(meta, stat)| LocatedEntry { node, stat, meta }));
+    let entries: Vec<LocatedEntry<'_>> = entries.collect();
+    let mut findings = vec![lock_node(ensemble, path, &queue, &entries)];
+    let incompatible = foreign::incompatible_contenders(ensemble, client, path, &queue).await?;
+    findings.extend(foreign_nodes(ensemble.config.dialect, path, &entries, &incompatible));
+    let live = foreign::live_other_recipes(ensemble, client, path, &queue).await?;
+    findings.extend(other_nodes(path, queue.non_contenders(), &live));
     Ok(findings)
 }
 
-/// Where the lock's nodes are, and who is first.
-fn place(setup: &Setup, path: &str, line: &Queue, seen: &[Seen<'_>]) -> Finding {
-    let (all, first) = (line.nodes().len(), line.holding());
-    let holder = seen.first().map(|holder| format!("; {} is of {}", holder.node.called, whose(holder)));
+/// Describes the lock's node and its first contender.
+fn lock_node(ensemble: &Ensemble, path: &str, queue: &Queue, entries: &[LocatedEntry<'_>]) -> Finding {
+    let (all, first) = (queue.nodes().len(), queue.holder_count());
+    let holder =
+        entries.first().map(|holder| format!("; {} belongs to {}", holder.node.name, owner_of(holder)));
     let found = match all {
         0 => "nothing there now".to_owned(),
-        _ => format!("{first} first in line, {} behind{}", all - first, holder.unwrap_or_default()),
+        _ => format!("{first} first in the queue, {} behind{}", all - first, holder.unwrap_or_default()),
     };
-    let server = setup.config.servers.first().map(ToString::to_string).unwrap_or_default();
+    let server = ensemble.config.servers.first().map(ToString::to_string).unwrap_or_default();
     Finding::ok("lock's node", format!("{path} ({found})")).with_advice(format!(
-        "to look: zkCli.sh -server {} ls {}",
+        "to list it: zkCli.sh -server {} ls {}",
         shell_quote(&server),
         shell_quote(path)
     ))
 }
 
-fn whose(seen: &Seen<'_>) -> String {
-    let session = format!("0x{:x}", seen.stat.ephemeral_owner);
-    match &seen.entry_meta {
-        Some(entry_meta) => format!("{:?}, in the session {session}", &*entry_meta.label),
-        None if seen.stat.ephemeral_owner == 0 => "nobody that can be known, and of no session".to_owned(),
-        None if seen.node.called.starts_with("_c_") => format!("Curator, in the session {session}"),
-        None if seen.node.called.contains("__lock__") => format!("kazoo, in the session {session}"),
-        None => format!("another program, in the session {session}"),
+fn owner_of(entry: &LocatedEntry<'_>) -> String {
+    let session = format!("0x{:x}", entry.stat.ephemeral_owner);
+    match &entry.meta {
+        Some(meta) => format!("{:?}, in session {session}", &*meta.label),
+        None if entry.stat.ephemeral_owner == 0 => "an unknown client, without a session".to_owned(),
+        None if entry.node.name.starts_with("_c_") => format!("Curator, in session {session}"),
+        None if entry.node.name.contains("__lock__") => format!("kazoo, in session {session}"),
+        None => format!("another program, in session {session}"),
     }
 }
 
-/// Contenders that are not ours: whether they never end, and whether their clients wait for ours.
-fn foreign(ours: Dialect, path: &str, seen: &[Seen<'_>], ignoring: &[&Node]) -> Option<Finding> {
-    if let Some(node) = ignoring.first() {
+/// Checks contenders of foreign clients: whether they never expire, and whether their clients wait for Fencepost's
+/// nodes.
+fn foreign_nodes(
+    own_dialect: Dialect,
+    path: &str,
+    entries: &[LocatedEntry<'_>],
+    incompatible: &[&Node],
+) -> Option<Finding> {
+    if let Some(node) = incompatible.first() {
         return Some(
-            Finding::problem("foreign nodes", strangers::ignored(ours, path, node))
-                .with_advice(Sight::advice(node.dialect(), ours)),
+            Finding::problem("foreign nodes", foreign::describe(own_dialect, path, node))
+                .with_advice(Compatibility::advice(node.dialect(), own_dialect)),
         );
     }
-    let strangers: Vec<&Seen<'_>> = seen.iter().filter(|seen| seen.entry_meta.is_none()).collect();
-    if let Some(eternal) = strangers.iter().find(|seen| seen.stat.ephemeral_owner == 0) {
-        let called = &eternal.node.called;
+    let foreign_entries: Vec<&LocatedEntry<'_>> =
+        entries.iter().filter(|entry| entry.meta.is_none()).collect();
+    if let Some(permanent) = foreign_entries.iter().find(|entry| entry.stat.ephemeral_owner == 0) {
+        let name = &permanent.node.name;
         return Some(
             Finding::warning(
                 "foreign nodes",
-                format!("{called} is of no session: it does not end by itself, and keeps the lock"),
+                format!("{name} is not ephemeral: it does not expire, and blocks the lock"),
             )
             .with_advice(format!(
-                "if it is left over: zkCli.sh delete {}",
-                shell_quote(&format!("{path}/{called}"))
+                "if it is an orphan, delete it: zkCli.sh delete {}",
+                shell_quote(&format!("{path}/{name}"))
             )),
         );
     }
-    let named = strangers.iter().map(|seen| format!("{} is of {}", seen.node.called, whose(seen)));
+    let named =
+        foreign_entries.iter().map(|entry| format!("{} belongs to {}", entry.node.name, owner_of(entry)));
     let named = named.collect::<Vec<_>>().join("; ");
-    let count = strangers.len();
-    (count > 0).then(|| Finding::ok("foreign nodes", format!("{count}, in one line with ours: {named}")))
+    let count = foreign_entries.len();
+    (count > 0).then(|| Finding::ok("foreign nodes", format!("{count} in the same queue: {named}")))
 }
 
-/// What is at the lock's place and is no contender: another recipe may be in use there.
-fn no_contenders(path: &str, others: &[String], live: &[&str]) -> Option<Finding> {
-    if let Some(called) = live.first() {
-        let (count, recipe) = (live.len(), strangers::recipe(called));
-        let found = format!("{count} live that do not exclude ours: {path}/{called} is of {recipe}");
+/// Checks the children that are not contenders: another recipe may be in use there.
+fn other_nodes(path: &str, others: &[String], live: &[&str]) -> Option<Finding> {
+    if let Some(name) = live.first() {
+        let (count, recipe) = (live.len(), foreign::recipe(name));
+        let found =
+            format!("{count} live entries that do not exclude Fencepost: {path}/{name} belongs to {recipe}");
         return Some(
             Finding::problem("other nodes", found)
                 .with_advice("use another name for one of them; until then no client can acquire this lock"),
@@ -145,10 +155,10 @@ fn no_contenders(path: &str, others: &[String], live: &[&str]) -> Option<Finding
     Some(
         Finding::warning(
             "other nodes",
-            format!("{} that contend for nothing we know, such as {first}", others.len()),
+            format!("{} that are not contenders, such as {first}", others.len()),
         )
         .with_advice(
-            "they are not live: locks of other names, or left over; if another recipe is used there, use another name",
+            "they are not live: locks of other names, or orphans; if another recipe is used there, use another name",
         ),
     )
 }

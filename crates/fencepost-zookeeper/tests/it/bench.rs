@@ -1,4 +1,4 @@
-//! ZooKeeper on the test bench.
+//! The test bench of this backend.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -7,16 +7,16 @@ use std::time::Duration;
 use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{Leftovers, TestBench, WireBench};
+use fencepost_testkit::{StoredCounts, TestBench, WireBench};
 use zookeeper_client as zk;
 
-/// A chroot of its own on a server that others use too.
+/// A chroot of its own on a shared server.
 pub(crate) struct ZooKeeperBench {
-    /// What stands before the server.
+    /// The proxy in front of the server.
     wire: Wire,
-    /// Where clients connect.
+    /// The URL of clients, through the proxy.
     url: String,
-    /// Where the bare driver does.
+    /// The address for the driver, without the proxy.
     server: String,
     chroot: String,
 }
@@ -26,32 +26,32 @@ impl ZooKeeperBench {
         Self::with(shared(), "")
     }
 
-    /// On this server, with more in its URL: `?dialect=plain`.
-    pub(crate) fn with(server: &ZooKeeperServer, more: &str) -> Self {
+    /// Creates a bench on this server. `query` is appended to its URL: `?dialect=plain`.
+    pub(crate) fn with(server: &ZooKeeperServer, query: &str) -> Self {
         let wire = Wire::to(server.port());
         let chroot = format!("/test-{:016x}", rand::random::<u64>());
-        let url = format!("zk://127.0.0.1:{}{chroot}{more}", wire.port());
+        let url = format!("zk://127.0.0.1:{}{chroot}{query}", wire.port());
         Self { wire, url, server: format!("127.0.0.1:{}", server.port()), chroot }
     }
 
-    /// Where clients connect that are never cut off.
+    /// Returns the URL of the server without the proxy.
     pub(crate) fn direct(&self) -> String {
         format!("zk://{}{}", self.server, self.chroot)
     }
 
-    /// The bare driver.
+    /// Connects with the driver alone.
     pub(crate) async fn driver(&self) -> zk::Client {
-        zk::Client::connect(&self.server).await.expect("the server is there")
+        zk::Client::connect(&self.server).await.expect("the server runs")
     }
 
-    /// The node of this lock.
-    pub(crate) fn line(&self, node: &str) -> String {
+    /// Returns the path of this lock's node.
+    pub(crate) fn lock_path(&self, node: &str) -> String {
         format!("{}/{node}", self.chroot)
     }
 
-    /// All contenders of this lock, with their parent.
+    /// Returns the paths of all contenders of this lock.
     pub(crate) async fn contenders(&self, driver: &zk::Client, node: &str) -> Vec<String> {
-        let parent = self.line(node);
+        let parent = self.lock_path(node);
         let children = driver.list_children(&parent).await.unwrap_or_default();
         let mut nodes: Vec<String> = children.iter().map(|child| format!("{parent}/{child}")).collect();
         nodes.sort_by_key(|node| node[node.len() - 10..].to_owned());
@@ -64,32 +64,33 @@ impl TestBench for ZooKeeperBench {
         Self::open(self.url.clone())
     }
 
-    async fn peek(&self) -> Leftovers {
-        let mut left = Leftovers::default();
+    async fn peek(&self) -> StoredCounts {
+        let mut counts = StoredCounts::default();
         let driver = self.driver().await;
         for lock in driver.list_children(&self.chroot).await.unwrap_or_default() {
             if lock == "_fencepost" {
                 continue;
             }
-            // Whoever is first may be the only one that holds; a lock's own node is the server's to remove.
+            // The first contender holds the lock, and it may be the only holder. The server removes the lock's own
+            // node.
             let contenders = self.contenders(&driver, &lock).await.len();
-            left.holders += contenders.min(1);
-            left.tickets += contenders.saturating_sub(1);
+            counts.holders += contenders.min(1);
+            counts.tickets += contenders.saturating_sub(1);
         }
-        let ours = format!("{}/_fencepost", self.chroot);
-        left.cells = driver.list_children(&format!("{ours}/cells2")).await.unwrap_or_default().len();
-        left.others = driver.list_children(&format!("{ours}/broken")).await.unwrap_or_default().len();
-        left
+        let reserved = format!("{}/_fencepost", self.chroot);
+        counts.cells = driver.list_children(&format!("{reserved}/cells2")).await.unwrap_or_default().len();
+        counts.others = driver.list_children(&format!("{reserved}/broken")).await.unwrap_or_default().len();
+        counts
     }
 
     async fn steal(&self, name: &LockName) {
         let driver = self.driver().await;
         if let Some(first) = self.contenders(&driver, name.as_str()).await.first() {
-            driver.delete(first, None).await.expect("it deletes");
+            driver.delete(first, None).await.expect("the node can be deleted");
         }
     }
 
-    async fn looker(&self) -> Option<Result<Client>> {
+    async fn read_only_client(&self) -> Option<Result<Client>> {
         Some(fencepost_zookeeper::connect_with(&self.url, Options::new().only_existing()).await)
     }
 
@@ -105,11 +106,11 @@ impl TestBench for ZooKeeperBench {
         Duration::from_millis(600)
     }
 
-    fn goes_by_entries(&self) -> bool {
+    fn has_entry_per_waiter(&self) -> bool {
         true
     }
 
-    fn enters_first(&self) -> bool {
+    fn creates_entries_before_reading(&self) -> bool {
         true
     }
 
@@ -117,7 +118,7 @@ impl TestBench for ZooKeeperBench {
         64
     }
 
-    fn crowd(&self) -> usize {
+    fn crowd_size(&self) -> usize {
         400
     }
 }
@@ -135,17 +136,17 @@ impl WireBench for ZooKeeperBench {
         fencepost_zookeeper::open(&url).await
     }
 
-    /// What stands in every request that makes a node of a contender, and in no other.
-    fn coming(&self) -> &'static [u8] {
+    /// Occurs in every request that creates a contender's node, and in no other.
+    fn acquire_bytes(&self) -> &'static [u8] {
         b"\"label\""
     }
 
-    /// The beginning of the number of a node that was made.
-    fn going(&self) -> &'static [u8] {
+    /// The beginning of the sequence number of a node.
+    fn release_bytes(&self) -> &'static [u8] {
         b"-lock-00000"
     }
 
-    fn ttl_over_silence(&self) -> Duration {
+    fn ttl_above_read_timeout(&self) -> Duration {
         self.ttl() * 8
     }
 }

@@ -1,5 +1,5 @@
-//! Requests that overtake each other, and nodes that are nearly somebody's: there is one node for one attempt, and none for
-//! one that has left.
+//! Requests that overtake each other, and nodes that almost belong to an attempt: an attempt has one node, and none
+//! after it has left.
 
 use std::future::poll_fn;
 use std::pin::pin;
@@ -14,7 +14,7 @@ use fencepost_testkit::wait;
 use fencepost_testkit::{TestBench, WireBench};
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
-use crate::actors::{LONG, SHORT, connect};
+use crate::actions::{LONG_TTL, SHORT_TTL, connect};
 use crate::bench::ZooKeeperBench;
 
 fn attempt(names: &[String]) -> Arc<Attempt> {
@@ -27,13 +27,13 @@ fn attempt_by(rule: Rule, names: &[String]) -> Arc<Attempt> {
         owner: Owner::random(),
         wants: names.iter().map(want).collect(),
         rule,
-        ttl: SHORT * 4,
+        ttl: SHORT_TTL * 4,
         label: "bare".into(),
         meta: [].into(),
     })
 }
 
-async fn come(backend: &dyn Backend, attempt: &Arc<Attempt>) -> Result<Reply> {
+async fn acquire(backend: &dyn Backend, attempt: &Arc<Attempt>) -> Result<Reply> {
     backend.execute(vec![Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait }]).await.remove(0)
 }
 
@@ -41,13 +41,13 @@ async fn leave(backend: &dyn Backend, attempt: &Arc<Attempt>) -> Result<Reply> {
     backend.execute(vec![Op::Leave(attempt.clone())]).await.remove(0)
 }
 
-/// Two sends of one attempt wait for a session, and have it at once.
+/// Two sends of one attempt wait for the session and get it at the same time.
 #[tokio::test]
 async fn two_sends_of_one_attempt_make_one_node() {
     let bench = ZooKeeperBench::plain();
     let (backend, driver) = (bench.connect().await.unwrap(), bench.driver().await);
     let attempt = attempt(&["a".to_owned()]);
-    let (first, second) = futures_util::join!(come(&*backend, &attempt), come(&*backend, &attempt));
+    let (first, second) = futures_util::join!(acquire(&*backend, &attempt), acquire(&*backend, &attempt));
     for reply in [first, second] {
         match reply {
             Ok(reply) => assert!(matches!(reply, Reply::Granted(_)), "{reply:?}"),
@@ -55,25 +55,25 @@ async fn two_sends_of_one_attempt_make_one_node() {
         }
     }
     assert_eq!(bench.contenders(&driver, "a").await.len(), 1);
-    assert!(matches!(come(&*backend, &attempt).await, Ok(Reply::Granted(_))));
+    assert!(matches!(acquire(&*backend, &attempt).await, Ok(Reply::Granted(_))));
     backend.close().await;
     assert_clean(&bench).await;
 }
 
-/// Whoever leaves while it waits for a session does not come when there is one.
+/// An attempt that leaves while its session is opened creates no node afterwards.
 #[tokio::test]
-async fn one_that_left_before_there_was_a_session_does_not_come() {
+async fn an_attempt_that_left_before_its_session_opened_makes_no_node() {
     let bench = ZooKeeperBench::plain();
     let (backend, driver) = (bench.connect().await.unwrap(), bench.driver().await);
     let attempt = attempt(&["a".to_owned()]);
-    let (came, left) = futures_util::join!(come(&*backend, &attempt), leave(&*backend, &attempt));
-    assert_eq!((came.unwrap(), left.unwrap()), (Reply::Busy, Reply::Left));
+    let (acquired, left) = futures_util::join!(acquire(&*backend, &attempt), leave(&*backend, &attempt));
+    assert_eq!((acquired.unwrap(), left.unwrap()), (Reply::Busy, Reply::Left));
     assert_eq!(bench.contenders(&driver, "a").await, Vec::<String>::new());
     backend.close().await;
 }
 
-/// Polls a future so many times, each time that it is woken, and drops it. Returns whether it was ready before.
-async fn is_ready_after(polls: usize, future: impl Future) -> bool {
+/// Polls a future this many times, each time that it is woken, and drops it. Returns whether it completed.
+async fn completes_within(polls: usize, future: impl Future) -> bool {
     let (mut future, mut left) = (pin!(future), polls);
     poll_fn(|cx| match left.checked_sub(1) {
         None => Poll::Ready(false),
@@ -86,7 +86,8 @@ async fn is_ready_after(polls: usize, future: impl Future) -> bool {
     .await
 }
 
-/// An acquire is dropped at every point and sent again: it has one node for each name, and holds. Or it leaves, and has none.
+/// An acquire is dropped at every await point and sent again: it has one node for each name, and holds. Or the attempt
+/// leaves, and has none.
 #[tokio::test]
 async fn a_dropped_acquire_can_be_sent_again_or_left() {
     let bench = ZooKeeperBench::plain();
@@ -97,7 +98,7 @@ async fn a_dropped_acquire_can_be_sent_again_or_left() {
             let attempts = [attempt(&names), attempt(&names)];
             let dropped = attempts.clone().map(|attempt| {
                 let backend = backend.clone();
-                async move { is_ready_after(polls, come(&*backend, &attempt)).await }
+                async move { completes_within(polls, acquire(&*backend, &attempt)).await }
             });
             let [is_ready, _] = futures_util::future::join_all(dropped).await[..] else { panic!("two") };
             let [again, leaving] = attempts;
@@ -107,7 +108,7 @@ async fn a_dropped_acquire_can_be_sent_again_or_left() {
                 let released = backend.execute(vec![Op::Release(grant)]).await.remove(0);
                 assert_eq!(released.unwrap(), Reply::Released);
             }
-            let reply = come(&*backend, &again).await.unwrap();
+            let reply = acquire(&*backend, &again).await.unwrap();
             let Reply::Granted(award) = reply else { panic!("after {polls} polls: {reply:?}") };
             for name in &names {
                 assert_eq!(bench.contenders(&driver, name).await.len(), 1, "after {polls} polls");
@@ -124,7 +125,8 @@ async fn a_dropped_acquire_can_be_sent_again_or_left() {
     assert_clean(&bench).await;
 }
 
-/// A check that chooses one of several locks is dropped at every point: the next one is granted, and one node is left.
+/// A check that chooses one of several locks is dropped at every await point: the next check is granted, and one node
+/// is left.
 #[tokio::test]
 async fn a_dropped_check_does_not_lose_its_turn() {
     let bench = ZooKeeperBench::plain();
@@ -132,13 +134,13 @@ async fn a_dropped_check_does_not_lose_its_turn() {
     let names = ["a".to_owned(), "b".to_owned()];
     for polls in 0.. {
         let holder = attempt(&names);
-        let Ok(Reply::Granted(award)) = come(&*backend, &holder).await else { panic!("it is free") };
+        let Ok(Reply::Granted(award)) = acquire(&*backend, &holder).await else { panic!("it is free") };
         let any = attempt_by(Rule::Any, &names);
-        assert!(matches!(come(&*backend, &any).await, Ok(Reply::Waiting { .. })));
+        assert!(matches!(acquire(&*backend, &any).await, Ok(Reply::Waiting { .. })));
         let released = backend.execute(vec![Op::Release(Grant { attempt: holder, award })]).await.remove(0);
         assert_eq!(released.unwrap(), Reply::Released);
         let check = || backend.execute(vec![Op::Check(any.clone())]);
-        let is_ready = is_ready_after(polls, check()).await;
+        let is_ready = completes_within(polls, check()).await;
         let reply = check().await.remove(0).unwrap();
         let Reply::Granted(award) = reply else { panic!("after {polls} polls: {reply:?}") };
         let left = [bench.contenders(&driver, "a").await.len(), bench.contenders(&driver, "b").await.len()];
@@ -153,80 +155,81 @@ async fn a_dropped_check_does_not_lose_its_turn() {
     assert_clean(&bench).await;
 }
 
-/// A node of the same owner that another session has is not its own, whatever became of that session.
+/// A node that the same owner has in another session is not its own, in whatever state that session is.
 #[tokio::test]
-async fn a_node_of_another_session_is_not_found_again() {
+async fn a_node_of_another_session_is_not_recovered() {
     let bench = ZooKeeperBench::plain();
-    let (gone, backend) =
+    let (former, backend) =
         (fencepost_zookeeper::open(&bench.direct()).await.unwrap(), bench.connect().await.unwrap());
     let attempt = attempt(&["a".to_owned()]);
-    assert!(matches!(come(&*gone, &attempt).await, Ok(Reply::Granted(_))));
-    bench.wire().lose_answer_to(bench.coming());
-    let lost = come(&*backend, &attempt).await.unwrap_err();
+    assert!(matches!(acquire(&*former, &attempt).await, Ok(Reply::Granted(_))));
+    bench.wire().lose_reply_to(bench.acquire_bytes());
+    let lost = acquire(&*backend, &attempt).await.unwrap_err();
     assert_eq!(lost.kind(), ErrorKind::OutcomeUnknown);
-    let again = come(&*backend, &attempt).await.unwrap();
+    let again = acquire(&*backend, &attempt).await.unwrap();
     assert!(matches!(again, Reply::Waiting { .. }), "{again:?}");
-    gone.close().await;
-    wait::until("it has come to its turn", async || {
-        matches!(come(&*backend, &attempt).await, Ok(Reply::Granted(_)))
+    former.close().await;
+    wait::until("it is granted", async || {
+        matches!(acquire(&*backend, &attempt).await, Ok(Reply::Granted(_)))
     })
     .await;
     backend.close().await;
     assert_clean(&bench).await;
 }
 
-/// A node is made, and who else is there may not be read.
+/// The node is created, but the queue may not be read.
 #[tokio::test]
-async fn a_node_whose_line_cannot_be_read_does_not_stay() {
+async fn a_node_whose_queue_cannot_be_read_is_deleted() {
     let bench = ZooKeeperBench::plain();
     let (client, driver) = (connect(&bench.direct()).await, bench.driver().await);
-    let line = bench.line("a");
+    let lock_node = bench.lock_path("a");
     let no_reading =
         [Acl::new(Permission::CREATE | Permission::DELETE | Permission::ADMIN, AuthId::anyone())];
     let persistent = CreateMode::Persistent.with_acls(Acls::new(&no_reading));
-    driver.create(&line, b"", &persistent).await.unwrap();
-    let refused = client.lock("a").ttl(LONG).try_acquire().await.unwrap_err();
+    driver.create(&lock_node, b"", &persistent).await.unwrap();
+    let refused = client.lock("a").ttl(LONG_TTL).try_acquire().await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Denied, "{refused:?}");
-    driver.set_acl(&line, &[Acl::new(Permission::ALL, AuthId::anyone())], None).await.unwrap();
-    wait::until("its node is gone", async || bench.contenders(&driver, "a").await.is_empty()).await;
+    driver.set_acl(&lock_node, &[Acl::new(Permission::ALL, AuthId::anyone())], None).await.unwrap();
+    wait::until("its node is deleted", async || bench.contenders(&driver, "a").await.is_empty()).await;
 }
 
-/// More names than fit into a request are refused, and the connection stays.
+/// More names than fit into one request are rejected, and the connection stays.
 #[tokio::test]
-async fn too_many_names_at_once_are_refused() {
+async fn too_many_names_in_one_acquire_are_rejected() {
     let bench = ZooKeeperBench::plain();
     let backend = bench.connect().await.unwrap();
     let names = |count: usize| (0..count).map(|at| format!("a lock with number {at:05}")).collect::<Vec<_>>();
-    let refused = come(&*backend, &attempt(&names(400))).await.unwrap_err();
+    let refused = acquire(&*backend, &attempt(&names(400))).await.unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::Unsupported, "{refused:?}");
     let all = attempt(&names(150));
-    assert!(matches!(come(&*backend, &all).await, Ok(Reply::Granted(_))));
+    assert!(matches!(acquire(&*backend, &all).await, Ok(Reply::Granted(_))));
     backend.close().await;
     assert_clean(&bench).await;
 }
 
-/// Scenario 63: what a heartbeat costs does not depend on how many others wait. It works where the line cannot be read at all.
+/// Scenario 63: the cost of a heartbeat does not depend on the number of waiters. It succeeds even if the queue cannot
+/// be read.
 #[tokio::test]
-async fn a_heartbeat_does_not_read_the_line() {
+async fn a_heartbeat_does_not_read_the_queue() {
     let bench = ZooKeeperBench::plain();
     let (backend, driver) = (bench.connect().await.unwrap(), bench.driver().await);
     let [holder, waiter] = [attempt(&["a".to_owned()]), attempt(&["a".to_owned()])];
-    let Ok(Reply::Granted(award)) = come(&*backend, &holder).await else { panic!("it is free") };
-    assert!(matches!(come(&*backend, &waiter).await, Ok(Reply::Waiting { .. })));
+    let Ok(Reply::Granted(award)) = acquire(&*backend, &holder).await else { panic!("it is free") };
+    assert!(matches!(acquire(&*backend, &waiter).await, Ok(Reply::Waiting { .. })));
     let all_but_read = [Permission::CREATE, Permission::DELETE, Permission::ADMIN];
     let acls = all_but_read.map(|permission| Acl::new(permission, AuthId::anyone()));
-    driver.set_acl(&bench.line("a"), &acls, None).await.unwrap();
+    driver.set_acl(&bench.lock_path("a"), &acls, None).await.unwrap();
 
     let renewal = Op::Renew(Grant { attempt: holder.clone(), award });
     let check = || Op::Check(waiter.clone());
-    // Soon after a renewal nothing is proven again; later it is.
+    // Soon after a renewal nothing is verified again; later it is.
     for pause in [Duration::ZERO, holder.ttl / 4] {
-        wait::passes(pause).await;
+        wait::elapse(pause).await;
         let reply = backend.execute(vec![check()]).await.remove(0);
         assert!(matches!(reply, Ok(Reply::Waiting { .. })), "{reply:?}");
         let reply = backend.execute(vec![renewal.clone()]).await.remove(0);
         assert!(matches!(reply, Ok(Reply::Renewed { .. })), "{reply:?}");
     }
-    driver.set_acl(&bench.line("a"), &Acls::anyone_all(), None).await.unwrap();
+    driver.set_acl(&bench.lock_path("a"), &Acls::anyone_all(), None).await.unwrap();
     backend.close().await;
 }

@@ -1,24 +1,24 @@
-//! ZooKeeper on the test bench, and what only servers can get wrong.
+//! Tests of the ZooKeeper backend on real servers.
 
-mod actors;
+mod actions;
 mod bench;
 mod connection;
 mod crash;
 mod diagnose;
 mod ensemble;
 mod flights;
+mod foreign;
 mod format;
 mod names;
-mod setups;
 mod stall;
-mod storm;
-mod strangers;
+mod stress;
+mod variants;
 
 use bench::ZooKeeperBench;
 
 fencepost_testkit::behavior_suite!(zookeeper, ZooKeeperBench::plain);
 fencepost_testkit::wire_suite!(zookeeper_wire, ZooKeeperBench::plain);
-fencepost_testkit::puppet!(fencepost_zookeeper::connect);
+fencepost_testkit::scripted_process!(fencepost_zookeeper::connect);
 
 #[test]
 fn agrees_with_the_model() {

@@ -1,5 +1,5 @@
-//! Waits for a future on the calling thread. It brings no runtime: everything the futures of a client wait for
-//! happens on the client's own thread.
+//! Blocks the calling thread on a future. No runtime is needed: everything the futures of a client wait for happens on the
+//! client's own thread.
 
 use std::pin::{Pin, pin};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
@@ -8,10 +8,10 @@ use std::time::Duration;
 
 use fencepost_core::clock::{Clock, Moment};
 
-/// Longer than this nobody sleeps without a look at the clock, which goes on while the machine sleeps.
-const NAP: Duration = Duration::from_secs(3600);
+/// The longest sleep before the clock is read again, which advances while the machine is suspended.
+const MAX_SLEEP: Duration = Duration::from_secs(3600);
 
-/// Waits until the future is ready.
+/// Blocks until the future is ready.
 pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     let mut future = pin!(future);
     loop {
@@ -21,55 +21,55 @@ pub(super) fn block_on<T>(future: impl Future<Output = T>) -> T {
     }
 }
 
-/// Waits until the future is ready, or for this long.
+/// Blocks until the future is ready, or for this long.
 pub(super) fn block_on_for<T>(future: impl Future<Output = T>, wait_for: Duration) -> Option<T> {
     wait(pin!(future), Clock::system().now() + wait_for)
 }
 
 fn wait<T>(future: Pin<&mut impl Future<Output = T>>, until: Moment) -> Option<T> {
-    // In a task of tokio that has used up its turn, tokio's channels would ask us to come back later, and the task
-    // cannot: its thread waits here.
+    // In a tokio task that has used up its budget, tokio's channels would return pending and expect the task to yield, which it
+    // cannot: its thread is blocked here.
     let mut future = pin!(tokio::task::unconstrained(future));
-    let bell = Arc::new(Bell::default());
-    let waker = Waker::from(bell.clone());
+    let notification = Arc::new(Notification::default());
+    let waker = Waker::from(notification.clone());
     loop {
         if let Poll::Ready(out) = future.as_mut().poll(&mut Context::from_waker(&waker)) {
             return Some(out);
         }
-        if !bell.rung_before(until) {
+        if !notification.notified_before(until) {
             return None;
         }
     }
 }
 
-/// Not the thread's own `park`: its token belongs to whoever else waits on this thread, such as an executor.
+/// Not the thread's own `park`: its token may belong to an executor on this thread.
 #[derive(Default)]
-struct Bell {
-    rung: Mutex<bool>,
+struct Notification {
+    notified: Mutex<bool>,
     changed: Condvar,
 }
 
-impl Bell {
-    /// Waits until it is rung, and is ready to be rung again; false if the time was over first.
-    fn rung_before(&self, until: Moment) -> bool {
+impl Notification {
+    /// Waits for a notification and resets it; returns false if the time was over first.
+    fn notified_before(&self, until: Moment) -> bool {
         let clock = Clock::system();
-        let mut rung = self.rung.lock().unwrap_or_else(PoisonError::into_inner);
-        while !*rung {
+        let mut notified = self.notified.lock().unwrap_or_else(PoisonError::into_inner);
+        while !*notified {
             let left = until.since(clock.now());
             if left.is_zero() {
                 return false;
             }
-            let waited = self.changed.wait_timeout(rung, left.min(NAP));
-            rung = waited.unwrap_or_else(PoisonError::into_inner).0;
+            let waited = self.changed.wait_timeout(notified, left.min(MAX_SLEEP));
+            notified = waited.unwrap_or_else(PoisonError::into_inner).0;
         }
-        *rung = false;
+        *notified = false;
         true
     }
 }
 
-impl Wake for Bell {
+impl Wake for Notification {
     fn wake(self: Arc<Self>) {
-        *self.rung.lock().unwrap_or_else(PoisonError::into_inner) = true;
+        *self.notified.lock().unwrap_or_else(PoisonError::into_inner) = true;
         self.changed.notify_one();
     }
 }
@@ -99,10 +99,10 @@ mod tests {
 
     #[test]
     fn another_thread_wakes_it() {
-        let (told, heard) = tokio::sync::oneshot::channel();
-        let teller = std::thread::spawn(move || told.send(7));
-        assert_eq!(block_on(heard), Ok(7));
-        teller.join().unwrap().unwrap();
+        let (sender, receiver) = tokio::sync::oneshot::channel();
+        let thread = std::thread::spawn(move || sender.send(7));
+        assert_eq!(block_on(receiver), Ok(7));
+        thread.join().unwrap().unwrap();
     }
 
     #[test]

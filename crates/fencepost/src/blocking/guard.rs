@@ -1,4 +1,4 @@
-//! What the user holds, in programs without async.
+//! The guard of a grant, for programs without async.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -6,54 +6,54 @@ use std::time::Duration;
 use super::{block_on, block_on_for};
 use crate::{Cell, FencingToken, Keep, LockName, LostReason, Result, StorageId};
 
-/// A lock that is held: a [`crate::Guard`] whose calls return when they are done. It is renewed by itself, whatever
-/// its threads do, and released when it is dropped.
+/// A lock that is held: a [`crate::Guard`] whose calls block. It is renewed automatically, whatever the program's threads do,
+/// and released when it is dropped.
 #[derive(Debug)]
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard(crate::Guard);
 
 impl Guard {
-    /// The fencing token: larger for every later grant of this lock.
+    /// Returns the fencing token: larger for every later grant of this lock.
     pub fn token(&self) -> FencingToken {
         self.0.token()
     }
 
-    /// The storage within which tokens are ordered.
+    /// Returns the id within which tokens are ordered.
     pub fn storage_id(&self) -> StorageId {
         self.0.storage_id()
     }
 
-    /// The name that is held; the first one if there are several.
+    /// Returns the name that is held; the first one if there are several.
     pub fn name(&self) -> &LockName {
         self.0.name()
     }
 
-    /// Every name that is held.
+    /// Returns the names that are held.
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
         self.0.names()
     }
 
-    /// Who holds it, as others see it.
+    /// Returns the label under which the holder is shown.
     pub fn label(&self) -> &str {
         self.0.label()
     }
 
-    /// The length of the lease, as the storage gave it.
+    /// Returns the length of the lease, as the backend granted it.
     pub fn ttl(&self) -> Duration {
         self.0.ttl()
     }
 
-    /// For how long the lock is certainly held, should no renewal succeed from now on.
+    /// Returns how long the lock stays held if no further renewal succeeds.
     pub fn remaining(&self) -> Duration {
         self.0.remaining()
     }
 
-    /// Whether the lock is held now. A look at the clock, no I/O; once false it stays false.
+    /// Returns whether the lock is held now. Reads the clock, no I/O; once false it stays false.
     pub fn is_valid(&self) -> bool {
         self.0.is_valid()
     }
 
-    /// An error if the lock is no longer held: to be asked before every effect.
+    /// Returns an error if the lock is no longer held: call it before every effect.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`] with the reason.
@@ -61,23 +61,23 @@ impl Guard {
         self.0.check()
     }
 
-    /// Why the lock was lost, if it was.
+    /// Returns why the lock was lost, if it was.
     pub fn lost_reason(&self) -> Option<LostReason> {
         self.0.lost_reason()
     }
 
-    /// Waits until the lock is no longer held, and says why: for a thread that stops what another one does, with a
+    /// Waits until the lock is no longer held, and returns the reason: for a thread that stops another one, with a
     /// [`Guard::share`] of its own.
     pub fn lost(&self) -> LostReason {
         block_on(self.0.lost())
     }
 
-    /// Waits until the lock is no longer held, but not longer than this; `None` if it was held all the while.
+    /// Waits until the lock is no longer held, but not longer than this; returns `None` if it is still held.
     pub fn lost_within(&self, wait: Duration) -> Option<LostReason> {
         block_on_for(self.0.lost(), wait)
     }
 
-    /// Hands the same grant to another thread: the lock is released when the last of its guards goes.
+    /// Returns another guard of the same grant, for another thread: the lock is released when the last one is dropped.
     pub fn share(&self) -> Self {
         Self(self.0.share())
     }
@@ -95,7 +95,7 @@ impl Guard {
         block_on(self.0.read_cell())
     }
 
-    /// Gives the lock back and waits until the storage has it. If the grant is shared, only this share is given up.
+    /// Releases the lock and waits until the backend has confirmed it. If the grant is shared, only this share is given up.
     ///
     /// # Errors
     /// [`crate::ErrorKind::Lost`] if it was no longer held; see [`crate::Guard::release`].
@@ -103,12 +103,12 @@ impl Guard {
         block_on(self.0.release())
     }
 
-    /// The same guard for async code.
+    /// Returns the guard for async code.
     pub fn as_async(&self) -> &crate::Guard {
         &self.0
     }
 
-    /// The same guard for async code.
+    /// Converts into the guard for async code.
     pub fn into_async(self) -> crate::Guard {
         self.0
     }

@@ -1,9 +1,9 @@
-//! The same locks for programs without async: every call returns when it is done.
+//! The same locks for programs without async: every call blocks until it is done.
 //!
-//! A call waits on its thread for the client's own thread, which does the I/O and the renewing; no runtime is needed.
-//! Inside an async runtime the calls work too, and keep the thread they are made on: there, use the async ones.
+//! A call blocks its thread until the client's own thread, which does the I/O and the renewals, has the result; no runtime is
+//! needed. The calls also work inside an async runtime, but block its thread: use the async ones there.
 //!
-//! The words are those of [`crate::Client`], [`crate::Lock`] and [`crate::Guard`], where their promises are told.
+//! The guarantees are those of [`crate::Client`], [`crate::Lock`] and [`crate::Guard`].
 //!
 //! ```
 //! # fn charge(_invoice: u32, _token: fencepost::FencingToken) {}
@@ -11,10 +11,10 @@
 //! let client = fencepost::blocking::connect("memory:")?;
 //! let lock = client.lock("invoice/42");
 //!
-//! // Waits in line, renews while the work runs, releases at the end; an error if the lock was lost meanwhile.
+//! // Waits in the queue, renews while the work runs, releases at the end; an error if the lock was lost meanwhile.
 //! lock.run(|guard| charge(42, guard.token()))?;
 //!
-//! // Or by hand: now or never, and a guard that releases when it is dropped.
+//! // Or step by step: without waiting, with a guard that releases when it is dropped.
 //! if let Some(guard) = lock.try_acquire()? {
 //!     charge(43, guard.token());
 //! }
@@ -26,17 +26,19 @@ mod block_on;
 mod client;
 mod guard;
 mod lock;
+mod locks;
 mod watch;
 
 pub use client::Client;
 pub use guard::Guard;
 pub use lock::Lock;
+pub use locks::Locks;
 pub use watch::Watch;
 
 use self::block_on::{block_on, block_on_for};
 use crate::{Options, Result};
 
-/// Connects to the storage that the URL names, as [`crate::connect`] does.
+/// Connects to the backend of this URL, as [`crate::connect`] does.
 ///
 /// # Errors
 /// Those of [`crate::connect`].

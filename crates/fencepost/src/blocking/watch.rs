@@ -1,12 +1,12 @@
-//! Watching locks, in programs without async.
+//! Watching locks, for programs without async.
 
 use std::time::Duration;
 
 use super::block_on;
 use crate::{Change, ErrorKind, Result};
 
-/// Watches the locks of a [`super::Client`]: a [`crate::Watch`] as an iterator. It waits for every change, goes on after
-/// an error, and ends when the client is closed.
+/// Watches the locks of a [`super::Client`]: a [`crate::Watch`] as an iterator that blocks until the next change. It continues
+/// after an error, and ends when the client is closed.
 ///
 /// ```
 /// # fn main() -> fencepost::Result<()> {
@@ -19,11 +19,11 @@ use crate::{Change, ErrorKind, Result};
 /// # }
 /// ```
 #[derive(Debug)]
-#[must_use = "a watch looks only when it is asked for the next change"]
+#[must_use = "a watch polls only when the next change is asked for"]
 pub struct Watch(crate::Watch);
 
 impl Watch {
-    /// How long to wait from one look to the next. 1 s by default.
+    /// Sets the interval between two polls. 1 s by default.
     pub fn every(self, every: Duration) -> Self {
         Self(self.0.every(every))
     }

@@ -54,7 +54,7 @@ fn threads_take_turns_on_a_file() {
     clients.iter().for_each(Client::close);
 }
 
-/// Tokio gives a task a budget; whoever has used it up is told to come back later, which a thread that waits cannot.
+/// A tokio task that has used up its budget is expected to yield, which a blocked thread cannot.
 #[tokio::test(flavor = "multi_thread", worker_threads = 1)]
 async fn a_worker_of_tokio_can_call_it_many_times_without_a_pause() {
     let client = client(&Memory::new());

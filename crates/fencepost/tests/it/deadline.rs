@@ -1,4 +1,4 @@
-//! Per-call deadlines: nothing that is asked of a storage stays open for ever.
+//! Per-call deadlines: no call of a backend blocks for ever.
 
 use std::time::Duration;
 
@@ -14,13 +14,13 @@ const DEADLINE: Duration = Duration::from_secs(5);
 fn a_hung_inspect_answers_at_its_deadline() {
     on_stage("hung-inspect", async |stage| {
         let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
-        proxy.stop();
+        proxy.pause();
         let asking = client.clone();
         let question = tokio::spawn(async move { asking.inspect("a").await });
         assert!(stage.seconds_until_over(&question).await >= 5);
         let error = question.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
-        assert_eq!(error.to_string(), "could not inspect lock \"a\": memory: did not answer within 5s");
+        assert_eq!(error.to_string(), "could not inspect lock \"a\": no reply from memory: within 5s");
         proxy.resume();
         assert!(client.inspect("a").await.unwrap().is_idle(), "it works again");
     });
@@ -30,27 +30,27 @@ fn a_hung_inspect_answers_at_its_deadline() {
 fn a_hung_list_answers_after_half_a_minute_by_default() {
     on_stage("hung-list", async |stage| {
         let (client, proxy) = stage.proxied(Options::new()).await;
-        proxy.stop();
+        proxy.pause();
         let asking = client.clone();
         let question = tokio::spawn(async move { asking.list("", Page::new(1)).await.map(drop) });
         assert!(stage.seconds_until_over(&question).await >= 30);
         let error = question.await.unwrap().unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Unreachable);
-        assert_eq!(error.to_string(), "could not list locks: memory: did not answer within 30s");
+        assert_eq!(error.to_string(), "could not list locks: no reply from memory: within 30s");
     });
 }
 
-/// Who asks how a storage is wants an answer most of all when it hangs.
+/// A diagnosis matters most when the backend hangs.
 #[test]
 fn a_hung_examination_is_a_finding() {
     on_stage("hung-examination", async |stage| {
         let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
-        proxy.stop();
+        proxy.pause();
         let asking = client.clone();
         let question = tokio::spawn(async move { asking.diagnose().await });
         assert!(stage.seconds_until_over(&question).await >= 5);
         let late =
-            Finding::problem("answer", "could not examine the storage: memory: did not answer within 5s");
+            Finding::problem("answer", "could not diagnose the backend: no reply from memory: within 5s");
         assert_eq!(question.await.unwrap().unwrap(), [late]);
         proxy.resume();
         proxy.cut();
@@ -68,7 +68,7 @@ fn silence_means_unknown_only_where_something_may_have_happened() {
         let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
         let guard = client.lock("a").ttl(TTL * 100).acquire().await.unwrap();
         let token = guard.token();
-        proxy.stop();
+        proxy.pause();
         let (reading, breaking) = (client.clone(), client.clone());
         let read = tokio::spawn(async move { reading.read_cell("a").await.map(drop) });
         let broken = tokio::spawn(async move { breaking.break_lock("a", token).await });
@@ -81,18 +81,18 @@ fn silence_means_unknown_only_where_something_may_have_happened() {
             stage.seconds_until_over(&task).await;
             let error = task.await.unwrap().unwrap_err();
             assert_eq!(error.kind(), kind);
-            assert_eq!(error.to_string(), "memory: did not answer within 5s");
+            assert_eq!(error.to_string(), "no reply from memory: within 5s");
         }
         proxy.resume();
     });
 }
 
-/// Flights that hang keep nobody on the ground for longer than a sixth of the deadline, however long their leases are.
+/// Flights that hang block pending operations for a sixth of the deadline at most, however long their leases are.
 #[test]
 fn a_call_behind_long_leases_that_hang_has_its_deadline_too() {
     on_stage("behind", async |stage| {
         let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
-        proxy.stop();
+        proxy.pause();
         let room = client.info().flights;
         for number in 0..room {
             let lock = client.lock(format!("{number}")).ttl(TTL * 100);

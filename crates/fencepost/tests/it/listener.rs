@@ -48,8 +48,8 @@ impl Heard {
 
     /// Listens on this thread until the guard is dropped.
     pub(crate) fn listen(&self) -> tracing::subscriber::DefaultGuard {
-        // While there is but one listener in the process, `tracing` asks whoever comes by a place first whether anybody
-        // listens there, and that may be a thread of a test without any. So there are always two.
+        // With one subscriber in the process, `tracing` caches the interest of a callsite from the first thread that reaches it,
+        // which may be one of a test without a subscriber. So there are always two.
         static ANOTHER: LazyLock<Dispatch> = LazyLock::new(|| Dispatch::new(Registry::default()));
         LazyLock::force(&ANOTHER);
         tracing::subscriber::set_default(Registry::default().with(self.clone()))

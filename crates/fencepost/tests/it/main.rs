@@ -1,4 +1,4 @@
-//! The crate as users see it: URLs, and what is told about those that do not work.
+//! The crate as its users see it: URLs, options, errors.
 
 #[cfg(feature = "memory")]
 mod blocking;
@@ -8,12 +8,16 @@ mod deadline;
 mod listener;
 #[cfg(all(feature = "memory", feature = "metrics"))]
 mod metrics;
+#[cfg(feature = "memory")]
+mod options;
 #[cfg(all(feature = "memory", feature = "metrics"))]
 mod recorder;
 #[cfg(feature = "memory")]
 mod stage;
 #[cfg(all(feature = "memory", feature = "tracing"))]
 mod trace;
+#[cfg(feature = "memory")]
+mod try_run;
 
 use fencepost::{Error, ErrorKind, connect};
 

@@ -67,14 +67,14 @@ fn every_way_an_acquire_can_end_is_counted() {
 
         let lock = client.lock("a").ttl(TTL).wait(Duration::from_secs(5));
         let waiter = tokio::spawn(async move { lock.acquire().await });
-        wait::until("it stands in line", async || stage.memory.count().tickets == 1).await;
+        wait::until("it is in the queue", async || stage.memory.count().tickets == 1).await;
         assert_eq!(seen.gauge("lock_waiters"), 1);
         stage.clock.advance(Duration::from_secs(5));
         assert_eq!(waiter.await.unwrap().unwrap_err().kind(), ErrorKind::WaitTimeout);
         assert_eq!(ended("timeout"), (1, vec![5000]));
         wait::until("it has left the line", async || stage.memory.count().tickets == 0).await;
 
-        let waiter = stage.in_line(&client, "a").await;
+        let waiter = stage.queued(&client, "a").await;
         stage.clock.advance(Duration::from_secs(3));
         waiter.abort();
         assert!(waiter.await.unwrap_err().is_cancelled());
@@ -113,7 +113,7 @@ fn a_wait_is_as_long_as_the_caller_waited() {
     recorded("waited", async |stage, seen| {
         let client = stage.client();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
-        let waiter = stage.in_line(&client, "a").await;
+        let waiter = stage.queued(&client, "a").await;
         stage.clock.advance(Duration::from_secs(7));
         guard.release().await.unwrap();
         let next = waiter.await.unwrap().unwrap();
@@ -150,13 +150,13 @@ fn a_lock_that_expires_is_seen_to() {
     });
 }
 
-/// A storage that hangs gives no answer that could be counted; the renewals that are sent again are.
+/// A backend that hangs sends no reply to count; the repeated renewals are counted.
 #[test]
 fn a_storage_that_hangs_is_seen_before_the_lock_is_lost() {
     recorded("hanging", async |stage, seen| {
         let (client, proxy) = stage.proxied(Options::new()).await;
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
-        proxy.stop();
+        proxy.pause();
         stage.clock.advance(TTL / 3 + TTL / 6);
         wait::until("it is told", async || seen.counter("lock_renew_total", "outcome=failed") == 1).await;
         assert_eq!(seen.gauge("backend_up"), 0);
@@ -252,7 +252,7 @@ fn requests_are_told_apart_by_what_came_of_them() {
         client.read_cell("a").await.unwrap();
         assert_eq!((took("op=execute,outcome=ok"), seen.gauge("backend_up")), (vec![0], 1));
 
-        proxy.stop();
+        proxy.pause();
         let asking = client.clone();
         let hangs = tokio::spawn(async move { asking.read_cell("a").await.map(drop) });
         stage.seconds_until_over(&hangs).await;
@@ -314,7 +314,7 @@ fn an_event_goes_to_the_recorder_of_its_thread() {
     recorded("local", async |stage, seen| {
         let client = stage.client();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
-        let waiter = stage.in_line(&client, "a").await;
+        let waiter = stage.queued(&client, "a").await;
         let local = Recorded::default();
         let lock = client.lock("b");
         metrics::with_local_recorder(&local, || {

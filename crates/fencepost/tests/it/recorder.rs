@@ -31,7 +31,7 @@ impl HistogramFn for Values {
 pub(crate) fn global() -> Recorded {
     static GLOBAL: LazyLock<Recorded> = LazyLock::new(|| {
         let recorded = Recorded::default();
-        metrics::set_global_recorder(recorded.clone()).expect("nobody else installs a recorder");
+        metrics::set_global_recorder(recorded.clone()).expect("no other recorder is installed");
         recorded
     });
     GLOBAL.clone()

@@ -1,5 +1,6 @@
-//! Where the layers are watched: a storage in memory on a clock that stands still, under a name of its own.
+//! A backend in memory on a manual clock, with a scheme per test.
 
+use std::ops::RangeInclusive;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ use tokio::task::JoinHandle;
 /// The lease of every lock.
 pub(crate) const TTL: Duration = Duration::from_secs(12);
 
-/// A storage, its clock, and what it calls itself.
+/// A backend, its clock and its scheme.
 #[derive(Clone)]
 pub(crate) struct Stage {
     pub(crate) scheme: &'static str,
@@ -25,7 +26,7 @@ pub(crate) struct Stage {
     pub(crate) clock: ManualClock,
 }
 
-/// Runs a test on a fresh stage. Metrics of the whole process lie in one heap, so each test has a scheme of its own.
+/// Runs a test on a new stage. The metrics of the process share one registry, so each test has its own scheme.
 pub(crate) fn on_stage(scheme: &'static str, test: impl AsyncFnOnce(Stage) + Send + 'static) {
     under_watchdog(scheme, move || {
         let runtime =
@@ -45,7 +46,7 @@ impl Stage {
         options.clock(self.clock.clone()).client(Arc::new(self.backend())).unwrap()
     }
 
-    /// A client whose way to the storage can be blocked.
+    /// Returns a client whose requests can be blocked.
     pub(crate) async fn proxied(&self, options: Options) -> (Client, Proxy) {
         let proxy = Proxy::default();
         let backend: Arc<dyn Backend> = Arc::new(self.backend());
@@ -54,22 +55,28 @@ impl Stage {
     }
 
     fn backend(&self) -> Named {
-        Named { scheme: self.scheme, inner: Arc::new(self.memory.backend()) }
+        Named { scheme: self.scheme, ttls: None, inner: Arc::new(self.memory.backend()) }
     }
 
-    /// Waits for a lock in a task of its own, and returns when it stands in line.
-    pub(crate) async fn in_line(&self, client: &Client, name: &str) -> JoinHandle<Result<Guard>> {
+    /// Returns a client of a backend that keeps only these ttls.
+    pub(crate) fn limited_to(&self, ttls: RangeInclusive<Duration>) -> Client {
+        let backend = Named { ttls: Some(ttls), ..self.backend() };
+        Options::new().clock(self.clock.clone()).client(Arc::new(backend)).unwrap()
+    }
+
+    /// Acquires a lock in a separate task, and returns when it is in the queue.
+    pub(crate) async fn queued(&self, client: &Client, name: &str) -> JoinHandle<Result<Guard>> {
         let before = self.memory.count().tickets;
         let lock = client.lock(name).ttl(TTL);
         let waiter = tokio::spawn(async move { lock.acquire().await });
-        wait::until("it stands in line", async || self.memory.count().tickets > before).await;
+        wait::until("it is in the queue", async || self.memory.count().tickets > before).await;
         waiter
     }
 
-    /// Moves the clock on second by second until the task is over, and returns how many it took.
+    /// Advances the clock second by second until the task has ended, and returns how many it took.
     pub(crate) async fn seconds_until_over<T>(&self, task: &JoinHandle<T>) -> u32 {
         let mut seconds = 0;
-        wait::until("the task is over", async || {
+        wait::until("the task has ended", async || {
             if !task.is_finished() {
                 self.clock.advance(Duration::from_secs(1));
                 seconds += 1;
@@ -81,9 +88,10 @@ impl Stage {
     }
 }
 
-/// A backend under another name.
+/// A backend with another scheme and range of ttls.
 struct Named {
     scheme: &'static str,
+    ttls: Option<RangeInclusive<Duration>>,
     inner: Arc<dyn Backend>,
 }
 
@@ -92,6 +100,9 @@ impl Backend for Named {
     fn info(&self) -> BackendInfo {
         let mut info = self.inner.info();
         info.scheme = self.scheme;
+        if let Some(ttls) = &self.ttls {
+            (info.min_ttl, info.max_ttl) = (*ttls.start(), *ttls.end());
+        }
         info
     }
 

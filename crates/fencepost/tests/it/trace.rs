@@ -85,7 +85,7 @@ fn a_span_says_how_the_wait_ended() {
             let mut waiting = pin!(lock.acquire());
             let polled = waiting.as_mut().poll(&mut Context::from_waker(Waker::noop()));
             assert!(matches!(polled, Poll::Pending));
-            wait::until("it stands in line", async || stage.memory.count().tickets == 1).await;
+            wait::until("it is in the queue", async || stage.memory.count().tickets == 1).await;
             stage.clock.advance(Duration::from_secs(2));
         }
         wait::until("it has left the line", async || stage.memory.count().tickets == 0).await;

@@ -3,7 +3,7 @@
 use super::*;
 
 impl Scene {
-    /// Asks for a decision that cannot be made yet.
+    /// Returns what a decision needs.
     fn needs(&mut self, op: &Op) -> Needs {
         let before = self.snapshot();
         let needs = self.decide(OURS, op).expect_err("it is decided");
@@ -11,7 +11,7 @@ impl Scene {
         needs
     }
 
-    /// A holder of `name` and this many waiters, of which only the first `fetched` are known.
+    /// A holder of `name` and this many waiters, of which only the first `fetched` are fetched.
     fn crowded(waiters: usize, fetched: usize) -> (Self, Grant, Vec<Arc<Attempt>>) {
         let mut scene = Self::new();
         let grant = scene.hold(OURS, &exclusive(&["a"]));
@@ -25,16 +25,16 @@ impl Scene {
     }
 }
 
-fn lines(names: &[&str]) -> Needs {
-    Needs::Lines(names.iter().map(|text| name(text)).collect())
+fn records(names: &[&str]) -> Needs {
+    Needs::Records(names.iter().map(|text| name(text)).collect())
 }
 
 #[test]
-fn an_operation_needs_the_lines_that_it_names() {
+fn an_operation_needs_the_records_that_it_names() {
     let mut scene = Scene::new();
     let op = Op::Acquire { attempt: exclusive(&["a", "b", "c"]), on_busy: OnBusy::Wait };
     scene.fetch(&name("b"), 0);
-    assert_eq!(scene.needs(&op), lines(&["a", "c"]));
+    assert_eq!(scene.needs(&op), records(&["a", "c"]));
     for missing in ["a", "c"] {
         scene.fetch(&name(missing), 0);
     }
@@ -42,7 +42,7 @@ fn an_operation_needs_the_lines_that_it_names() {
 }
 
 #[test]
-fn a_hand_over_needs_the_other_lines_of_the_ticket() {
+fn a_hand_over_needs_the_other_records_of_the_ticket() {
     let mut scene = Scene::new();
     let (other, b) = (scene.hold(OURS, &exclusive(&["a", "c"])), scene.hold(OURS, &exclusive(&["b"])));
     let all = exclusive(&["a", "b", "c"]);
@@ -50,13 +50,13 @@ fn a_hand_over_needs_the_other_lines_of_the_ticket() {
     scene.execute(OURS, &Op::Release(other)).unwrap();
     scene.write();
     scene.fetch(&name("b"), 1);
-    assert_eq!(scene.needs(&Op::Release(b.clone())), lines(&["a", "c"]));
+    assert_eq!(scene.needs(&Op::Release(b.clone())), records(&["a", "c"]));
     assert_eq!(scene.execute(OURS, &Op::Release(b)).unwrap(), Reply::Released);
     assert_eq!((scene.holders("a"), scene.holders("c")), (vec![all.owner], vec![all.owner]));
 }
 
 #[test]
-fn a_ticket_that_is_blocked_here_needs_no_other_line() {
+fn a_ticket_that_is_blocked_here_needs_no_other_record() {
     let mut scene = Scene::new();
     scene.hold(OURS, &exclusive(&["a"]));
     let b = scene.hold(OURS, &attempt(&["b"], Mode::Shared, TTL));
@@ -77,17 +77,17 @@ fn an_exclusive_release_needs_two_waiters_of_any_number() {
 }
 
 #[test]
-fn a_line_is_needed_as_a_whole_when_the_first_waiters_cannot_be_reached() {
+fn a_record_is_needed_as_a_whole_when_the_first_waiters_cannot_be_reached() {
     let (mut scene, grant, _) = Scene::crowded(10, 4);
-    scene.gone.insert(THEIRS);
-    assert_eq!(scene.needs(&Op::Release(grant.clone())), lines(&["a"]));
+    scene.lost.insert(THEIRS);
+    assert_eq!(scene.needs(&Op::Release(grant.clone())), records(&["a"]));
     let grant = Op::Release(grant);
     assert_eq!(scene.execute(OURS, &grant).unwrap(), Reply::Released);
     assert!(scene.holders("a").is_empty());
 }
 
 #[test]
-fn a_line_is_needed_as_a_whole_when_the_first_waiters_are_over() {
+fn a_record_is_needed_as_a_whole_when_the_first_waiters_have_expired() {
     let (mut scene, grant, _) = Scene::crowded(10, 4);
     let last = attempt(&["a"], Mode::Exclusive, LONGER);
     scene.execute(OURS, &Op::Renew(grant.clone())).unwrap();
@@ -96,14 +96,14 @@ fn a_line_is_needed_as_a_whole_when_the_first_waiters_are_over() {
     scene.write();
     scene.fetch(&name("a"), 4);
     scene.now = scene.now + TTL;
-    assert_eq!(scene.needs(&Op::Release(grant.clone())), lines(&["a"]));
+    assert_eq!(scene.needs(&Op::Release(grant.clone())), records(&["a"]));
     scene.execute(OURS, &Op::Release(grant)).unwrap();
     assert_eq!(scene.holders("a"), [last.owner]);
 }
 
-/// First come, first served, over several names: an earlier place in another line may be one that was not fetched.
+/// FIFO over several names: an earlier position in another queue may be one that was not fetched.
 #[test]
-fn a_place_in_another_line_is_compared_with_every_place_before_it() {
+fn a_position_in_another_queue_is_compared_with_every_position_before_it() {
     let mut scene = Scene::new();
     let a = scene.hold(OURS, &exclusive(&["a"]));
     let b = scene.hold(OURS, &exclusive(&["b"]));
@@ -111,13 +111,13 @@ fn a_place_in_another_line_is_compared_with_every_place_before_it() {
     for (client, waiter) in [(ClientId(3), &dead), (THEIRS, &first), (THEIRS, &both)] {
         scene.join(client, waiter);
     }
-    scene.gone.insert(ClientId(3));
-    // The lock is free, and its first waiter has not been told yet.
+    scene.lost.insert(ClientId(3));
+    // The lock is free, and its first waiter has not been granted yet.
     scene.table.forget_holders(&name("b"));
     scene.write();
     scene.fetch(&name("a"), 1);
     scene.fetch(&name("b"), 1);
-    assert_eq!(scene.needs(&Op::Release(a.clone())), lines(&["b"]));
+    assert_eq!(scene.needs(&Op::Release(a.clone())), records(&["b"]));
     scene.execute(OURS, &Op::Release(a)).unwrap();
     assert!(scene.holders("a").is_empty(), "it has overtaken a waiter");
     scene.execute(OURS, &Op::Release(b)).unwrap();
@@ -133,33 +133,33 @@ fn an_owner_that_may_wait_behind_the_fetched_part_is_looked_up() {
     let ticket = scene.rows[&name("a")].1[FIRST_WAITERS].clone();
     scene.table.insert_ticket(later.owner, Some(ticket));
     assert!(matches!(scene.decide(OURS, &check), Ok(Ok(Reply::Waiting { .. }))));
-    // One that waits in the part that is known is not.
+    // One in the fetched part is not.
     let second = Op::Check(waiters[1].clone());
     assert!(matches!(scene.decide(OURS, &second), Ok(Ok(Reply::Waiting { .. }))));
 }
 
 #[test]
-fn an_owner_that_was_looked_up_and_not_found_joins_the_line() {
+fn an_owner_that_was_looked_up_and_not_found_joins_the_queue() {
     let (mut scene, ..) = Scene::crowded(2 * FIRST_WAITERS, FIRST_WAITERS);
     let new = exclusive(&["a"]);
     let op = Op::Acquire { attempt: new.clone(), on_busy: OnBusy::Wait };
     assert_eq!(scene.needs(&op), Needs::Ticket(name("a"), new.owner));
     scene.table.insert_ticket(new.owner, None);
     assert!(matches!(scene.decide(OURS, &op), Ok(Ok(Reply::Waiting { .. }))));
-    // What another process does in between may bring it back.
+    // Another process may add it in between.
     scene.write();
     scene.fetch(&name("a"), FIRST_WAITERS);
     assert_eq!(scene.needs(&op), Needs::Ticket(name("a"), new.owner));
 }
 
 #[test]
-fn a_leave_that_needs_more_is_not_remembered() {
+fn a_leave_that_needs_more_writes_no_tombstone() {
     let (mut scene, _, waiters) = Scene::crowded(2 * FIRST_WAITERS, FIRST_WAITERS);
     assert_eq!(
         scene.needs(&Op::Leave(waiters[FIRST_WAITERS].clone())),
         Needs::Ticket(name("a"), waiters[FIRST_WAITERS].owner)
     );
-    assert_eq!(scene.table.departures(), 0);
+    assert_eq!(scene.table.tombstones(), 0);
 }
 
 #[test]
@@ -181,7 +181,7 @@ fn a_decision_without_numbers_needs_them() {
 }
 
 #[test]
-fn a_table_that_is_the_storage_needs_nothing() {
+fn a_table_that_is_the_data_itself_needs_nothing() {
     let mut scene = Scene::new();
     scene.table = LockTable::default();
     let grant = scene.hold(OURS, &exclusive(&["a", "b"]));
@@ -189,5 +189,5 @@ fn a_table_that_is_the_storage_needs_nothing() {
     assert!(matches!(scene.decide(OURS, &Op::Release(grant)), Ok(Ok(Reply::Released))));
     scene.now = scene.now + TTL;
     scene.ask(OURS, LockTable::sweep_all).unwrap();
-    assert_eq!(scene.table.lines().len(), 0);
+    assert_eq!(scene.table.records().len(), 0);
 }

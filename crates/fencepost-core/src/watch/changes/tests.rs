@@ -1,4 +1,4 @@
-//! Tables of looks and what has changed between them, and that the changes are the whole truth.
+//! Snapshots and the changes between them, and that the changes are complete.
 
 use proptest::prelude::*;
 
@@ -20,7 +20,7 @@ fn holder(token: u64) -> HolderState {
     }
 }
 
-/// A lock, written as in the tables: who holds it, how many wait, what its cell says.
+/// A lock in brief: its holders, the number of waiters, its cell.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Brief {
     tokens: Vec<u64>,
@@ -44,7 +44,7 @@ fn seen(locks: &Briefs) -> Seen {
     locks.iter().map(state).collect()
 }
 
-fn look(locks: &[(&str, &[u64], usize, Option<u8>)]) -> Briefs {
+fn snapshot(locks: &[(&str, &[u64], usize, Option<u8>)]) -> Briefs {
     let brief = |(name, tokens, waiters, cell): &(&str, &[u64], usize, Option<u8>)| {
         ((*name).to_owned(), Brief { tokens: tokens.to_vec(), waiters: *waiters, cell: *cell })
     };
@@ -67,19 +67,19 @@ fn told(old: &Briefs, new: &Briefs) -> Vec<String> {
 }
 
 #[test]
-fn what_has_changed_is_told_and_nothing_else() {
-    let nothing = look(&[]);
-    let held = look(&[("a", &[7], 0, None)]);
+fn only_changes_are_reported() {
+    let nothing = snapshot(&[]);
+    let held = snapshot(&[("a", &[7], 0, None)]);
     let table = [
         (&nothing, nothing.clone(), vec![]),
         (&nothing, held.clone(), vec!["a held 7"]),
         (&held, held.clone(), vec![]),
         (&held, nothing.clone(), vec!["a ended 7"]),
-        (&held, look(&[("a", &[8], 0, None)]), vec!["a ended 7", "a held 8"]),
-        (&held, look(&[("a", &[7], 2, None)]), vec!["a line 2"]),
-        (&held, look(&[("a", &[7, 9], 0, None)]), vec!["a held 9"]),
-        (&held, look(&[("a", &[7], 0, Some(1))]), vec!["a cell Some([1])"]),
-        (&held, look(&[("b", &[7], 0, None)]), vec!["a ended 7", "b held 7"]),
+        (&held, snapshot(&[("a", &[8], 0, None)]), vec!["a ended 7", "a held 8"]),
+        (&held, snapshot(&[("a", &[7], 2, None)]), vec!["a line 2"]),
+        (&held, snapshot(&[("a", &[7, 9], 0, None)]), vec!["a held 9"]),
+        (&held, snapshot(&[("a", &[7], 0, Some(1))]), vec!["a cell Some([1])"]),
+        (&held, snapshot(&[("b", &[7], 0, None)]), vec!["a ended 7", "b held 7"]),
     ];
     for (old, new, changes) in table {
         assert_eq!(told(old, &new), changes, "{old:?} → {new:?}");
@@ -87,15 +87,15 @@ fn what_has_changed_is_told_and_nothing_else() {
 }
 
 #[test]
-fn everything_about_a_lock_that_vanishes_is_told() {
-    let full = look(&[("a", &[7, 8], 3, Some(1))]);
-    assert_eq!(told(&look(&[]), &full), ["a held 7", "a held 8", "a line 3", "a cell Some([1])"]);
-    assert_eq!(told(&full, &look(&[])), ["a ended 7", "a ended 8", "a line 0", "a cell None"]);
+fn everything_about_a_lock_that_disappears_is_reported() {
+    let full = snapshot(&[("a", &[7, 8], 3, Some(1))]);
+    assert_eq!(told(&snapshot(&[]), &full), ["a held 7", "a held 8", "a line 3", "a cell Some([1])"]);
+    assert_eq!(told(&full, &snapshot(&[])), ["a ended 7", "a ended 8", "a line 0", "a cell None"]);
 }
 
 #[test]
-fn a_lease_with_time_left_did_not_run_out() {
-    let (old, new) = (seen(&look(&[("a", &[7], 0, None)])), Seen::new());
+fn a_lease_with_time_left_did_not_expire() {
+    let (old, new) = (seen(&snapshot(&[("a", &[7], 0, None)])), Seen::new());
     for (elapsed, left) in
         [(SECOND, 19 * SECOND), (20 * SECOND, Duration::ZERO), (60 * SECOND, Duration::ZERO)]
     {
@@ -108,7 +108,7 @@ fn a_lease_with_time_left_did_not_run_out() {
     }
 }
 
-/// What a watcher knows after these changes.
+/// Applies the changes, as a watcher would.
 fn apply(mut locks: Briefs, changes: &[Change]) -> Briefs {
     for change in changes {
         let (Change::Held { name, .. }
@@ -119,7 +119,7 @@ fn apply(mut locks: Briefs, changes: &[Change]) -> Briefs {
         match change {
             Change::Held { holder, .. } => brief.tokens.push(holder.token.unwrap().get()),
             Change::Ended { holder, .. } => {
-                brief.tokens.retain(|token| *token != holder.token.unwrap().get())
+                brief.tokens.retain(|token| *token != holder.token.unwrap().get());
             }
             Change::Waiters { count, .. } => brief.waiters = *count,
             Change::Cell { cell, .. } => brief.cell = cell.as_ref().map(|cell| cell.bytes[0]),
@@ -132,7 +132,7 @@ fn apply(mut locks: Briefs, changes: &[Change]) -> Briefs {
     locks
 }
 
-fn any_look() -> impl Strategy<Value = Briefs> {
+fn any_snapshot() -> impl Strategy<Value = Briefs> {
     let tokens = proptest::collection::btree_set(0..6u64, 0..4);
     let brief = (tokens, 0..3usize, proptest::option::of(0..2u8));
     let brief = brief.prop_map(|(tokens, waiters, cell)| Brief {
@@ -145,14 +145,14 @@ fn any_look() -> impl Strategy<Value = Briefs> {
 
 proptest! {
     #[test]
-    fn changes_lead_from_the_old_look_to_the_new(old in any_look(), new in any_look()) {
+    fn changes_lead_from_the_old_snapshot_to_the_new(old in any_snapshot(), new in any_snapshot()) {
         let changes = differences(&seen(&old), &seen(&new), SECOND);
         prop_assert_eq!(apply(old, &changes), new);
     }
 
     #[test]
-    fn a_lock_is_never_told_to_be_held_before_the_last_holder_is_told_to_have_ended(
-        old in any_look(), new in any_look()
+    fn a_new_holder_is_reported_after_the_end_of_the_last_one(
+        old in any_snapshot(), new in any_snapshot()
     ) {
         let changes = differences(&seen(&old), &seen(&new), SECOND);
         let mut held_before = std::collections::BTreeSet::new();

@@ -1,7 +1,7 @@
 //! Passwords, tokens and rights.
 
 use fencepost_net::{Encryption, Tls};
-use fencepost_testkit::servers::etcd::{EtcdServer, Setup as ServerSetup, TlsClients};
+use fencepost_testkit::servers::etcd::{EtcdServer, EtcdServerConfig, TlsClients};
 
 use super::*;
 
@@ -9,7 +9,7 @@ const PASSWORD: &str = "hunter2";
 
 /// A server on which `ann` may do everything below `test/`.
 fn server() -> EtcdServer {
-    let server = EtcdServer::start(&ServerSetup::plain().with_user("ann", PASSWORD));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_user("ann", PASSWORD));
     server.ctl(&["role", "add", "tester"]);
     server.ctl(&["role", "grant-permission", "tester", "--prefix=true", "readwrite", "test/"]);
     server.ctl(&["user", "grant-role", "ann", "tester"]);
@@ -108,7 +108,7 @@ async fn open_encrypted(server: &EtcdServer, tls: &Tls) -> Result<Opened> {
 
 #[tokio::test]
 async fn an_encrypted_connection_needs_the_right_certificates() {
-    let server = EtcdServer::start(&ServerSetup::plain().with_tls(TlsClients::WithCertificate));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_tls(TlsClients::WithCertificate));
     let made = server.certificates().clone();
     let identity = Some((made.client_cert, made.client_key));
     let known = Tls { ca: Some(made.ca), identity, ..Tls::default() };
@@ -128,7 +128,7 @@ async fn an_encrypted_connection_needs_the_right_certificates() {
 
 #[tokio::test]
 async fn whoever_does_not_encrypt_where_it_is_expected_is_told() {
-    let server = EtcdServer::start(&ServerSetup::plain().with_tls(TlsClients::All));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_tls(TlsClients::All));
     let Err(error) = open_with(setup(&[server.tls_port()], Account::default())).await else { panic!("how?") };
     assert_eq!(error.kind(), ErrorKind::Unreachable, "{}", error.full_message());
     assert!(error.hint().is_some_and(|hint| hint.contains("etcds://")), "{error:?}");

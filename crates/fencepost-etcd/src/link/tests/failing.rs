@@ -1,6 +1,6 @@
 //! Servers that fail, and what is said about it.
 
-use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, Setup as ServerSetup, shared};
+use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, EtcdServerConfig, shared};
 use fencepost_testkit::servers::free_port;
 use fencepost_testkit::wire::Wire;
 
@@ -14,7 +14,7 @@ async fn nobody_there_is_unreachable() {
 
 #[tokio::test]
 async fn a_write_without_an_answer_may_have_been_done_and_a_read_is_only_a_read() {
-    let server = EtcdServer::start(&ServerSetup::plain());
+    let server = EtcdServer::start(&EtcdServerConfig::plain());
     let (opened, key) = (open(&[server.port()]).await, new_key());
     server.pause();
     let write = txn(vec![], vec![Request::RequestPut(put(&key, "", 0))]);
@@ -82,7 +82,7 @@ async fn members_without_a_leader_surely_do_nothing() {
 
 #[tokio::test]
 async fn another_cluster_is_not_ours() {
-    let (ours, theirs) = (EtcdServer::start(&ServerSetup::plain()), shared());
+    let (ours, theirs) = (EtcdServer::start(&EtcdServerConfig::plain()), shared());
     let (opened, key) = (open(&[ours.port(), theirs.port()]).await, new_key());
     opened.put(&key, "a").await.unwrap();
     ours.kill();
@@ -101,7 +101,7 @@ async fn another_cluster_is_not_ours() {
 
 #[tokio::test]
 async fn a_full_storage_says_so() {
-    let server = EtcdServer::start(&ServerSetup::plain().with_option("--quota-backend-bytes=1048576"));
+    let server = EtcdServer::start(&EtcdServerConfig::plain().with_option("--quota-backend-bytes=1048576"));
     let (opened, key) = (open(&[server.port()]).await, new_key());
     let big = "x".repeat(256 << 10);
     let mut failed = Ok(0);

@@ -1,6 +1,6 @@
 //! Watches, and that they miss nothing.
 
-use fencepost_testkit::servers::etcd::{EtcdServer, Setup as ServerSetup, shared};
+use fencepost_testkit::servers::etcd::{EtcdServer, EtcdServerConfig, shared};
 use fencepost_testkit::wire::Wire;
 
 use super::*;
@@ -48,7 +48,7 @@ async fn a_watch_that_is_ended_tells_nothing_more() {
 
 #[tokio::test]
 async fn a_watch_outlives_the_server() {
-    let server = EtcdServer::start(&ServerSetup::plain());
+    let server = EtcdServer::start(&EtcdServerConfig::plain());
     let (mut opened, keys) = (open(&[server.port()]).await, [new_key(), new_key()]);
     let start = opened.put(&keys[0], "a").await.unwrap();
     let first = opened.watch(&keys[0], start);
@@ -87,7 +87,7 @@ async fn a_stream_that_has_fallen_silent_is_noticed() {
     let start = direct.put(&key, "a").await.unwrap();
     opened.watch(&key, start);
     assert!(matches!(opened.event().await.1, Change::Put { .. }));
-    wire.half_open();
+    wire.blackhole();
     direct.delete(&key).await.unwrap();
     opened.is_noticed().await;
     wire.heal();
@@ -96,7 +96,7 @@ async fn a_stream_that_has_fallen_silent_is_noticed() {
 
 #[tokio::test]
 async fn a_compacted_history_is_said_to_be_one() {
-    let server = EtcdServer::start(&ServerSetup::plain());
+    let server = EtcdServer::start(&EtcdServerConfig::plain());
     let (mut opened, key) = (open(&[server.port()]).await, new_key());
     let start = opened.put(&key, "a").await.unwrap();
     opened.delete(&key).await.unwrap();

@@ -1,29 +1,29 @@
-//! Locks in another library's form on the test bench.
+//! The test bench for locks in a dialect.
 
 use std::future::Future;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
 use fencepost_core::{Backend, LockName, Result};
-use fencepost_testkit::servers::redis::{RedisServer, Setup};
-use fencepost_testkit::{Leftovers, TestBench};
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
+use fencepost_testkit::{StoredCounts, TestBench};
 
 use crate::bench::{RedisBench, keys_like};
 
-/// More than there are tests: locks are called what they are called, so each test has a database of its own.
+/// More than there are tests: a dialect's keys have no namespace, so each test has a database of its own.
 const DATABASES: usize = 1000;
 
 static SERVER: LazyLock<RedisServer> = LazyLock::new(|| {
     let databases = format!("databases {DATABASES}");
-    RedisServer::start(&Setup::plain().with_config(&databases))
+    RedisServer::start(&RedisServerConfig::plain().with_config(&databases))
 });
 static NEXT: AtomicUsize = AtomicUsize::new(0);
 
 /// A database of its own.
 pub(crate) struct DialectBench {
     pub(crate) redis: RedisBench,
-    /// What keys of locks begin with.
-    before: &'static str,
+    /// The prefix of the keys of locks.
+    key_prefix: &'static str,
 }
 
 impl DialectBench {
@@ -32,24 +32,24 @@ impl DialectBench {
     }
 
     pub(crate) fn python_redis_lock() -> Self {
-        Self { before: "lock:", ..Self::with("dialect=python-redis-lock") }
+        Self { key_prefix: "lock:", ..Self::with("dialect=python-redis-lock") }
     }
 
-    /// The form that this option of a URL names.
+    /// The dialect of this URL option.
     pub(crate) fn with(option: &str) -> Self {
         let db = NEXT.fetch_add(1, Ordering::Relaxed);
-        Self { redis: RedisBench::in_database(db, &SERVER, &format!("&{option}")), before: "" }
+        Self { redis: RedisBench::in_database(db, &SERVER, &format!("&{option}")), key_prefix: "" }
     }
 
-    async fn ends_soon(&self, key: &str) -> bool {
+    async fn expires_soon(&self, key: &str) -> bool {
         let mut driver = self.redis.driver().await;
-        let left: i64 = redis::cmd("PTTL").arg(key).query_async(&mut driver).await.expect("it answers");
+        let left: i64 = redis::cmd("PTTL").arg(key).query_async(&mut driver).await.expect("PTTL succeeds");
         left == -2 || (0..=1000).contains(&left)
     }
 }
 
 impl TestBench for DialectBench {
-    fn leaves_gaps(&self) -> bool {
+    fn yields_to_foreign_clients(&self) -> bool {
         true
     }
 
@@ -57,21 +57,21 @@ impl TestBench for DialectBench {
         self.redis.connect()
     }
 
-    async fn peek(&self) -> Leftovers {
-        let mut left = Leftovers::default();
+    async fn peek(&self) -> StoredCounts {
+        let mut left = StoredCounts::default();
         let ours = format!("{}:", self.redis.namespace());
         for key in keys_like(&mut self.redis.driver().await, "*").await {
             match key.strip_prefix(&ours) {
-                // What waits to be heard ends by itself, soon.
+                // A signal that was not received expires soon.
                 None if key.starts_with("lock-signal:") => {
-                    left.others += usize::from(!self.ends_soon(&key).await);
+                    left.others += usize::from(!self.expires_soon(&key).await);
                 }
                 None => left.holders += 1,
                 Some("about" | "c") => {}
                 Some(kind) if kind.starts_with("peer:t:") => left.tickets += 1,
-                // What is remembered of the turns ends by itself, soon.
+                // The state of streaks and gaps expires soon.
                 Some(kind) if ["peer:b:", "peer:g:", "peer:f:"].iter().any(|each| kind.starts_with(each)) => {
-                    left.others += usize::from(!self.ends_soon(&key).await);
+                    left.others += usize::from(!self.expires_soon(&key).await);
                 }
                 Some(_) => left.others += 1,
             }
@@ -82,8 +82,8 @@ impl TestBench for DialectBench {
     async fn steal(&self, name: &LockName) {
         let mut driver = self.redis.driver().await;
         let stolen: redis::RedisResult<()> =
-            redis::cmd("DEL").arg(format!("{}{name}", self.before)).query_async(&mut driver).await;
-        stolen.expect("it deletes");
+            redis::cmd("DEL").arg(format!("{}{name}", self.key_prefix)).query_async(&mut driver).await;
+        stolen.expect("DEL succeeds");
     }
 
     async fn listeners(&self) -> Option<usize> {
@@ -98,7 +98,7 @@ impl TestBench for DialectBench {
         self.redis.heal().await;
     }
 
-    fn crowd(&self) -> usize {
+    fn crowd_size(&self) -> usize {
         200
     }
 }

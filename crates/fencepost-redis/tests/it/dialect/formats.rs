@@ -1,4 +1,4 @@
-//! What is in the storage, byte for byte, as the other library expects it.
+//! The stored keys and values, byte for byte, as the other library expects them.
 
 use std::time::Duration;
 
@@ -20,7 +20,7 @@ async fn ask<T: FromRedisValue>(driver: &mut MultiplexedConnection, words: &[&st
     command.query_async(driver).await.expect("the server answers")
 }
 
-/// Takes a lock in this form, and hands its client, the bare driver and the lock's value to the check.
+/// Acquires a lock in this dialect, and checks its key and its value.
 fn held(option: &'static str, key: &'static str, check: impl Fn(&[u8]) + Send + 'static) {
     suite::run(
         option,
@@ -95,8 +95,8 @@ fn a_lock_of_shedlock() {
 }
 
 #[test]
-fn a_release_gives_the_signal_of_python_redis_lock() {
-    let name = "a_release_gives_the_signal_of_python_redis_lock";
+fn a_release_pushes_the_signal_of_python_redis_lock() {
+    let name = "a_release_pushes_the_signal_of_python_redis_lock";
     suite::run(name, DialectBench::python_redis_lock, async |bench: &DialectBench| {
         let (client, mut driver) = (bench.client().await, bench.redis.driver().await);
         client.lock("a").acquire().await.unwrap().release().await.unwrap();
@@ -108,23 +108,27 @@ fn a_release_gives_the_signal_of_python_redis_lock() {
     });
 }
 
-/// What a lock in another library's form cannot do is refused, with what to do about it.
+/// Operations that a lock in a dialect does not support are rejected with a hint.
 #[test]
-fn the_rest_is_refused() {
-    suite::run("the_rest_is_refused", DialectBench::redis_py, async |bench: &DialectBench| {
-        let client: Client = bench.client().await;
-        for lock in [
-            client.lock("a").mode(Mode::Shared),
-            client.lock("a").mode(Mode::Semaphore { permits: 2 }),
-            client.lock_all(["a", "b"]),
-        ] {
-            let error = lock.try_acquire().await.unwrap_err();
-            assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
-            assert!(error.hint().is_some(), "{error:?}");
-        }
-        assert_eq!(client.read_cell("a").await.unwrap_err().kind(), ErrorKind::Unsupported);
-        let ours = format!("{}:c", bench.redis.namespace());
-        assert_eq!(client.lock(&ours).try_acquire().await.unwrap_err().kind(), ErrorKind::BadName);
-        client.close().await;
-    });
+fn unsupported_operations_are_rejected() {
+    suite::run(
+        "unsupported_operations_are_rejected",
+        DialectBench::redis_py,
+        async |bench: &DialectBench| {
+            let client: Client = bench.client().await;
+            for lock in [
+                client.lock("a").mode(Mode::Shared),
+                client.lock("a").mode(Mode::Semaphore { permits: 2 }),
+                client.lock_all(["a", "b"]),
+            ] {
+                let error = lock.try_acquire().await.unwrap_err();
+                assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
+                assert!(error.hint().is_some(), "{error:?}");
+            }
+            assert_eq!(client.read_cell("a").await.unwrap_err().kind(), ErrorKind::Unsupported);
+            let ours = format!("{}:c", bench.redis.namespace());
+            assert_eq!(client.lock(&ours).try_acquire().await.unwrap_err().kind(), ErrorKind::BadName);
+            client.close().await;
+        },
+    );
 }

@@ -1,8 +1,8 @@
 //! A cluster of three members, which serves as long as two of them run.
 
-use super::setup::Place;
-use super::{EtcdServer, Kept, Setup, free_port, require_programs, start_together};
-use crate::storm::{Outage, Trio};
+use super::config::Place;
+use super::{EtcdServer, EtcdServerConfig, Supervised, free_port, require_programs, start_together};
+use crate::stress::{Outage, Trio};
 use crate::wait;
 
 /// Three members. Each of them is an [`EtcdServer`] that can be killed, paused and started again by itself.
@@ -17,21 +17,21 @@ impl EtcdCluster {
     /// # Panics
     /// If something does not start.
     pub fn start() -> Self {
-        Self::start_with(&Setup::plain())
+        Self::start_with(&EtcdServerConfig::plain())
     }
 
     /// Like [`EtcdCluster::start`], with members that are set up like this.
     ///
     /// # Panics
     /// If something does not start.
-    pub fn start_with(setup: &Setup) -> Self {
+    pub fn start_with(setup: &EtcdServerConfig) -> Self {
         require_programs();
         let cluster = Self { members: start_together(|| Self::prepare(setup)) };
         cluster.members[0].add_users();
         cluster
     }
 
-    fn prepare(setup: &Setup) -> [EtcdServer; 3] {
+    fn prepare(setup: &EtcdServerConfig) -> [EtcdServer; 3] {
         let members = ["a", "b", "c"].map(|name| (name, free_port()));
         let cluster = members.map(|(name, peer_port)| Place::member(name, peer_port)).join(",");
         members.map(|(name, peer_port)| {
@@ -98,7 +98,7 @@ impl EtcdCluster {
     ///
     /// # Panics
     /// If they do not for long.
-    pub fn wait_until_whole(&self) {
+    pub fn wait_until_healthy(&self) {
         wait::block_until("all members serve", || {
             self.members.iter().all(|member| member.try_ctl(&["endpoint", "health"]).is_ok())
                 && self.members.iter().filter(|member| member.leads()).count() == 1
@@ -123,7 +123,7 @@ impl Trio for EtcdCluster {
         self.members[server].suffer(outage);
     }
 
-    fn wait_until_whole(&self) {
-        self.wait_until_whole();
+    fn wait_until_healthy(&self) {
+        self.wait_until_healthy();
     }
 }

@@ -1,7 +1,7 @@
 //! Real etcd: one server, and a cluster of three.
 
 mod cluster;
-mod setup;
+mod config;
 
 use std::process::Command;
 use std::sync::OnceLock;
@@ -10,28 +10,28 @@ use rustix::process::Signal;
 
 pub use super::TlsClients;
 pub use cluster::EtcdCluster;
-pub use setup::Setup;
+pub use config::EtcdServerConfig;
 
 use super::hanging_disk::HangingDisk;
-use super::keeper::Keeper;
-use super::start::{Kept, start_together, start_together_again};
+use super::start::{Supervised, start_together, start_together_again};
+use super::supervisor::Supervisor;
 use super::{Certificates, free_port, require};
-use setup::{Place, ROOT_PASSWORD};
+use config::{Place, ROOT_PASSWORD};
 
 /// A running `etcd`, which stops when this is dropped or the process ends. Its data outlives [`EtcdServer::kill`].
 #[derive(Debug)]
 pub struct EtcdServer {
-    setup: Setup,
+    setup: EtcdServerConfig,
     port: u16,
     tls: Option<(u16, Certificates)>,
     disk: Option<HangingDisk>,
-    keeper: Keeper,
+    supervisor: Supervisor,
 }
 
 /// The one plain server of this process, for all tests that do not hurt it.
 pub fn shared() -> &'static EtcdServer {
     static SHARED: OnceLock<EtcdServer> = OnceLock::new();
-    SHARED.get_or_init(|| EtcdServer::start(&Setup::plain()))
+    SHARED.get_or_init(|| EtcdServer::start(&EtcdServerConfig::plain()))
 }
 
 fn require_programs() {
@@ -39,17 +39,17 @@ fn require_programs() {
     require("etcdctl");
 }
 
-impl Kept for EtcdServer {
+impl Supervised for EtcdServer {
     fn program(&self) -> &'static str {
         "etcd"
     }
 
-    fn keeper(&self) -> &Keeper {
-        &self.keeper
+    fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     fn is_ready(&self) -> bool {
-        self.keeper.output().contains("serving client traffic")
+        self.supervisor.output().contains("serving client traffic")
     }
 }
 
@@ -58,28 +58,28 @@ impl EtcdServer {
     ///
     /// # Panics
     /// If it cannot be started, with what it says about that.
-    pub fn start(setup: &Setup) -> Self {
+    pub fn start(setup: &EtcdServerConfig) -> Self {
         require_programs();
         let [server] = start_together(|| [Self::prepare_alone(setup)]);
         server.add_users();
         server
     }
 
-    fn prepare_alone(setup: &Setup) -> Self {
+    fn prepare_alone(setup: &EtcdServerConfig) -> Self {
         let (name, peer_port) = ("alone".to_owned(), free_port());
         let cluster = Place::member(&name, peer_port);
         Self::prepare(setup, &Place { name, port: free_port(), peer_port, cluster })
     }
 
-    fn prepare(setup: &Setup, place: &Place) -> Self {
+    fn prepare(setup: &EtcdServerConfig, place: &Place) -> Self {
         let folder =
             tempfile::Builder::new().prefix("fencepost-etcd-").tempdir().expect("there is room").keep();
         let tls = setup.has_tls().then(|| (free_port(), Certificates::make(&folder)));
         let command = setup.command(&folder, place, tls.as_ref());
         let disk = setup.has_hanging_disk().then(|| HangingDisk::make(&folder));
         let prefix = disk.as_ref().map(HangingDisk::prefix).into_iter().flatten();
-        let keeper = Keeper::new(folder, prefix.chain(command));
-        Self { setup: setup.clone(), port: place.port, tls, disk, keeper }
+        let supervisor = Supervisor::new(folder, prefix.chain(command));
+        Self { setup: setup.clone(), port: place.port, tls, disk, supervisor }
     }
 
     fn add_users(&self) {
@@ -129,7 +129,7 @@ impl EtcdServer {
         }
     }
 
-    /// Where the server is, for a user of [`Setup::with_user`].
+    /// Where the server is, for a user of [`EtcdServerConfig::with_user`].
     ///
     /// # Panics
     /// If there is no such user.
@@ -151,12 +151,12 @@ impl EtcdServer {
     /// # Panics
     /// If it was killed.
     pub fn pid(&self) -> u32 {
-        self.keeper.pid().as_raw_nonzero().get().unsigned_abs()
+        self.supervisor.pid().as_raw_nonzero().get().unsigned_abs()
     }
 
     /// What the server has written into its log since it was started.
     pub fn log(&self) -> String {
-        self.keeper.output()
+        self.supervisor.output()
     }
 
     /// Runs `etcdctl` on this server, as the user who may do everything, and returns what it says.
@@ -179,7 +179,7 @@ impl EtcdServer {
         answer(self.as_root(self.etcdctl()).args(words).output())
     }
 
-    /// Like [`EtcdServer::try_ctl`], as a user of [`Setup::with_user`].
+    /// Like [`EtcdServer::try_ctl`], as a user of [`EtcdServerConfig::with_user`].
     ///
     /// # Errors
     /// What the server or `etcdctl` says is wrong.
@@ -197,7 +197,7 @@ impl EtcdServer {
     /// # Panics
     /// If the line fails.
     #[track_caller]
-    pub fn run_line(&self, line: &str) -> String {
+    pub fn run_shell(&self, line: &str) -> String {
         let mut shell = self.as_root(self.reaching(Command::new("sh")));
         let said = answer(shell.args(["-c", line]).output());
         said.unwrap_or_else(|error| panic!("`{line}` was answered with: {error}"))
@@ -231,7 +231,7 @@ impl EtcdServer {
     /// # Panics
     /// If it was killed.
     pub fn pause(&self) {
-        self.keeper.pause();
+        self.supervisor.pause();
     }
 
     /// The process goes on.
@@ -239,13 +239,13 @@ impl EtcdServer {
     /// # Panics
     /// If it was killed.
     pub fn resume(&self) {
-        self.keeper.signal(Signal::CONT);
+        self.supervisor.signal(Signal::CONT);
     }
 
     /// Every sync of the disk hangs from now on; the process goes on otherwise.
     ///
     /// # Panics
-    /// If it was not set up [`with_hanging_disk`](Setup::with_hanging_disk).
+    /// If it was not set up [`with_hanging_disk`](EtcdServerConfig::with_hanging_disk).
     pub fn hang_disk(&self) {
         self.disk().hang();
     }
@@ -253,8 +253,8 @@ impl EtcdServer {
     /// The disk is back, and the syncs that hang return.
     ///
     /// # Panics
-    /// If it was not set up [`with_hanging_disk`](Setup::with_hanging_disk), or does not hang.
-    pub fn mend_disk(&self) {
+    /// If it was not set up [`with_hanging_disk`](EtcdServerConfig::with_hanging_disk), or does not hang.
+    pub fn resume_disk(&self) {
         self.disk().mend();
     }
 
@@ -264,7 +264,7 @@ impl EtcdServer {
 
     /// Kills the process with SIGKILL. It is gone when this returns; what it has stored is not.
     pub fn kill(&self) {
-        self.keeper.kill();
+        self.supervisor.kill();
     }
 
     /// Starts the server again, on the same port and with what it has stored. Kills it first if it is running.
@@ -296,9 +296,9 @@ mod tests {
         let cluster = Place::member(&name, peer_port);
         let place = Place { name, port, peer_port, cluster };
         for taken in [port, peer_port] {
-            let server = EtcdServer::prepare(&Setup::plain(), &place);
+            let server = EtcdServer::prepare(&EtcdServerConfig::plain(), &place);
             let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, taken)).expect("it was free");
-            server.keeper.start();
+            server.supervisor.start();
             assert!(first_down(std::slice::from_ref(&server)).is_some());
             assert!(server.misses_a_port(), "{}", server.log());
             drop(faster);

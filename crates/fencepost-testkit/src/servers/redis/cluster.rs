@@ -2,7 +2,7 @@
 
 use std::process::Command;
 
-use super::{RedisServer, Setup};
+use super::{RedisServer, RedisServerConfig};
 use crate::wait;
 
 /// How many keys move at a time.
@@ -29,14 +29,14 @@ impl Cluster {
     /// # Panics
     /// If something does not start.
     pub fn start(replicas: Replicas) -> Self {
-        Self::start_with(&Setup::plain(), replicas)
+        Self::start_with(&RedisServerConfig::plain(), replicas)
     }
 
     /// Like [`Cluster::start`], with nodes that are set up like this.
     ///
     /// # Panics
     /// If something does not start.
-    pub fn start_with(setup: &Setup, replicas: Replicas) -> Self {
+    pub fn start_with(setup: &RedisServerConfig, replicas: Replicas) -> Self {
         let setup = setup.clone().with_config("cluster-enabled yes").with_config("cluster-node-timeout 2000");
         let (count, each) = if replicas == Replicas::None { (3, "0") } else { (6, "1") };
         let nodes: Vec<RedisServer> = (0..count).map(|_| RedisServer::start(&setup)).collect();

@@ -1,8 +1,8 @@
 //! Real Redis: one server, a primary with a replica and sentinels, a cluster.
 
 mod cluster;
+mod config;
 mod sentinels;
-mod setup;
 
 use std::ffi::OsString;
 use std::process::Command;
@@ -12,41 +12,41 @@ use rustix::process::Signal;
 
 pub use super::TlsClients;
 pub use cluster::{Cluster, Replicas, SlotMigration};
+pub use config::RedisServerConfig;
 pub use sentinels::Sentinels;
-pub use setup::Setup;
 
-use super::keeper::Keeper;
 use super::movable_clock::MovableClock;
-use super::start::{Kept, start_together};
+use super::start::{Supervised, start_together};
+use super::supervisor::Supervisor;
 use super::{Certificates, free_port, require};
 
 /// A running `redis-server`, which stops when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct RedisServer {
-    setup: Setup,
+    setup: RedisServerConfig,
     port: u16,
     tls: Option<(u16, Certificates)>,
     clock: Option<MovableClock>,
-    keeper: Keeper,
+    supervisor: Supervisor,
 }
 
 /// The one plain server of this process, for all tests that do not hurt it.
 pub fn shared() -> &'static RedisServer {
     static SHARED: OnceLock<RedisServer> = OnceLock::new();
-    SHARED.get_or_init(|| RedisServer::start(&Setup::plain()))
+    SHARED.get_or_init(|| RedisServer::start(&RedisServerConfig::plain()))
 }
 
-impl Kept for RedisServer {
+impl Supervised for RedisServer {
     fn program(&self) -> &'static str {
         self.setup.program()
     }
 
-    fn keeper(&self) -> &Keeper {
-        &self.keeper
+    fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     fn is_ready(&self) -> bool {
-        self.keeper.output().contains(self.setup.ready_words())
+        self.supervisor.output().contains(self.setup.ready_words())
     }
 }
 
@@ -55,14 +55,14 @@ impl RedisServer {
     ///
     /// # Panics
     /// If it cannot be started, with what it says about that.
-    pub fn start(setup: &Setup) -> Self {
+    pub fn start(setup: &RedisServerConfig) -> Self {
         require(setup.program());
         require("redis-cli");
         let [server] = start_together(|| [Self::prepare(setup.clone())]);
         server
     }
 
-    fn prepare(setup: Setup) -> Self {
+    fn prepare(setup: RedisServerConfig) -> Self {
         let folder =
             tempfile::Builder::new().prefix("fencepost-redis-").tempdir().expect("there is room").keep();
         let port = free_port();
@@ -73,7 +73,7 @@ impl RedisServer {
         let preload = clock.iter().flat_map(MovableClock::prefix);
         let command: Vec<OsString> =
             preload.chain([OsString::from(setup.program()), config.into_os_string()]).collect();
-        Self { setup, port, tls, clock, keeper: Keeper::new(folder, command) }
+        Self { setup, port, tls, clock, supervisor: Supervisor::new(folder, command) }
     }
 
     /// The port on 127.0.0.1 for connections without TLS.
@@ -109,7 +109,7 @@ impl RedisServer {
         }
     }
 
-    /// Where the server is, for a user of [`Setup::with_user`].
+    /// Where the server is, for a user of [`RedisServerConfig::with_user`].
     ///
     /// # Panics
     /// If there is no such user.
@@ -131,12 +131,12 @@ impl RedisServer {
     /// # Panics
     /// If it was killed.
     pub fn pid(&self) -> u32 {
-        self.keeper.pid().as_raw_nonzero().get().unsigned_abs()
+        self.supervisor.pid().as_raw_nonzero().get().unsigned_abs()
     }
 
     /// What the server has written into its log since it was started.
     pub fn log(&self) -> String {
-        self.keeper.output()
+        self.supervisor.output()
     }
 
     /// Sends a command with `redis-cli`, as the user who may do everything, and returns the answer.
@@ -171,7 +171,7 @@ impl RedisServer {
     /// # Panics
     /// If it was killed.
     pub fn pause(&self) {
-        self.keeper.pause();
+        self.supervisor.pause();
     }
 
     /// The process goes on.
@@ -179,12 +179,12 @@ impl RedisServer {
     /// # Panics
     /// If it was killed.
     pub fn resume(&self) {
-        self.keeper.signal(Signal::CONT);
+        self.supervisor.signal(Signal::CONT);
     }
 
     /// Kills the process with SIGKILL. It is gone when this returns.
     pub fn kill(&self) {
-        self.keeper.kill();
+        self.supervisor.kill();
     }
 
     /// Starts the server again, on the same port and in the same folder: empty unless the set-up persists. Kills it first
@@ -199,7 +199,7 @@ impl RedisServer {
     /// From now on the server's wall clock is so many seconds ahead of the machine's, or behind it; 0 puts it right.
     ///
     /// # Panics
-    /// If it was not set up [`with_movable_clock`](Setup::with_movable_clock).
+    /// If it was not set up [`with_movable_clock`](RedisServerConfig::with_movable_clock).
     pub fn shift_clock(&self, seconds: i64) {
         self.clock.as_ref().expect("it was set up with a movable clock").set(seconds);
     }
@@ -214,12 +214,12 @@ mod tests {
 
     #[test]
     fn a_port_that_was_taken_meanwhile_is_noticed() {
-        let setup = Setup::plain().with_config("cluster-enabled yes");
+        let setup = RedisServerConfig::plain().with_config("cluster-enabled yes");
         // The second is where the nodes of a cluster talk to each other.
         for offset in [0, 10_000] {
             let server = RedisServer::prepare(setup.clone());
             let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port + offset)).expect("it was free");
-            server.keeper.start();
+            server.supervisor.start();
             assert!(first_down(std::slice::from_ref(&server)).is_some());
             assert!(server.misses_a_port(), "{}", server.log());
             drop(faster);

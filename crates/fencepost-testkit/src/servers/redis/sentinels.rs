@@ -1,6 +1,6 @@
 //! A primary with a replica, and three sentinels that watch over them.
 
-use super::{RedisServer, Setup};
+use super::{RedisServer, RedisServerConfig};
 use crate::wait;
 
 /// Two servers and three sentinels, of which two must agree that the primary is gone.
@@ -19,23 +19,25 @@ impl Sentinels {
     /// # Panics
     /// If something does not start.
     pub fn start() -> Self {
-        Self::start_with(&Setup::plain())
+        Self::start_with(&RedisServerConfig::plain())
     }
 
     /// Like [`Sentinels::start`], with servers that are set up like this.
     ///
     /// # Panics
     /// If something does not start.
-    pub fn start_with(setup: &Setup) -> Self {
+    pub fn start_with(setup: &RedisServerConfig) -> Self {
         let primary = RedisServer::start(setup);
         let replica_of = format!("replicaof 127.0.0.1 {}", primary.port());
         let replica = RedisServer::start(&setup.clone().with_config(&replica_of));
         wait::block_until("the replica follows", || {
             replica.cli(&["INFO", "replication"]).contains("master_link_status:up")
         });
-        let watch = |setup: Setup, words: &str| setup.with_config(&format!("sentinel {words}"));
-        let setup =
-            watch(Setup::sentinel(), &format!("monitor {} 127.0.0.1 {} 2", Self::NAME, primary.port()));
+        let watch = |setup: RedisServerConfig, words: &str| setup.with_config(&format!("sentinel {words}"));
+        let setup = watch(
+            RedisServerConfig::sentinel(),
+            &format!("monitor {} 127.0.0.1 {} 2", Self::NAME, primary.port()),
+        );
         let setup = watch(setup, &format!("down-after-milliseconds {} 500", Self::NAME));
         let setup = watch(setup, &format!("failover-timeout {} 2000", Self::NAME));
         let sentinels = [(); 3].map(|()| RedisServer::start(&setup));

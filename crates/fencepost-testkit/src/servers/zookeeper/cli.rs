@@ -8,15 +8,15 @@ const MAIN: &str = "org.apache.zookeeper.ZooKeeperMain";
 
 /// How the client comes to the server, and as whom.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Visitor<'a> {
+pub enum CliLogin<'a> {
     /// As nobody.
-    Anybody,
-    /// As a user of [`Setup::with_sasl_user`](super::Setup::with_sasl_user).
+    Anonymous,
+    /// As a user of [`ZooKeeperServerConfig::with_sasl_user`](super::ZooKeeperServerConfig::with_sasl_user).
     Sasl(&'a str),
     /// With TLS, and a certificate of the authority.
     TlsWithCertificate,
     /// With TLS, and nothing to show.
-    TlsWithout,
+    TlsWithoutCertificate,
 }
 
 impl ZooKeeperServer {
@@ -27,7 +27,7 @@ impl ZooKeeperServer {
     /// If it fails.
     #[track_caller]
     pub fn cli(&self, words: &[&str]) -> String {
-        let said = self.try_cli(&Visitor::Anybody, words);
+        let said = self.try_cli(&CliLogin::Anonymous, words);
         said.unwrap_or_else(|error| panic!("{words:?} was answered with: {error}"))
     }
 
@@ -38,22 +38,22 @@ impl ZooKeeperServer {
     ///
     /// # Panics
     /// If the client cannot be started, or if the server is not set up for the visitor.
-    pub fn try_cli(&self, visitor: &Visitor<'_>, words: &[&str]) -> Result<String, String> {
+    pub fn try_cli(&self, visitor: &CliLogin<'_>, words: &[&str]) -> Result<String, String> {
         let folder = tempfile::tempdir().expect("there is room");
         let [java, options @ ..] = &java::command(folder.path())[..] else { unreachable!("java is a word") };
         let mut client = Command::new(java);
         client.args(options).args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]);
         let mut port = self.port();
         match visitor {
-            Visitor::Anybody => {}
-            Visitor::Sasl(user) => {
+            CliLogin::Anonymous => {}
+            CliLogin::Sasl(user) => {
                 let password = self.setup.password_of(user).expect("the user was set up");
                 let login = format!("username=\"{user}\" password=\"{password}\"");
                 client.arg(java::login(folder.path(), "Client", &login));
             }
-            Visitor::TlsWithCertificate | Visitor::TlsWithout => {
+            CliLogin::TlsWithCertificate | CliLogin::TlsWithoutCertificate => {
                 port = self.tls_port();
-                client.args(self.tls_options(*visitor == Visitor::TlsWithCertificate));
+                client.args(self.tls_options(*visitor == CliLogin::TlsWithCertificate));
             }
         }
         // Long, for a busy machine; a connection that is refused is a failure at once all the same.

@@ -2,14 +2,16 @@
 
 use std::fmt::Write;
 
-use super::setup::Place;
-use super::{Kept, Setup, ZooKeeperServer, free_port, java, start_together, start_together_again};
-use crate::storm::{Outage, Trio};
+use super::config::Place;
+use super::{
+    Supervised, ZooKeeperServer, ZooKeeperServerConfig, free_port, java, start_together, start_together_again,
+};
+use crate::stress::{Outage, Trio};
 use crate::wait;
 use crate::wire::{Direction, Wire};
 
 /// How many ticks a server has to find its leader, and how many it may not hear from it: seconds, on a busy machine. A
-/// [`Setup`] can say otherwise.
+/// [`ZooKeeperServerConfig`] can say otherwise.
 const LIMITS: &str = "initLimit=50\nsyncLimit=20\n";
 
 /// Three servers. Each of them is a [`ZooKeeperServer`] that can be killed, paused and started again by itself.
@@ -29,24 +31,24 @@ impl Ensemble {
     /// # Panics
     /// If something does not start.
     pub fn start() -> Self {
-        Self::start_with(&Setup::plain())
+        Self::start_with(&ZooKeeperServerConfig::plain())
     }
 
     /// Like [`Ensemble::start`], with servers that are set up like this.
     ///
     /// # Panics
     /// If something does not start.
-    pub fn start_with(setup: &Setup) -> Self {
+    pub fn start_with(setup: &ZooKeeperServerConfig) -> Self {
         java::require_all();
         Self { servers: start_together(|| Self::prepare(setup)) }
     }
 
-    fn prepare(setup: &Setup) -> [ZooKeeperServer; 3] {
+    fn prepare(setup: &ZooKeeperServerConfig) -> [ZooKeeperServer; 3] {
         Self::prepare_on(setup, [(); 3].map(|()| (free_port(), free_port())))
     }
 
     /// The ports are those where followers talk to the server, and where it takes part in elections.
-    fn prepare_on(setup: &Setup, ports: [(u16, u16); 3]) -> [ZooKeeperServer; 3] {
+    fn prepare_on(setup: &ZooKeeperServerConfig, ports: [(u16, u16); 3]) -> [ZooKeeperServer; 3] {
         [0, 1, 2].map(|own| {
             // Followers find a leader before it listens. They look again if nobody is there, but hold an election if
             // somebody was and went away.
@@ -118,7 +120,7 @@ impl Ensemble {
     ///
     /// # Panics
     /// If they do not for long.
-    pub fn wait_until_whole(&self) {
+    pub fn wait_until_healthy(&self) {
         wait::block_until("all servers serve", || {
             let modes = self.servers.each_ref().map(ZooKeeperServer::mode);
             let count = |mode: &str| modes.iter().filter(|found| **found == Some(mode)).count();
@@ -136,7 +138,7 @@ impl Ensemble {
     pub fn cut_off(&self, follower: usize) {
         assert_ne!(self.servers[follower].mode(), Some("leader"), "only a follower can be cut off");
         for wire in self.servers[follower].wires() {
-            wire.half_open();
+            wire.blackhole();
         }
     }
 
@@ -186,8 +188,8 @@ impl Trio for Ensemble {
         self.servers[server].suffer(outage);
     }
 
-    fn wait_until_whole(&self) {
-        self.wait_until_whole();
+    fn wait_until_healthy(&self) {
+        self.wait_until_healthy();
     }
 }
 
@@ -203,13 +205,13 @@ mod tests {
         let ports = [(); 3].map(|()| (free_port(), free_port()));
         // Only a leader listens for followers, and anyone may lead.
         for taken in [&ports.map(|(followers, _)| followers)[..], &[ports[0].1]] {
-            let servers = Ensemble::prepare_on(&Setup::plain(), ports);
+            let servers = Ensemble::prepare_on(&ZooKeeperServerConfig::plain(), ports);
             let bind = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).expect("it was free");
             let faster: Vec<_> = taken.iter().map(bind).collect();
             for server in &servers {
-                server.keeper().start();
+                server.supervisor().start();
             }
-            assert!(first_down(&servers).is_some_and(Kept::misses_a_port));
+            assert!(first_down(&servers).is_some_and(Supervised::misses_a_port));
             drop(faster);
             start_together_again(&servers);
             assert!(servers.iter().any(|server| server.mode() == Some("leader")));

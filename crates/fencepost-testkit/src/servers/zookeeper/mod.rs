@@ -1,9 +1,9 @@
 //! Real ZooKeeper: one server, and an ensemble of three.
 
 mod cli;
+mod config;
 mod ensemble;
 mod java;
-mod setup;
 
 use std::io::{self, Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -13,16 +13,16 @@ use std::time::Duration;
 use rustix::process::Signal;
 
 pub use super::TlsClients;
-pub use cli::Visitor;
+pub use cli::CliLogin;
+pub use config::ZooKeeperServerConfig;
 pub use ensemble::Ensemble;
-pub use setup::Setup;
 
-use super::keeper::Keeper;
-use super::start::{Kept, start_together, start_together_again};
+use super::start::{Supervised, start_together, start_together_again};
+use super::supervisor::Supervisor;
 use super::{Certificates, free_port, require, require_file};
 use crate::wire::Wire;
+use config::Place;
 use ensemble::Wires;
-use setup::Place;
 
 /// How long a four letter word waits for its answer: one that stands still gives none.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -30,32 +30,32 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// A running ZooKeeper, which stops when this is dropped or the process ends. Its data outlives [`ZooKeeperServer::kill`].
 #[derive(Debug)]
 pub struct ZooKeeperServer {
-    setup: Setup,
+    setup: ZooKeeperServerConfig,
     port: u16,
     tls: Option<(u16, Certificates)>,
     wires: Wires,
-    keeper: Keeper,
+    supervisor: Supervisor,
 }
 
 /// The one plain server of this process, for all tests that do not hurt it.
 pub fn shared() -> &'static ZooKeeperServer {
     static SHARED: OnceLock<ZooKeeperServer> = OnceLock::new();
-    SHARED.get_or_init(|| ZooKeeperServer::start(&Setup::plain()))
+    SHARED.get_or_init(|| ZooKeeperServer::start(&ZooKeeperServerConfig::plain()))
 }
 
-impl Kept for ZooKeeperServer {
+impl Supervised for ZooKeeperServer {
     fn program(&self) -> &'static str {
         "ZooKeeper"
     }
 
-    fn keeper(&self) -> &Keeper {
-        &self.keeper
+    fn supervisor(&self) -> &Supervisor {
+        &self.supervisor
     }
 
     fn is_ready(&self) -> bool {
         // What it says when it has its port, so that it is itself who answers there, and when it has found the others.
         let words = if self.wires().next().is_some() { " - broadcast" } else { "ZooKeeper audit is" };
-        self.keeper.output().contains(words) && self.mode().is_some()
+        self.supervisor.output().contains(words) && self.mode().is_some()
     }
 }
 
@@ -64,22 +64,28 @@ impl ZooKeeperServer {
     ///
     /// # Panics
     /// If it cannot be started, with what it says about that.
-    pub fn start(setup: &Setup) -> Self {
+    pub fn start(setup: &ZooKeeperServerConfig) -> Self {
         java::require_all();
         let [server] = start_together(|| [Self::prepare_alone(setup)]);
         server
     }
 
-    fn prepare_alone(setup: &Setup) -> Self {
+    fn prepare_alone(setup: &ZooKeeperServerConfig) -> Self {
         Self::prepare(setup, &Place { port: free_port(), ensemble: None }, Wires::default())
     }
 
-    fn prepare(setup: &Setup, place: &Place, wires: Wires) -> Self {
+    fn prepare(setup: &ZooKeeperServerConfig, place: &Place, wires: Wires) -> Self {
         let folder =
             tempfile::Builder::new().prefix("fencepost-zookeeper-").tempdir().expect("there is room").keep();
         let tls = setup.has_tls().then(|| (free_port(), Certificates::make(&folder)));
         let command = setup.command(&folder, place, tls.as_ref());
-        Self { setup: setup.clone(), port: place.port, tls, wires, keeper: Keeper::new(folder, command) }
+        Self {
+            setup: setup.clone(),
+            port: place.port,
+            tls,
+            wires,
+            supervisor: Supervisor::new(folder, command),
+        }
     }
 
     /// The port on 127.0.0.1 for connections without TLS.
@@ -117,7 +123,7 @@ impl ZooKeeperServer {
         format!("zk://127.0.0.1:{}", self.port)
     }
 
-    /// Where the server is, for a user of [`Setup::with_sasl_user`].
+    /// Where the server is, for a user of [`ZooKeeperServerConfig::with_sasl_user`].
     ///
     /// # Panics
     /// If there is no such user.
@@ -139,12 +145,12 @@ impl ZooKeeperServer {
     /// # Panics
     /// If it was killed.
     pub fn pid(&self) -> u32 {
-        self.keeper.pid().as_raw_nonzero().get().unsigned_abs()
+        self.supervisor.pid().as_raw_nonzero().get().unsigned_abs()
     }
 
     /// What the server has written into its log since it was started.
     pub fn log(&self) -> String {
-        self.keeper.output()
+        self.supervisor.output()
     }
 
     /// What the server answers to a four letter word such as `srvr`.
@@ -181,7 +187,7 @@ impl ZooKeeperServer {
     /// # Panics
     /// If it was killed.
     pub fn pause(&self) {
-        self.keeper.pause();
+        self.supervisor.pause();
     }
 
     /// The process goes on.
@@ -189,12 +195,12 @@ impl ZooKeeperServer {
     /// # Panics
     /// If it was killed.
     pub fn resume(&self) {
-        self.keeper.signal(Signal::CONT);
+        self.supervisor.signal(Signal::CONT);
     }
 
     /// Kills the process with SIGKILL. It is gone when this returns; what it has stored is not.
     pub fn kill(&self) {
-        self.keeper.kill();
+        self.supervisor.kill();
     }
 
     /// Starts the server again, on the same port and with what it has stored. Kills it first if it is running.
@@ -215,9 +221,9 @@ mod tests {
 
     #[test]
     fn a_port_that_was_taken_meanwhile_is_noticed() {
-        let server = ZooKeeperServer::prepare_alone(&Setup::plain());
+        let server = ZooKeeperServer::prepare_alone(&ZooKeeperServerConfig::plain());
         let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port)).expect("it was free");
-        server.keeper.start();
+        server.supervisor.start();
         assert!(first_down(std::slice::from_ref(&server)).is_some());
         assert!(server.misses_a_port(), "{}", server.log());
         drop(faster);

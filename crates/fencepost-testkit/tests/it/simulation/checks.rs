@@ -4,7 +4,7 @@ use std::collections::HashMap;
 
 use fencepost_core::backend::Reply;
 use fencepost_core::clock::Moment;
-use fencepost_core::machine::{Asked, Request};
+use fencepost_core::machine::{Request, RequestKind};
 use fencepost_core::{LockName, Mode};
 
 use super::{Fate, MAX_HOLD, Process, Simulation, TTL, start};
@@ -66,7 +66,8 @@ impl Simulation {
         let process = &self.processes[from];
         let is_given_up = !process.is_dead && !process.knows(request.owner);
         let has_effect = matches!(reply, Ok(Reply::Granted(_) | Reply::Waiting { .. }));
-        if self.weather.late_by <= TTL && request.asked == Asked::Acquire && is_given_up && has_effect {
+        if self.conditions.late_by <= TTL && request.kind == RequestKind::Acquire && is_given_up && has_effect
+        {
             return Err(format!("an acquire that was given up was answered with {reply:?}"));
         }
         Ok(())

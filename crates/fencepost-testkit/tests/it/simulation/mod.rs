@@ -2,11 +2,11 @@
 //! are the machine that ships ([`fencepost_core::machine`]), and the storage is the book that SQLite and memory use.
 
 mod checks;
+mod conditions;
 mod process;
 mod runs;
 mod skewed_clock;
 mod storage;
-mod weather;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -14,14 +14,14 @@ use std::time::Duration;
 
 use fencepost_core::backend::{OnBusy, Op, Reply, Wakeup};
 use fencepost_core::clock::Moment;
-use fencepost_core::machine::{Asked, Input, Request};
+use fencepost_core::machine::{Input, Request, RequestKind};
 use fencepost_core::{Attempt, Error, ErrorKind, LockName, Mode, Owner, Result, Rule, Want};
-use fencepost_testkit::dice::Dice;
+use fencepost_testkit::rng::Rng;
 
+use conditions::Conditions;
 use process::Process;
 use skewed_clock::SkewedClock;
 use storage::Storage;
-use weather::Weather;
 
 const TTL: Duration = Duration::from_secs(10);
 /// No caller may hold a lock for longer, if it has a limit at all.
@@ -59,8 +59,8 @@ enum Fate {
 }
 
 struct Simulation {
-    weather: Weather,
-    dice: Dice,
+    conditions: Conditions,
+    rng: Rng,
     now: Moment,
     agenda: BTreeMap<(Moment, u64), Event>,
     next_number: u64,
@@ -74,10 +74,10 @@ struct Simulation {
 }
 
 impl Simulation {
-    fn new(seed: u64, weather: Weather) -> Self {
+    fn new(seed: u64, conditions: Conditions) -> Self {
         let mut simulation = Self {
-            weather,
-            dice: Dice::new(seed),
+            conditions,
+            rng: Rng::new(seed),
             now: start(),
             agenda: BTreeMap::new(),
             next_number: 0,
@@ -89,15 +89,15 @@ impl Simulation {
             events: Vec::new(),
         };
         for caller in 0..CALLERS {
-            let begin = simulation.now + simulation.dice.time(TROUBLED);
+            let begin = simulation.now + simulation.rng.time(TROUBLED);
             simulation.plan(begin, Event::Begin(caller));
-            if simulation.dice.percent(30) {
-                let cancel = begin + simulation.dice.time(TTL * 2);
+            if simulation.rng.percent(30) {
+                let cancel = begin + simulation.rng.time(TTL * 2);
                 simulation.plan(cancel, Event::Cancel(caller));
             }
         }
         for process in 0..CLIENTS {
-            let skew = i64::try_from(simulation.dice.below(19)).expect("it is small") - 9;
+            let skew = i64::try_from(simulation.rng.below(19)).expect("it is small") - 9;
             simulation.processes.push(Process::new(SkewedClock { skew }));
             simulation.plan_troubles(process);
         }
@@ -107,23 +107,23 @@ impl Simulation {
     /// In every lease's time something may befall a process.
     fn plan_troubles(&mut self, process: usize) {
         for round in 0..TROUBLED.as_secs() / TTL.as_secs() {
-            let at = start() + TTL * u32::try_from(round).expect("it is small") + self.dice.time(TTL);
-            let time = self.dice.time(TTL * 2);
-            if self.dice.percent(self.weather.cuts) {
+            let at = start() + TTL * u32::try_from(round).expect("it is small") + self.rng.time(TTL);
+            let time = self.rng.time(TTL * 2);
+            if self.rng.percent(self.conditions.cuts) {
                 self.plan(at, Event::Cut(process, time));
             }
-            if self.dice.percent(self.weather.stops) {
+            if self.rng.percent(self.conditions.stops) {
                 self.plan(at, Event::Stop(process, time));
             }
-            if self.dice.percent(self.weather.breaks) {
-                let name = NAMES[self.dice.index(NAMES.len())];
+            if self.rng.percent(self.conditions.breaks) {
+                let name = NAMES[self.rng.index(NAMES.len())];
                 self.plan(at, Event::Break(LockName::new(name).expect("it is a name")));
             }
             // One stays alive.
-            if process > 0 && self.dice.percent(self.weather.deaths) {
+            if process > 0 && self.rng.percent(self.conditions.deaths) {
                 self.plan(at, Event::Die(process));
             }
-            if process > 0 && self.dice.percent(self.weather.closes) {
+            if process > 0 && self.rng.percent(self.conditions.closes) {
                 self.plan(at, Event::Close(process));
             }
         }
@@ -145,7 +145,7 @@ impl Simulation {
             self.happen(event)?;
             self.check_beliefs()?;
             self.check_max_hold()?;
-            if self.weather.late == 0 {
+            if self.conditions.late == 0 {
                 self.check_ghosts()?;
             }
         }
@@ -201,10 +201,10 @@ impl Simulation {
         let now = process.clock.shows(self.now);
         match event {
             Event::Begin(caller) => {
-                let (attempt, on_busy) = (attempt(&mut self.dice), on_busy(&mut self.dice));
-                let patience = self.dice.percent(30).then(|| self.dice.time(TTL * 2));
+                let (attempt, on_busy) = (attempt(&mut self.rng), on_busy(&mut self.rng));
+                let patience = self.rng.percent(30).then(|| self.rng.time(TTL * 2));
                 let until = patience.map_or(Moment::NEVER, |patience| now + patience);
-                let max_hold = self.dice.percent(20).then(|| self.dice.time(MAX_HOLD));
+                let max_hold = self.rng.percent(20).then(|| self.rng.time(MAX_HOLD));
                 process.attempts.insert(caller, attempt.owner);
                 process.feed(Input::Acquire { attempt, on_busy, until, max_hold, caller }, now);
             }
@@ -241,8 +241,8 @@ impl Simulation {
         for (caller, is_granted) in verdicts {
             self.fates[caller] = Fate::Told;
             if is_granted {
-                let hold = if self.dice.percent(30) { TTL * 2 } else { TTL / 5 };
-                let hold = self.dice.time(hold);
+                let hold = if self.rng.percent(30) { TTL * 2 } else { TTL / 5 };
+                let hold = self.rng.time(hold);
                 self.plan(self.now + hold, Event::Release(caller));
             }
         }
@@ -276,7 +276,7 @@ impl Simulation {
         let process = &mut self.processes[from];
         let sent = process.clock.shows(self.now);
         process.open.insert(number, request);
-        if request.asked == Asked::Acquire {
+        if request.kind == RequestKind::Acquire {
             process.feed(Input::Sent(request), sent);
         }
         let is_cut = process.cut_until.is_some_and(|until| until > self.now);
@@ -284,14 +284,14 @@ impl Simulation {
             let reply = Err(Error::new(kind, "so it goes"));
             Event::Answer { to: from, request, sent, reply, number }
         };
-        if self.happens(self.weather.unreachable) {
-            let at = self.now + self.dice.time(self.weather.way);
+        if self.happens(self.conditions.unreachable) {
+            let at = self.now + self.rng.time(self.conditions.way);
             return self.plan(at, answer(ErrorKind::Unreachable));
         }
         // The client learns nothing, sooner (the connection broke) or later (it does not wait for ever).
-        let given_up = if self.happens(self.weather.late) { self.dice.time(TTL) } else { TTL };
+        let given_up = if self.happens(self.conditions.late) { self.rng.time(TTL) } else { TTL };
         self.plan(self.now + given_up, answer(ErrorKind::OutcomeUnknown));
-        if !is_cut && !self.happens(self.weather.lost) {
+        if !is_cut && !self.happens(self.conditions.lost) {
             let way = self.way();
             self.plan(self.now + way, Event::Arrive { from, op, request, sent, number });
         }
@@ -301,8 +301,8 @@ impl Simulation {
         let Event::Arrive { from, op, request, sent, number } = event else { return Ok(()) };
         let (reply, pushes) = self.storage.execute(from, &op, self.now);
         self.check_defeated(from, request, &reply)?;
-        if !self.happens(self.weather.lost) {
-            let way = self.dice.time(self.weather.way);
+        if !self.happens(self.conditions.lost) {
+            let way = self.rng.time(self.conditions.way);
             self.plan(self.now + way, Event::Answer { to: from, request, sent, reply, number });
         }
         self.push_all(pushes);
@@ -311,10 +311,10 @@ impl Simulation {
 
     fn push_all(&mut self, pushes: Vec<(usize, Wakeup)>) {
         for (to, push) in pushes {
-            if self.happens(self.weather.lost) {
+            if self.happens(self.conditions.lost) {
                 continue;
             }
-            let is_repeated = self.happens(self.weather.late);
+            let is_repeated = self.happens(self.conditions.late);
             for _ in 0..=u64::from(is_repeated) {
                 let way = self.way();
                 self.plan(self.now + way, Event::Push { to, push: push.clone() });
@@ -334,18 +334,18 @@ impl Simulation {
     /// Whether trouble of this frequency happens now.
     fn happens(&mut self, percent: u64) -> bool {
         let is_troubled = self.now < start() + TROUBLED;
-        is_troubled && self.dice.percent(percent)
+        is_troubled && self.rng.percent(percent)
     }
 
     /// How long something travels.
     fn way(&mut self) -> Duration {
-        let is_late = self.happens(self.weather.late);
-        self.dice.time(if is_late { self.weather.late_by } else { self.weather.way })
+        let is_late = self.happens(self.conditions.late);
+        self.rng.time(if is_late { self.conditions.late_by } else { self.conditions.way })
     }
 
     fn die(&mut self, process: usize) {
         self.processes[process].is_dead = true;
-        if self.dice.percent(50) {
+        if self.rng.percent(50) {
             self.storage.lose_sight_of(process);
         }
         for caller in (0..CALLERS).filter(|caller| caller % CLIENTS == process) {
@@ -363,13 +363,13 @@ fn start() -> Moment {
     Moment::START + Duration::from_secs(1_000)
 }
 
-fn on_busy(dice: &mut Dice) -> OnBusy {
-    if dice.percent(25) { OnBusy::Return } else { OnBusy::Wait }
+fn on_busy(rng: &mut Rng) -> OnBusy {
+    if rng.percent(25) { OnBusy::Return } else { OnBusy::Wait }
 }
 
-fn attempt(dice: &mut Dice) -> Arc<Attempt> {
+fn attempt(rng: &mut Rng) -> Arc<Attempt> {
     let semaphore = Mode::Semaphore { permits: SLOTS };
-    let (names, mode, rule): (&[&str], Mode, Rule) = match dice.below(10) {
+    let (names, mode, rule): (&[&str], Mode, Rule) = match rng.below(10) {
         0 => (&["a", "b"], Mode::Exclusive, Rule::All),
         1 => (&["a", "b"], Mode::Exclusive, Rule::Any),
         2 => (&["a", "b"], Mode::Shared, Rule::All),

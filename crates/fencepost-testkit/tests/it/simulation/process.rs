@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use fencepost_core::backend::Op;
 use fencepost_core::clock::Moment;
-use fencepost_core::machine::{Asked, Input, Machine, Output, RenewalOutcome, Request, Verdict};
+use fencepost_core::machine::{AcquireOutcome, Input, Machine, Output, RenewalOutcome, Request, RequestKind};
 use fencepost_core::{Grant, LostReason, Owner, Want};
 
 use super::skewed_clock::SkewedClock;
@@ -60,13 +60,13 @@ impl Process {
         for output in self.machine.on(input, now) {
             match output {
                 Output::Send(request, op) => self.outbox.push((request, op)),
-                Output::Verdict(caller, Verdict::Granted { grant, valid_until, hold_until }) => {
+                Output::Outcome(caller, AcquireOutcome::Granted { grant, valid_until, hold_until }) => {
                     let owner = grant.attempt.owner;
                     self.too_late = (valid_until <= now).then_some(caller);
                     self.guards.insert(owner, Guard { caller, grant, valid_until, hold_until, lost: None });
                     self.verdicts.push((caller, true));
                 }
-                Output::Verdict(caller, _) => self.verdicts.push((caller, false)),
+                Output::Outcome(caller, _) => self.verdicts.push((caller, false)),
                 Output::Renewal(owner, RenewalOutcome::Done(until)) => {
                     if let Some(guard) = self.guards.get_mut(&owner) {
                         guard.valid_until = until;
@@ -86,7 +86,7 @@ impl Process {
         let owner = self.guards.iter().find(|(_, guard)| guard.caller == caller).map(|(owner, _)| *owner);
         if let Some(guard) = owner.and_then(|owner| self.guards.remove(&owner)) {
             let owner = guard.grant.attempt.owner;
-            self.feed(Input::Release { owner, lost: guard.lost, told: Some(caller) }, now);
+            self.feed(Input::Release { owner, lost: guard.lost, responder: Some(caller) }, now);
         }
     }
 
@@ -106,8 +106,10 @@ impl Process {
     /// What the machine must not do, and has just done.
     pub(super) fn complaint(&self, now: Moment) -> Option<String> {
         let is_over = |owner| self.guards.get(owner).is_some_and(|guard| !guard.is_valid(now));
-        let late =
-            self.outbox.iter().find(|(request, _)| request.asked == Asked::Renew && is_over(&request.owner));
+        let late = self
+            .outbox
+            .iter()
+            .find(|(request, _)| request.kind == RequestKind::Renew && is_over(&request.owner));
         let late =
             late.map(|(request, _)| format!("{:?} is renewed although its lease is over", request.owner));
         late.or_else(|| {
@@ -118,7 +120,7 @@ impl Process {
 
     /// At most one request about an owner is unanswered, renewals apart, unless the client closes.
     fn second_request(&self) -> Option<String> {
-        let is_counted = |request: &&Request| request.asked != Asked::Renew;
+        let is_counted = |request: &&Request| request.kind != RequestKind::Renew;
         let mut unanswered: HashSet<Owner> =
             self.open.values().filter(is_counted).map(|open| open.owner).collect();
         let mut sent = self.outbox.iter().map(|(request, _)| request).filter(is_counted);
@@ -127,7 +129,7 @@ impl Process {
     }
 
     pub(super) fn knows(&self, owner: Owner) -> bool {
-        self.machine.knows(owner)
+        self.machine.contains(owner)
     }
 
     pub(super) fn is_idle(&self) -> bool {

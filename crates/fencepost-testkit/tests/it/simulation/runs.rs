@@ -1,9 +1,9 @@
-//! The simulation, in every weather, with many seeds. `FENCEPOST_SEEDS=20000 cargo test -p fencepost-testkit --test it
+//! The simulation, in every conditions, with many seeds. `FENCEPOST_SEEDS=20000 cargo test -p fencepost-testkit --test it
 //! simulation` runs more of them.
 
-use super::{Simulation, Weather};
+use super::{Conditions, Simulation};
 
-/// How many seeds are run in each weather, unless told otherwise.
+/// How many seeds are run in each conditions, unless told otherwise.
 const SEEDS: u64 = 500;
 
 fn seeds() -> u64 {
@@ -11,53 +11,53 @@ fn seeds() -> u64 {
 }
 
 #[track_caller]
-fn runs_well(weather: Weather) {
+fn runs_well(conditions: Conditions) {
     for seed in 0..seeds() {
-        let mut simulation = Simulation::new(seed, weather);
+        let mut simulation = Simulation::new(seed, conditions);
         if let Err(what) = simulation.run() {
-            panic!("seed {seed} in {weather:?}: {what}");
+            panic!("seed {seed} in {conditions:?}: {what}");
         }
     }
 }
 
 #[test]
 fn nothing_goes_wrong_when_only_time_is_lost() {
-    runs_well(Weather::CALM);
+    runs_well(Conditions::CALM);
 }
 
 #[test]
 fn no_holders_overlap_when_requests_and_answers_get_lost() {
-    runs_well(Weather::LOSSY);
+    runs_well(Conditions::LOSSY);
 }
 
 /// Scenario 50: requests arrive long after their sender has given them up, and are defeated.
 #[test]
 fn no_holders_overlap_when_requests_arrive_late() {
-    runs_well(Weather::LATE);
+    runs_well(Conditions::LATE);
 }
 
 /// Scenario 50: requests arrive when the storage has forgotten that their owner has left.
 #[test]
 fn no_holders_overlap_when_requests_arrive_after_the_tombstone_has_gone() {
-    runs_well(Weather::TOO_LATE);
+    runs_well(Conditions::TOO_LATE);
 }
 
 /// Scenarios 11 and 45: processes stand still, and die.
 #[test]
 fn no_holders_overlap_when_processes_stop_and_die() {
-    runs_well(Weather::DEADLY);
+    runs_well(Conditions::DEADLY);
 }
 
 /// Scenario 18: the clocks of two processes do not run at the same speed.
 #[test]
 fn no_holders_overlap_when_clocks_drift() {
-    runs_well(Weather::CUT_OFF);
+    runs_well(Conditions::CUT_OFF);
 }
 
 #[test]
 fn the_same_seed_is_the_same_history() {
     let history = || {
-        let mut simulation = Simulation::new(42, Weather::DEADLY);
+        let mut simulation = Simulation::new(42, Conditions::DEADLY);
         simulation.run().expect("it runs well");
         simulation.events()
     };

@@ -66,7 +66,7 @@ impl Storage {
 
     /// A holder of this lock, if there is one.
     pub(super) fn holder(&self, name: &LockName) -> Option<(Owner, FencingToken)> {
-        let line = self.table.line(name)?;
+        let line = self.table.record(name)?;
         line.holders
             .iter()
             .map(|holder| (holder.token, holder.owner))
@@ -81,7 +81,7 @@ impl Storage {
             client: number(client),
             until: Moment::from_nanos(until.as_nanos()),
         };
-        let holders = self.table.lines().flat_map(|(_, line)| line.holders.iter());
+        let holders = self.table.records().flat_map(|(_, line)| line.holders.iter());
         let holders = holders.map(move |holder| lease(holder.owner, holder.client, holder.until));
         let tickets = self.table.tickets().values();
         holders.chain(tickets.map(move |ticket| lease(ticket.attempt.owner, ticket.client, ticket.until)))
@@ -90,12 +90,12 @@ impl Storage {
     /// What is left after everything that has ended by now was swept.
     pub(super) fn leftovers(&mut self, now: Moment) -> Vec<String> {
         self.ask(usize::MAX, now, LockTable::sweep_all).expect("everything is there");
-        self.table.lines().map(|(name, line)| format!("{name}: {line:?}")).collect()
+        self.table.records().map(|(name, line)| format!("{name}: {line:?}")).collect()
     }
 
     /// How many owners are remembered that have left before they came.
     pub(super) fn departures(&self) -> usize {
-        self.table.departures()
+        self.table.tombstones()
     }
 }
 
