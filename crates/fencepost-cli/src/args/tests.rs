@@ -8,7 +8,7 @@ use super::*;
 fn run(words: &[&str]) -> Result<Run, ErrorKind> {
     let words = ["fencepost", "run"].iter().chain(words);
     match Args::try_parse_from(words) {
-        Ok(Args { command: Command::Run(run) }) => Ok(*run),
+        Ok(Args { command: Command::Run(run), .. }) => Ok(*run),
         Ok(other) => panic!("not a run: {other:?}"),
         Err(error) => Err(error.kind()),
     }
@@ -26,7 +26,7 @@ fn everything_after_the_first_word_is_the_commands() {
     for run in [with_dashes, without] {
         assert_eq!(run.command, ["sh", "-c", "x", "-v"]);
         assert!(run.waiting.no_wait && run.shell.is_none());
-        assert_eq!(run.speech.level(), Level::Normal);
+        assert_eq!(run.verbosity.level(), Level::Normal);
     }
     assert_eq!(run(&["a", "--", "--version"]).unwrap().command, ["--version"]);
     assert_eq!(run(&["a", "x", "--", "y", "--url", "z"]).unwrap().command, ["x", "--", "y", "--url", "z"]);
