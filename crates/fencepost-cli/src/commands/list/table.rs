@@ -14,12 +14,30 @@ const COLUMNS: usize = 9;
 const TITLES: [&str; COLUMNS] =
     ["NAME", "MODE", "HOLDER", "TOKEN", "SINCE", "HELD FOR", "TTL LEFT", "WAITING", "COMMAND"];
 const GAP: &str = "  ";
-/// The columns that are cut to fit a terminal, with their smallest widths; the first is cut first.
-const SHRINKABLE: [(usize, usize); 3] = [(8, 7), (2, 8), (0, 8)];
+/// What is done, in this order, until a row fits the terminal.
+const STEPS: [Step; 7] = [
+    Step::Cut(8, 7),
+    Step::Omit(4),
+    Step::Cut(2, 12),
+    Step::Omit(1),
+    Step::Cut(0, 12),
+    Step::Cut(2, 8),
+    Step::Cut(0, 8),
+];
 
 type Row = [String; COLUMNS];
+/// The widths of the columns; `None` if a column is left out.
+type Widths = [Option<usize>; COLUMNS];
 
-/// Returns the table. On a terminal of this width, long commands, labels and names are cut so that no row wraps.
+/// A way to make rows shorter.
+enum Step {
+    /// Cut the texts of a column, down to a smallest width.
+    Cut(usize, usize),
+    /// Leave a column out.
+    Omit(usize),
+}
+
+/// Returns the table. On a terminal of this width, texts are cut and columns are left out so that no row wraps.
 pub(super) fn table(locks: &[LockState], now: Duration, width: Option<usize>, palette: Palette) -> String {
     if locks.is_empty() {
         return String::new();
@@ -28,7 +46,7 @@ pub(super) fn table(locks: &[LockState], now: Duration, width: Option<usize>, pa
     let titles = TITLES.map(str::to_owned);
     let widest = |column: usize| {
         let cells = rows.iter().chain([&titles]).map(|row| row[column].chars().count());
-        cells.max().unwrap_or(0)
+        cells.max()
     };
     let widths = fit(std::array::from_fn(widest), width);
     let header = palette.paint(HEADER, &line(&titles, &widths));
@@ -70,19 +88,30 @@ fn known(value: Option<String>) -> String {
     value.unwrap_or_else(|| "unknown".to_owned())
 }
 
-/// Reduces the widths of the columns so that a row fits, as far as that is possible.
-fn fit(mut widths: [usize; COLUMNS], terminal: Option<usize>) -> [usize; COLUMNS] {
+/// Reduces the widths so that a row fits the terminal, as far as that is possible.
+fn fit(mut widths: Widths, terminal: Option<usize>) -> Widths {
     let Some(terminal) = terminal else { return widths };
-    for (column, smallest) in SHRINKABLE {
-        let row = widths.iter().sum::<usize>() + GAP.len() * (COLUMNS - 1);
+    for step in STEPS {
+        let shown = widths.iter().flatten();
+        let row = shown.clone().sum::<usize>() + GAP.len() * (shown.count() - 1);
         let excess = row.saturating_sub(terminal);
-        widths[column] = widths[column].saturating_sub(excess).max(smallest.min(widths[column]));
+        match step {
+            _ if excess == 0 => break,
+            Step::Omit(column) => widths[column] = None,
+            Step::Cut(column, smallest) => {
+                let cut = |width: usize| width.saturating_sub(excess).max(smallest.min(width));
+                widths[column] = widths[column].map(cut);
+            }
+        }
     }
     widths
 }
 
-fn line(row: &Row, widths: &[usize]) -> String {
-    let cells = row.iter().zip(widths).map(|(cell, width)| format!("{:<width$}", cut(cell, *width)));
+fn line(row: &Row, widths: &Widths) -> String {
+    let cells = row.iter().zip(widths).filter_map(|(cell, width)| {
+        let width = (*width)?;
+        Some(format!("{:<width$}", cut(cell, width)))
+    });
     cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
 }
 
@@ -130,20 +159,34 @@ mod tests {
     }
 
     #[test]
-    fn the_command_is_cut_first_then_the_holder_then_the_name() {
+    fn a_narrow_terminal_gets_shorter_texts_and_then_fewer_columns() {
         let at = |width| table(&locks(), NOW, Some(width), Palette::PLAIN);
+        let row = |width| at(width).lines().nth(1).unwrap().to_owned();
         assert_eq!(
-            at(97).lines().nth(1).unwrap(),
-            "a           shared  web-3:4711:deploy  7      07:27:23Z  2m10s     21s       2        /srv/job…"
+            row(97),
+            "a           shared  web-3:4711:deploy  7      07:27:23Z  2m10s     21s       2        /srv/jobs/…"
         );
         assert_eq!(
-            at(88).lines().nth(1).unwrap(),
-            "a           shared  web-3:4711…  7      07:27:23Z  2m10s     21s       2        /srv/j…"
+            row(90),
+            "a           shared  web-3:4711:deploy  7      2m10s     21s       2        /srv/j…"
         );
-        for width in 80..120 {
+        assert_eq!(row(80), "a           shared  web-3:4711:…  7      2m10s     21s       2        /srv/j…");
+        assert_eq!(row(66), "a         web-3:4…  7      2m10s     21s       2        /srv/j…");
+        for width in 63..120 {
             assert!(at(width).lines().all(|line| line.chars().count() <= width), "{width}");
         }
         assert_eq!(at(20), at(10), "a terminal that is too narrow for the rest");
+    }
+
+    #[test]
+    fn real_tokens_and_labels_fit_80_columns() {
+        let mut lock = sample::lock(
+            "jobs/nightly-backup",
+            [sample::holder("web-3.example:4711:deploy", 1_794_836_636_425_356, Mode::Exclusive)],
+        );
+        lock.holders[0].meta = [("command".to_owned(), "./backup.sh".to_owned())].into();
+        let text = table(&[lock], NOW, Some(80), Palette::PLAIN);
+        assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
     }
 
     #[test]
