@@ -43,8 +43,8 @@ pub(crate) struct Args {
     #[command(flatten)]
     storage: Storage,
 
-    /// When to use colours: always, never, or auto (on a terminal, unless NO_COLOR or TERM=dumb is set)
     #[arg(
+        help = "When to use colours: always, never, or auto (on a terminal, unless NO_COLOR or TERM=dumb is set)",
         long,
         global = true,
         value_name = "WHEN",

@@ -60,20 +60,15 @@ fn page(command: &Command) -> io::Result<String> {
 
 /// Converts the long help: a line in capitals begins a section, indented lines stay as they are, other lines are filled.
 fn sections(help: &str) -> String {
-    let mut roff = String::from(".SH NOTES\n");
-    for line in help.lines() {
-        if is_heading(line) {
-            roff += &format!(".SH \"{}\"\n", escape(line));
-        } else if line.starts_with(' ') {
-            roff += &format!(".nf\n{}\n.fi\n", escape(line));
-        } else if line.is_empty() {
-            roff += ".PP\n";
-        } else {
-            roff += &format!("{}\n", escape(line));
-        }
-    }
-    // A help that begins with a section has no notes.
-    roff.replacen(".SH NOTES\n.SH", ".SH", 1)
+    let line = |line: &str| match escape(line) {
+        text if is_heading(line) => format!(".SH \"{text}\"\n"),
+        text if line.starts_with(' ') => format!(".nf\n{text}\n.fi\n"),
+        text if text.is_empty() => ".PP\n".to_owned(),
+        text => text + "\n",
+    };
+    let roff = help.lines().map(line).collect::<String>();
+    // Text before the first section needs a section, too.
+    if roff.starts_with(".SH") || roff.is_empty() { roff } else { format!(".SH NOTES\n{roff}") }
 }
 
 fn is_heading(line: &str) -> bool {

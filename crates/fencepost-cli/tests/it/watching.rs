@@ -156,9 +156,9 @@ fn a_terminal_gets_text_and_json_only_if_asked_for() {
     let lock = client.lock("a").label("web\u{1b}[2J").meta("command", "./backup.sh");
     let guard = block_on(lock.acquire()).unwrap();
     let token = guard.token();
-    let mut json = Terminal::start(sandbox.fencepost(["watch", "--json", "--every", "100ms"]));
+    let mut json = Terminal::start(&sandbox.fencepost(["watch", "--json", "--every", "100ms"]));
     json.until_shown("\"event\":\"held\"");
-    let mut text = Terminal::start(sandbox.fencepost(["watch", "--every", "100ms"]));
+    let mut text = Terminal::start(&sandbox.fencepost(["watch", "--every", "100ms"]));
     text.until_shown(&format!("  held   a  web\\u{{1b}}[2J, token {token}, exclusive: ./backup.sh\n"));
     block_on(guard.write_cell(*b"half done", Keep::Always)).unwrap();
     text.until_shown(&format!("  cell   a  9 bytes, written with token {token}: half done\n"));

@@ -170,7 +170,10 @@ mod tests {
             row(90),
             "a           shared  web-3:4711:deploy  7      2m10s     21s       2        /srv/j…"
         );
-        assert_eq!(row(80), "a           shared  web-3:4711:dep…  7      2m10s     21s       2        /srv/j…");
+        assert_eq!(
+            row(80),
+            "a           shared  web-3:4711:dep…  7      2m10s     21s       2        /srv/j…"
+        );
         assert_eq!(row(66), "a           web-3:47…  7      2m10s     21s       2        /srv/j…");
         for width in 63..120 {
             assert!(at(width).lines().all(|line| line.chars().count() <= width), "{width}");
