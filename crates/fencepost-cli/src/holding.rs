@@ -15,7 +15,7 @@ use crate::json;
 use crate::lines::Lines;
 use crate::locked_run::LockedRun;
 use crate::output;
-use crate::status::Event;
+use crate::status::{Event, Status};
 use crate::terminal::is_in_foreground;
 
 /// What ends the hold, apart from a signal.
@@ -99,44 +99,18 @@ impl LockedRun<'_> {
     pub(crate) async fn hold_without_command(
         &mut self,
         guard: Guard,
-        mut end: End,
+        end: End,
         as_json: bool,
     ) -> Result<Exit> {
         if io::stdin().is_terminal() {
             let input = if matches!(end, End::Stdin(_)) { "end of input (Ctrl-D) or " } else { "" };
             self.output.note(format_args!("holding {:?} until {input}a signal", guard.name()));
         }
-        let lines = Lines::new().map_err(|error| failed("could not start", error))?;
         let text = if as_json { json::line(&json::Held::from(&guard)) } else { guard.token().to_string() };
-        let (status, signals) = (self.status, &mut self.signals);
-        let until_end = async {
-            // A reader that has closed the pipe does not need the token.
-            match lines.write(text).await {
-                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
-                _ => end.reached().await,
-            }
-            Ok(Ended::Stdin)
-        };
-        let renewals = async {
-            let mut known = guard.valid_until();
-            loop {
-                match guard.renewed(known).await {
-                    Ok(renewed) => known = renewed,
-                    Err(reason) => return reason,
-                }
-                status.tell(Event::renewed(&guard));
-            }
-        };
-        let ended = tokio::select! {
-            biased;
-            reason = renewals => Ok(Ended::Lost(reason)),
-            signal = signals.next() => Ok(Ended::Signalled(signal)),
-            ended = until_end => ended,
-        };
-        let exit = match ended {
+        let exit = match self.print_and_hold(text, &guard, end).await {
             Ok(Ended::Lost(reason)) => {
                 output::failure(format_args!("lock {:?} was lost: {reason}", guard.name()));
-                status.tell(Event::lost(reason));
+                self.status.tell(Event::lost(reason));
                 return Ok(Exit::Lost);
             }
             Ok(Ended::Signalled(signal)) => Ok(Exit::Signalled(signal.as_raw())),
@@ -147,5 +121,35 @@ impl LockedRun<'_> {
             Err(error) if error.kind() == ErrorKind::Lost => Ok(Exit::Lost),
             _ => exit,
         }
+    }
+
+    async fn print_and_hold(&mut self, text: String, guard: &Guard, mut end: End) -> io::Result<Ended> {
+        let lines = Lines::new()?;
+        let until_end = async {
+            match lines.write(text).await {
+                Err(error) if error.kind() != io::ErrorKind::BrokenPipe => return Err(error),
+                // A reader that has closed the pipe does not need the token.
+                _ => end.reached().await,
+            }
+            Ok(Ended::Stdin)
+        };
+        tokio::select! {
+            biased;
+            reason = report_renewals(guard, self.status) => Ok(Ended::Lost(reason)),
+            signal = self.signals.next() => Ok(Ended::Signalled(signal)),
+            ended = until_end => ended,
+        }
+    }
+}
+
+/// Reports every renewal, and returns when the lock is lost.
+async fn report_renewals(guard: &Guard, status: &Status) -> LostReason {
+    let mut known = guard.valid_until();
+    loop {
+        match guard.renewed(known).await {
+            Ok(renewed) => known = renewed,
+            Err(reason) => return reason,
+        }
+        status.tell(Event::renewed(guard));
     }
 }

@@ -1,4 +1,4 @@
-//! A folder with a database, and the processes that use it.
+//! A directory with a database, and the processes that use it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -50,18 +50,18 @@ impl Sandbox {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// What a file says, or nothing if there is none.
+    /// Returns the content of a file, or an empty string if there is none.
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Waits until a whole line stands in a file, and returns it.
+    /// Waits until a file contains a whole line, and returns it.
     pub(crate) fn line(&self, name: &str) -> String {
         until(&format!("{name} is written"), || self.read(name).ends_with('\n'));
         self.read(name).trim().to_owned()
     }
 
-    /// The binary with these arguments, in this folder, without anybody's settings.
+    /// Returns the binary with these arguments, in this directory, without settings from the environment.
     pub(crate) fn fencepost<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FENCEPOST_")) {
@@ -71,13 +71,13 @@ impl Sandbox {
             .args(args)
             .current_dir(self.folder.path())
             .env("FENCEPOST_URL", self.url())
-            // Without colours, also on a terminal.
+            // No colours, even on a terminal.
             .env("NO_COLOR", "1")
             .stdin(Stdio::null());
         command
     }
 
-    /// Another program in this folder, which finds the binary by its name.
+    /// Returns another program in this directory, with the binary on its PATH.
     pub(crate) fn on_path(&self, program: &str) -> Command {
         let fencepost = self.fencepost::<&str>([]);
         let folder = PathBuf::from(fencepost.get_program());
@@ -99,7 +99,7 @@ impl Sandbox {
         Ran(self.fencepost(args).output().unwrap())
     }
 
-    /// Starts it. Scripts that loop must end when the database is gone: nothing may outlive a test that has failed.
+    /// Starts it. Scripts that loop must end when the database is gone: no process may outlive a failed test.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         Running::start(&mut self.fencepost(args))
     }
@@ -123,15 +123,17 @@ impl Sandbox {
         block_on(fencepost::connect(self.url())).unwrap()
     }
 
-    /// The lock as the library sees it.
+    /// Returns the state of the lock.
     pub(crate) fn inspect(&self, name: &str) -> LockState {
         block_on(self.client().inspect(name)).unwrap()
     }
 
-    /// Waits until so many wait for the lock.
+    /// Waits until the queue of the lock has this length.
     pub(crate) fn until_waiting(&self, name: &str, waiters: usize) {
         let client = self.client();
-        until("they wait", || block_on(client.inspect(name)).unwrap().waiter_count == waiters);
+        until("the waiters are in the queue", || {
+            block_on(client.inspect(name)).unwrap().waiter_count == waiters
+        });
     }
 
     pub(crate) fn assert_free(&self, name: &str) {
@@ -140,7 +142,7 @@ impl Sandbox {
     }
 }
 
-/// What a process that ran to its end has left.
+/// The output of a process that has ended.
 pub(crate) struct Ran(pub(crate) Output);
 
 impl Ran {
@@ -156,7 +158,7 @@ impl Ran {
         String::from_utf8_lossy(&self.0.stderr).into_owned()
     }
 
-    /// Checks the exit code, and says what was said if it is another.
+    /// Checks the exit code; a failure prints the output.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code(), code, "stdout: {}\nstderr: {}", self.stdout(), self.stderr());
@@ -164,10 +166,10 @@ impl Ran {
     }
 }
 
-/// A process that runs; killed if a test fails before its end.
+/// A running process; killed if a test fails before it ends.
 pub(crate) struct Running {
     child: Child,
-    /// Read by a thread of its own, so that the process never waits for us.
+    /// Read by a separate thread, so that the process never blocks on the pipe.
     said: Arc<Mutex<String>>,
     hearing: JoinHandle<()>,
 }
@@ -177,7 +179,7 @@ impl Running {
         Self::start_into(command, Stdio::null())
     }
 
-    /// Starts it with its results going there.
+    /// Starts it with this stdout.
     pub(crate) fn start_into(command: &mut Command, stdout: Stdio) -> Self {
         let mut child = command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<String>>::default();
@@ -204,20 +206,20 @@ impl Running {
         kill_process(id, signal).unwrap();
     }
 
-    /// What it has said on stderr so far.
+    /// Returns its stderr so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
-    /// Waits until it has said this on stderr; fails if it ends without.
+    /// Waits until its stderr contains the text; fails if it ends before that.
     #[track_caller]
     pub(crate) fn until_said(&mut self, text: &str) {
         let said = || self.said.lock().unwrap().clone();
         until(text, || {
             let ended = self.child.try_wait().unwrap().is_some() && self.hearing.is_finished();
-            let told = said().contains(text);
-            assert!(told || !ended, "it has ended without {text:?}: {}", said());
-            told
+            let found = said().contains(text);
+            assert!(found || !ended, "it has ended without {text:?}: {}", said());
+            found
         });
     }
 
@@ -225,8 +227,8 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end, and until everything is heard that it has said. Others may have its stderr for longer; they are
-    /// not waited for.
+    /// Waits for its end, and until its stderr is read. Other processes may keep that open for longer; they are not
+    /// waited for.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         until("a process ends", || self.has_ended());
         for _ in 0..200 {
@@ -254,24 +256,24 @@ impl Drop for Running {
     }
 }
 
-/// Whether a process is alive: there, and not a zombie.
+/// Returns whether a process exists and is not a zombie.
 pub(crate) fn is_alive(id: &str) -> bool {
     !matches!(state(id), None | Some('Z' | 'X'))
 }
 
-/// Whether a process can still do something. One that has a KILL waiting cannot, but may have to wait for its turn to
-/// end: on a busy machine it is there for a moment after it was killed in time.
+/// Returns whether a process can still run code. One with a pending KILL cannot, but on a busy machine it may exist for
+/// a moment after it was killed in time.
 pub(crate) fn can_act(id: &str) -> bool {
     is_alive(id) && !has(id, "SigPnd", Signal::KILL) && !has(id, "ShdPnd", Signal::KILL)
 }
 
-/// The state letter of a process: `S` sleeping, `T` stopped.
+/// Returns the state letter of a process: `S` sleeping, `T` stopped.
 pub(crate) fn state(id: &str) -> Option<char> {
     let status = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     status.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether a signal is in one of a process's masks: `SigIgn`, `SigCgt`.
+/// Returns whether a signal is in one of a process's masks: `SigIgn`, `SigCgt`.
 pub(crate) fn has(id: &str, mask: &str, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix(mask)?.strip_prefix(':'));

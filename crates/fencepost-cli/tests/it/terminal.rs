@@ -1,4 +1,4 @@
-//! A terminal of our own, for commands that ask: a pseudo-terminal, what was shown on it, and what is typed.
+//! A pseudo-terminal for commands that ask: its screen, and what is typed.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,17 +19,17 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
 use crate::sandbox::{Sandbox, TIMEOUT, is_alive, until};
 
-/// What the shell says when it waits for a line.
+/// The prompt of the shell.
 pub(crate) const PROMPT: &str = "ready> ";
 pub(crate) const CTRL_C: &str = "\x03";
 pub(crate) const CTRL_Z: &str = "\x1a";
 
 /// A command on a terminal of its own, which is its controlling terminal. Its whole session is killed at the end.
 pub(crate) struct Terminal {
-    /// Our end; none when it was closed.
+    /// The master; `None` when it was closed.
     ours: Option<Arc<File>>,
     child: Child,
-    /// Read by a thread of its own, so that the command never waits for us.
+    /// Read by a separate thread, so that the command never blocks.
     screen: Arc<Mutex<String>>,
     /// How much of the screen has been waited for already.
     seen: usize,
@@ -43,7 +43,7 @@ impl Terminal {
         Self::start_with(command, |_| ())
     }
 
-    /// The same, with a stream of the command changed: `|command| { command.stdout(…); }`.
+    /// Starts the command with one of its streams changed: `|command| { command.stdout(…); }`.
     pub(crate) fn start_with(command: &Command, change: impl FnOnce(&mut Command)) -> Self {
         let (ours, theirs) = open_pair();
         let stream = || Stdio::from(theirs.try_clone().unwrap());
@@ -94,7 +94,7 @@ impl Terminal {
         self.type_text(&format!("{line}\n"));
     }
 
-    /// Everything that was shown so far, with `\n` at the end of a line. What is typed is shown too.
+    /// Returns everything that was shown so far, with `\n` at the end of a line. What is typed is shown too.
     pub(crate) fn screen(&self) -> String {
         self.screen.lock().unwrap().replace("\r\n", "\n")
     }
@@ -170,7 +170,7 @@ impl Terminal {
         tcgetattr(self.ours()).unwrap()
     }
 
-    /// The process group that gets what is typed.
+    /// Returns the process group that gets what is typed.
     pub(crate) fn foreground(&self) -> Option<i32> {
         tcgetpgrp(self.ours()).ok().map(Pid::as_raw_pid)
     }
@@ -184,7 +184,7 @@ impl Terminal {
         self.ours = None;
     }
 
-    /// Whoever is alive in the session.
+    /// Returns the processes of the session that are alive.
     pub(crate) fn session(&self) -> Vec<String> {
         let session = self.child.id().to_string();
         let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
@@ -226,7 +226,7 @@ fn session_of(id: &str) -> Option<String> {
     stat.rsplit_once(") ")?.1.split(' ').nth(3).map(str::to_owned)
 }
 
-/// Our end of a new terminal, and the command's.
+/// Returns the master and the slave of a new pseudo-terminal.
 fn open_pair() -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&ours).unwrap();
@@ -237,7 +237,7 @@ fn open_pair() -> (OwnedFd, OwnedFd) {
     (ours, theirs)
 }
 
-/// Collects what is shown until nobody has the other end any more, or until ours is to be closed.
+/// Collects what is shown until the other end is closed, or until this one is to be closed.
 fn show(ours: &File, screen: &Mutex<String>, closing: &AtomicBool) {
     let moment = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     let mut buffer = [0; 1024];
@@ -255,7 +255,7 @@ fn show(ours: &File, screen: &Mutex<String>, closing: &AtomicBool) {
 }
 
 #[test]
-fn a_command_on_a_terminal_is_asked_shown_and_interrupted() {
+fn a_command_on_a_terminal_reads_writes_and_is_interrupted() {
     let mut command = Command::new("sh");
     command.args(["-c", "test -t 0 -a -t 1 -a -t 2 && : </dev/tty && printf 'who? ' && read who && echo \"hello $who\" && cat"]);
     let mut terminal = Terminal::start(&command);
