@@ -39,9 +39,9 @@ pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
 
-    // Given before the command, clap copies the value into the `Storage` of the command.
+    // Given before the command, clap copies the value into the `BackendUrl` of the command.
     #[command(flatten)]
-    storage: Storage,
+    backend: BackendUrl,
 
     #[arg(
         help = "When to use colours: always, never, or auto (on a terminal, unless NO_COLOR or TERM=dumb is set)",
@@ -114,7 +114,7 @@ pub(crate) struct Run {
     pub(crate) status: Status,
 
     #[command(flatten)]
-    pub(crate) storage: Storage,
+    pub(crate) backend: BackendUrl,
 
     #[command(flatten)]
     pub(crate) verbosity: Verbosity,
@@ -251,7 +251,7 @@ pub(crate) struct Identity {
 /// The backend. Flattened into [`Args`] and into every command, so that the option is accepted at both places.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Backend")]
-pub(crate) struct Storage {
+pub(crate) struct BackendUrl {
     #[arg(
         long,
         global = true,

@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use fencepost::LockName;
 
-use super::{Identity, Process, Run, Sharing, Status, Storage, Timing, Verbosity, Waiting};
+use super::{BackendUrl, Identity, Process, Run, Sharing, Status, Timing, Verbosity, Waiting};
 use crate::durations;
 use crate::stopping::OnLost;
 
@@ -52,7 +52,7 @@ pub(crate) struct Hold {
     status: Status,
 
     #[command(flatten)]
-    storage: Storage,
+    backend: BackendUrl,
 
     #[command(flatten)]
     pub(crate) verbosity: Verbosity,
@@ -68,7 +68,7 @@ pub(crate) struct HoldOptions {
 impl Hold {
     /// Returns the same request as a `run` without a command, so that both acquire the lock by the same code.
     pub(crate) fn into_run(self) -> (Run, HoldOptions) {
-        let Self { name, until_signal, json, waiting, sharing, ttl, identity, status, storage, verbosity } =
+        let Self { name, until_signal, json, waiting, sharing, ttl, identity, status, backend, verbosity } =
             self;
         let timing = Timing { ttl, kill_after: None, on_lost: OnLost::Term, at_least: None };
         let process = Process { max_run: None, foreground: false };
@@ -83,7 +83,7 @@ impl Hold {
             process,
             identity,
             status,
-            storage,
+            backend,
             verbosity,
         };
         (run, HoldOptions { until_signal, json })

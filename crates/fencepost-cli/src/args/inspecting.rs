@@ -5,7 +5,7 @@ use std::time::Duration;
 use clap::Args as ClapArgs;
 use fencepost::LockName;
 
-use super::Storage;
+use super::BackendUrl;
 use crate::durations;
 
 /// List the locks that are held, waited for or have a cell
@@ -21,7 +21,7 @@ pub(crate) struct List {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) storage: Storage,
+    pub(crate) backend: BackendUrl,
 }
 
 /// Show the holders, the queue and the cell of the lock NAME
@@ -41,7 +41,7 @@ pub(crate) struct Show {
     pub(crate) exit_code: bool,
 
     #[command(flatten)]
-    pub(crate) storage: Storage,
+    pub(crate) backend: BackendUrl,
 }
 
 /// Print changes of locks as they happen: holders, queues, cells
@@ -61,7 +61,7 @@ pub(crate) struct Watch {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) storage: Storage,
+    pub(crate) backend: BackendUrl,
 }
 
 /// Break the lock NAME: remove its holder
@@ -85,7 +85,7 @@ pub(crate) struct Break {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) storage: Storage,
+    pub(crate) backend: BackendUrl,
 }
 
 /// Check whether locks are safe here: configuration, backend, rights, clocks
@@ -101,7 +101,7 @@ pub(crate) struct Doctor {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) storage: Storage,
+    pub(crate) backend: BackendUrl,
 }
 
 /// Print the rights that an account needs on the backend, without connecting to it
@@ -113,7 +113,7 @@ pub(crate) struct Rights {
     pub(crate) json: bool,
 
     #[command(flatten)]
-    pub(crate) storage: Storage,
+    pub(crate) backend: BackendUrl,
 }
 
 fn poll_interval(text: &str) -> Result<Duration, String> {

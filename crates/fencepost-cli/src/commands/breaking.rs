@@ -24,7 +24,7 @@ pub(crate) async fn break_lock(args: &Break) -> Result<Exit> {
         )
         .with_hint("give --yes, and in a script --token N, so that no other holder is broken"));
     }
-    let client = backend::connect_existing(args.storage.url.as_deref()).await?;
+    let client = backend::connect_existing(args.backend.url.as_deref()).await?;
     let broken = break_on(&client, args).await;
     client.close().await;
     broken

@@ -23,7 +23,7 @@ use crate::{backend, durations, json, output};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn doctor(args: &Doctor) -> Result<Exit> {
-    let findings = diagnose(args.storage.url.as_deref(), args.name.as_ref()).await;
+    let findings = diagnose(args.backend.url.as_deref(), args.name.as_ref()).await;
     let findings: Vec<Finding> = findings.into_iter().map(redacted).collect();
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     let written = if args.json {

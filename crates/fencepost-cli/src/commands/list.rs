@@ -20,7 +20,7 @@ use crate::{backend, json};
 const PAGE: usize = 500;
 
 pub(crate) async fn list(args: &List) -> Result<Exit> {
-    let client = backend::connect_existing(args.storage.url.as_deref()).await?;
+    let client = backend::connect_existing(args.backend.url.as_deref()).await?;
     let locks = all_locks(&client, &args.prefix).await?;
     let outcome = if args.json {
         output::results(as_json(&locks, &client))

@@ -9,7 +9,7 @@ use crate::secrets::without_secrets;
 use crate::{backend, json, output};
 
 pub(crate) fn rights(args: &Rights) -> Result<Exit> {
-    let url = backend::chosen(args.storage.url.as_deref())?.url;
+    let url = backend::chosen(args.backend.url.as_deref())?.url;
     let rights = fencepost::rights(&url)?;
     if args.json {
         let rights = json::Rights { url: &without_secrets(&url), rights: &rights };

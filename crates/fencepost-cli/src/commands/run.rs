@@ -65,7 +65,7 @@ async fn connect_and_run(
     // Before anything is printed.
     let mask = allow_background_output();
     let mut signals = Signals::new().map_err(|error| failed("could not handle signals", error))?;
-    let chosen = backend::chosen(args.storage.url.as_deref())?;
+    let chosen = backend::chosen(args.backend.url.as_deref())?;
     let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(Exit::Signalled(signal.as_raw())),

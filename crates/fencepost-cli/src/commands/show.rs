@@ -21,7 +21,7 @@ const UNKNOWN: &str = "unknown";
 const CELL_TEXT: usize = 200;
 
 pub(crate) async fn show(args: &Show) -> Result<Exit> {
-    let client = backend::connect_existing(args.storage.url.as_deref()).await?;
+    let client = backend::connect_existing(args.backend.url.as_deref()).await?;
     let state = client.inspect(&args.name).await?;
     let text = if args.json {
         json::line(&json::Lock::new(&state, client.info().scope)) + "\n"

@@ -65,7 +65,7 @@ async fn until_reader_is_gone() -> io::Result<()> {
 }
 
 async fn print_changes(args: &Watch, output: Output) -> Result<Exit> {
-    let url = args.storage.url.as_deref();
+    let url = args.backend.url.as_deref();
     let format = Format::new(args.json);
     let lines = Lines::new().map_err(|error| failed("could not start", error))?;
     let mut watch = backend::connect_existing(url).await?.watch(args.prefix.as_str()).every(args.every);

@@ -64,7 +64,7 @@ fn fits(property: &Value, value: &Value) -> bool {
 }
 
 #[test]
-fn a_run_is_reported_from_start_to_exit() {
+fn a_run_is_reported_from_its_beginning_to_its_end() {
     let sandbox = Sandbox::new();
     let script = "echo $FENCEPOST_TOKEN > token; exit 7";
     sandbox.run(&["run", "--status-file", "events", "--owner-label", "me", "a", "-c", script]).expect(7);
@@ -78,7 +78,7 @@ fn a_run_is_reported_from_start_to_exit() {
 }
 
 #[test]
-fn a_waiter_reports_the_holder_and_the_signal() {
+fn a_waiter_reports_the_holder_and_the_signal_that_ended_it() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--owner-label", "the holder"]);
     let mut waiter = sandbox.start(&["run", "-q", "--status-file", "events", "a", "true"]);
@@ -109,9 +109,9 @@ fn renewals_and_a_loss_are_reported() {
     assert_eq!(kinds.iter().filter(|kind| **kind == "lost").count(), 1);
 }
 
-/// Some exit codes are ambiguous; the reason is not.
+/// The exit code of every other end is ambiguous; the reason is not.
 #[test]
-fn every_exit_has_its_reason() {
+fn every_end_has_its_reason() {
     let sandbox = Sandbox::new();
     for (args, code, reason) in [
         (["--", "/nonexistent/command"].as_slice(), 127, "not-found"),
@@ -140,7 +140,7 @@ fn every_exit_has_its_reason() {
 }
 
 #[test]
-fn a_descriptor_of_the_shell_gets_the_events_and_the_command_does_not_inherit_it() {
+fn a_descriptor_of_the_shell_gets_the_events_and_the_command_does_not_get_it() {
     let sandbox = Sandbox::new();
     let script =
         format!("exec 7>events; {FENCEPOST} run --status-fd 7 a -- sh -c 'ls /proc/self/fd > descriptors'");
@@ -156,7 +156,7 @@ fn a_descriptor_of_the_shell_gets_the_events_and_the_command_does_not_inherit_it
 }
 
 #[test]
-fn an_unusable_destination_is_rejected_before_the_lock_is_acquired() {
+fn an_unusable_destination_is_rejected_before_anything_is_locked() {
     let sandbox = Sandbox::new();
     for (args, said) in [
         (["--status-fd", "7"], "--status-fd 7 is not open"),
@@ -175,9 +175,9 @@ fn an_unusable_destination_is_rejected_before_the_lock_is_acquired() {
     assert!(!sandbox.path("entered").exists());
 }
 
-/// A full pipe that is not read delays neither the deadline nor the exit.
+/// A reader that does not read from its pipe delays neither the deadline nor the end.
 #[test]
-fn a_status_pipe_that_is_not_read_changes_nothing() {
+fn a_reader_that_does_not_read_changes_nothing() {
     let sandbox = Sandbox::new();
     let (_reader, writer) = std::io::pipe().unwrap();
     fill(&writer);
@@ -194,9 +194,9 @@ fn a_status_pipe_that_is_not_read_changes_nothing() {
     assert_eq!(running.wait().unwrap().code(), Some(76));
 }
 
-/// Likewise for messages on stderr: a paused pager, Ctrl-S.
+/// The same for messages on stderr: a pager that was paused, Ctrl-S.
 #[test]
-fn a_stderr_that_is_not_read_changes_nothing() {
+fn a_stderr_without_a_reader_changes_nothing() {
     let sandbox = Sandbox::new();
     let (_reader, writer) = std::io::pipe().unwrap();
     fill(&writer);
@@ -209,9 +209,9 @@ fn a_stderr_that_is_not_read_changes_nothing() {
     assert_eq!(running.wait().unwrap().code(), Some(124));
 }
 
-/// A named pipe without a reader is an error: opening it must not block.
+/// A named pipe without a reader is an error, and is not waited for.
 #[test]
-fn a_named_pipe_without_a_reader_is_rejected() {
+fn a_pipe_without_a_reader_is_rejected() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "mkfifo", "events"]).expect(0);
     let ran = sandbox.run(&["run", "--status-file", "events", "a", "touch", "entered"]).expect(125);
@@ -219,7 +219,7 @@ fn a_named_pipe_without_a_reader_is_rejected() {
     assert!(!sandbox.path("entered").exists());
 }
 
-/// A non-blocking descriptor is full for a moment: later events are written.
+/// A non-blocking descriptor is full for a moment: the events continue afterwards.
 #[test]
 fn a_slow_reader_gets_later_events() {
     let sandbox = Sandbox::new();

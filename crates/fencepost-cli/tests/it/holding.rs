@@ -215,9 +215,12 @@ fn events_are_those_of_a_run_without_a_command() {
     holding.process.expect(0);
     let text = sandbox.read("events");
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let kinds: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    let mut kinds: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    // On a busy machine it may have to wait for the database.
+    kinds.retain(|kind| !["waiting", "renewed"].contains(kind));
     assert_eq!(kinds, ["acquired", "released", "exit"]);
-    assert_eq!((&events[2]["code"], &events[2]["reason"]), (&0.into(), &"done".into()));
+    let exit = events.last().unwrap();
+    assert_eq!((&exit["code"], &exit["reason"]), (&0.into(), &"done".into()));
 }
 
 #[test]

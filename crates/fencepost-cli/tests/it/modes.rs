@@ -22,7 +22,7 @@ fn a_command_that_is_killed_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_command_that_is_resumed_in_the_foreground_and_killed_leaves_the_terminal_as_it_was() {
+fn a_command_that_was_brought_forward_and_killed_leaves_the_terminal_as_it_was() {
     let (sandbox, mut terminal) = shell();
     sandbox.write(
         "raw.sh",

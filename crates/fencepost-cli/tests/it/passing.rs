@@ -1,4 +1,4 @@
-//! What `run` passes on to the command: arguments, streams, environment.
+//! What passes between the user and the command: arguments, streams, environment.
 
 use std::io::Write;
 use std::process::Stdio;
@@ -6,7 +6,7 @@ use std::process::Stdio;
 use crate::sandbox::{Sandbox, until};
 
 #[test]
-fn the_command_gets_stdin_and_stdout() {
+fn stdin_and_stdout_are_the_commands() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.fencepost(["run", "a", "--", "tr", "a-z", "A-Z"]);
     let mut child =
@@ -14,11 +14,11 @@ fn the_command_gets_stdin_and_stdout() {
     child.stdin.take().unwrap().write_all(b"through the lock\n").unwrap();
     let output = child.wait_with_output().unwrap();
     assert_eq!(output.stdout, b"THROUGH THE LOCK\n");
-    assert_eq!(output.stderr, b"", "fencepost prints nothing if nothing fails");
+    assert_eq!(output.stderr, b"", "fencepost has nothing to say when all is well");
 }
 
 #[test]
-fn options_of_the_command_are_not_parsed() {
+fn the_options_of_the_command_are_never_parsed() {
     let sandbox = Sandbox::new();
     for args in [
         ["run", "a", "--", "echo", "-v", "--url", "x", "-n", "--help"].as_slice(),
@@ -32,14 +32,14 @@ fn options_of_the_command_are_not_parsed() {
 }
 
 #[test]
-fn a_string_is_run_by_the_shell() {
+fn a_string_is_given_to_the_shell() {
     let sandbox = Sandbox::new();
     let ran = sandbox.run(&["run", "a", "-c", "echo one; echo two | tr o 0; exit 3"]).expect(3);
     assert_eq!(ran.stdout(), "one\ntw0\n");
 }
 
 #[test]
-fn the_environment_describes_the_lock() {
+fn the_command_knows_its_lock() {
     let sandbox = Sandbox::new();
     let script = "env | grep '^FENCEPOST_' | grep -v '^FENCEPOST_URL='";
     let args = ["run", "--ttl", "7s", "--owner-label", "me", "invoice/42", "-c", script];
@@ -63,7 +63,7 @@ fn the_environment_describes_the_lock() {
 }
 
 #[test]
-fn verbose_prints_scope_token_and_release() {
+fn a_verbose_run_reports_scope_token_and_release() {
     let sandbox = Sandbox::new();
     let said = sandbox.run(&["run", "-v", "a", "true"]).expect(0).stderr();
     for part in [
@@ -86,7 +86,7 @@ fn the_url_can_come_from_a_file() {
 }
 
 #[test]
-fn without_a_url_the_lock_is_in_the_users_state_directory() {
+fn without_a_url_the_lock_lives_in_the_users_state_folder() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.fencepost(["run", "a", "-c", "echo $FENCEPOST_BACKEND"]);
     let output =
@@ -96,7 +96,7 @@ fn without_a_url_the_lock_is_in_the_users_state_directory() {
 }
 
 #[test]
-fn a_backend_of_one_host_is_rejected_if_a_shared_one_is_required() {
+fn a_backend_of_one_host_is_rejected_where_a_shared_one_is_required() {
     let sandbox = Sandbox::new();
     for args in [["run", "a", "touch", "entered"].as_slice(), &["list"], &["show", "a"]] {
         let output = sandbox.fencepost(args).env("FENCEPOST_REQUIRE_SHARED", "1").output().unwrap();
@@ -122,7 +122,7 @@ fn readers_share_and_a_writer_does_not() {
 }
 
 #[test]
-fn a_semaphore_lets_so_many_in() {
+fn a_semaphore_grants_its_number_of_permits() {
     let sandbox = Sandbox::new();
     let script =
         |name: &str| format!("echo x > {name}; while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done");

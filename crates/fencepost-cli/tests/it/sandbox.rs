@@ -1,4 +1,4 @@
-//! A directory with a database, and the processes that use it.
+//! A folder with a database, and the processes that use it.
 
 use std::ffi::OsStr;
 use std::fs;
@@ -50,18 +50,18 @@ impl Sandbox {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// Returns the content of a file, or an empty string if there is none.
+    /// Returns the content of a file, or nothing if there is none.
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Waits until a file contains a whole line, and returns it.
+    /// Waits until a file has a complete line, and returns it.
     pub(crate) fn line(&self, name: &str) -> String {
         until(&format!("{name} is written"), || self.read(name).ends_with('\n'));
         self.read(name).trim().to_owned()
     }
 
-    /// Returns the binary with these arguments, in this directory, without settings from the environment.
+    /// Returns the binary with these arguments, in this folder, without the settings of the environment.
     pub(crate) fn fencepost<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FENCEPOST_")) {
@@ -77,7 +77,7 @@ impl Sandbox {
         command
     }
 
-    /// Returns another program in this directory, with the binary on its PATH.
+    /// Returns another program in this folder, with the binary on its path.
     pub(crate) fn on_path(&self, program: &str) -> Command {
         let fencepost = self.fencepost::<&str>([]);
         let folder = PathBuf::from(fencepost.get_program());
@@ -99,7 +99,7 @@ impl Sandbox {
         Ran(self.fencepost(args).output().unwrap())
     }
 
-    /// Starts it. Scripts that loop must end when the database is gone: no process may outlive a failed test.
+    /// Starts it. Scripts that loop must end when the database is gone: nothing may outlive a test that has failed.
     pub(crate) fn start(&self, args: &[&str]) -> Running {
         Running::start(&mut self.fencepost(args))
     }
@@ -128,10 +128,10 @@ impl Sandbox {
         block_on(self.client().inspect(name)).unwrap()
     }
 
-    /// Waits until the queue of the lock has this length.
+    /// Waits until the lock has this many waiters.
     pub(crate) fn until_waiting(&self, name: &str, waiters: usize) {
         let client = self.client();
-        until("the waiters are in the queue", || {
+        until("there are that many waiters", || {
             block_on(client.inspect(name)).unwrap().waiter_count == waiters
         });
     }
@@ -142,7 +142,7 @@ impl Sandbox {
     }
 }
 
-/// The output of a process that has ended.
+/// The output and the exit code of a process that has ended.
 pub(crate) struct Ran(pub(crate) Output);
 
 impl Ran {
@@ -158,7 +158,7 @@ impl Ran {
         String::from_utf8_lossy(&self.0.stderr).into_owned()
     }
 
-    /// Checks the exit code; a failure prints the output.
+    /// Checks the exit code; fails with the output if it is another.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code(), code, "stdout: {}\nstderr: {}", self.stdout(), self.stderr());
@@ -166,12 +166,12 @@ impl Ran {
     }
 }
 
-/// A running process; killed if a test fails before it ends.
+/// A process that runs; killed if a test fails before its end.
 pub(crate) struct Running {
     child: Child,
-    /// Read by a separate thread, so that the process never blocks on the pipe.
+    /// The content of stderr, read by a separate thread so that the process never blocks.
     said: Arc<Mutex<String>>,
-    hearing: JoinHandle<()>,
+    reader: JoinHandle<()>,
 }
 
 impl Running {
@@ -183,18 +183,18 @@ impl Running {
     pub(crate) fn start_into(command: &mut Command, stdout: Stdio) -> Self {
         let mut child = command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<String>>::default();
-        let (mut stderr, heard) = (child.stderr.take().unwrap(), said.clone());
-        let hearing = std::thread::spawn(move || {
+        let (mut stderr, read) = (child.stderr.take().unwrap(), said.clone());
+        let reader = std::thread::spawn(move || {
             let mut buffer = [0; 1024];
             loop {
                 match stderr.read(&mut buffer) {
                     Ok(0) => break,
-                    Ok(count) => heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count])),
+                    Ok(count) => read.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count])),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}"),
                 }
             }
         });
-        Self { child, said, hearing }
+        Self { child, said, reader }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -206,20 +206,20 @@ impl Running {
         kill_process(id, signal).unwrap();
     }
 
-    /// Returns its stderr so far.
+    /// Returns what it has written to stderr so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
-    /// Waits until its stderr contains the text; fails if it ends before that.
+    /// Waits until it has written this to stderr; fails if it ends before.
     #[track_caller]
     pub(crate) fn until_said(&mut self, text: &str) {
         let said = || self.said.lock().unwrap().clone();
         until(text, || {
-            let ended = self.child.try_wait().unwrap().is_some() && self.hearing.is_finished();
-            let found = said().contains(text);
-            assert!(found || !ended, "it has ended without {text:?}: {}", said());
-            found
+            let ended = self.child.try_wait().unwrap().is_some() && self.reader.is_finished();
+            let is_written = said().contains(text);
+            assert!(is_written || !ended, "it has ended without {text:?}: {}", said());
+            is_written
         });
     }
 
@@ -227,12 +227,12 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end, and until its stderr is read. Other processes may keep that open for longer; they are not
-    /// waited for.
+    /// Waits for its end, and until all of its stderr is read. Other processes may have its stderr open for longer; they
+    /// are not waited for.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         until("a process ends", || self.has_ended());
         for _ in 0..200 {
-            if self.hearing.is_finished() {
+            if self.reader.is_finished() {
                 break;
             }
             std::thread::park_timeout(Duration::from_millis(5));
@@ -256,13 +256,13 @@ impl Drop for Running {
     }
 }
 
-/// Returns whether a process exists and is not a zombie.
+/// Returns whether a process is alive: it exists, and is not a zombie.
 pub(crate) fn is_alive(id: &str) -> bool {
     !matches!(state(id), None | Some('Z' | 'X'))
 }
 
-/// Returns whether a process can still run code. One with a pending KILL cannot, but on a busy machine it may exist for
-/// a moment after it was killed in time.
+/// Returns whether a process can still do something. One with a pending KILL cannot, but on a busy machine it exists until
+/// it is scheduled, although it was killed in time.
 pub(crate) fn can_act(id: &str) -> bool {
     is_alive(id) && !has(id, "SigPnd", Signal::KILL) && !has(id, "ShdPnd", Signal::KILL)
 }

@@ -1,4 +1,4 @@
-//! A pseudo-terminal for commands that ask: its screen, and what is typed.
+//! A pseudo-terminal for commands that need one: what is typed on it, and what it shows.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -24,14 +24,14 @@ pub(crate) const PROMPT: &str = "ready> ";
 pub(crate) const CTRL_C: &str = "\x03";
 pub(crate) const CTRL_Z: &str = "\x1a";
 
-/// A command on a terminal of its own, which is its controlling terminal. Its whole session is killed at the end.
+/// A command on a new terminal, which is its controlling terminal. Its whole session is killed at the end.
 pub(crate) struct Terminal {
-    /// The master; `None` when it was closed.
+    /// The end of the test; none when it was closed.
     ours: Option<Arc<File>>,
     child: Child,
-    /// Read by a separate thread, so that the command never blocks.
+    /// Read by a separate thread so that the command never blocks.
     screen: Arc<Mutex<String>>,
-    /// How much of the screen has been waited for already.
+    /// How much of the screen was waited for already.
     seen: usize,
     closing: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
@@ -43,11 +43,11 @@ impl Terminal {
         Self::start_with(command, |_| ())
     }
 
-    /// Starts the command with one of its streams changed: `|command| { command.stdout(…); }`.
+    /// The same, with a stream of the command changed: `|command| { command.stdout(…); }`.
     pub(crate) fn start_with(command: &Command, change: impl FnOnce(&mut Command)) -> Self {
         let (ours, theirs) = open_pair();
         let stream = || Stdio::from(theirs.try_clone().unwrap());
-        // It makes a session, takes the terminal that is its stdin, and becomes the command.
+        // It creates a session, makes its stdin the controlling terminal, and executes the command.
         let mut on_terminal = Command::new("setsid");
         on_terminal.arg("--ctty").arg(command.get_program()).args(command.get_args());
         on_terminal.stdin(stream()).stdout(stream()).stderr(stream());
@@ -99,7 +99,7 @@ impl Terminal {
         self.screen.lock().unwrap().replace("\r\n", "\n")
     }
 
-    /// What a user sees: lines after carriage returns and erasures, without an empty last line.
+    /// Returns the lines that a user sees, with carriage returns and erasures applied.
     pub(crate) fn visible(&self) -> Vec<String> {
         let mut lines = vec![String::new()];
         let shown = self.screen.lock().unwrap().replace("\x1b[K", "\x0b");
@@ -222,11 +222,11 @@ impl Drop for Terminal {
 
 fn session_of(id: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name stands in brackets; state, parent, group and session follow it.
+    // The name is in parentheses; state, parent, group and session follow it.
     stat.rsplit_once(") ")?.1.split(' ').nth(3).map(str::to_owned)
 }
 
-/// Returns the master and the slave of a new pseudo-terminal.
+/// Opens a new terminal; returns the end of the test and that of the command.
 fn open_pair() -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&ours).unwrap();
@@ -237,7 +237,7 @@ fn open_pair() -> (OwnedFd, OwnedFd) {
     (ours, theirs)
 }
 
-/// Collects what is shown until the other end is closed, or until this one is to be closed.
+/// Collects what is shown until the other end is closed, or until this end is to be closed.
 fn show(ours: &File, screen: &Mutex<String>, closing: &AtomicBool) {
     let moment = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     let mut buffer = [0; 1024];
@@ -262,7 +262,7 @@ fn a_command_on_a_terminal_reads_writes_and_is_interrupted() {
     terminal.until_shown("who? ");
     terminal.type_text("me\n");
     terminal.until_shown("hello me\n");
-    // Some shells lose an interrupt that comes while they start a program: this one has begun when it answers.
+    // Some shells lose an interrupt while they start a program: `cat` runs when it has written.
     terminal.type_text("again\n");
     terminal.until_shown("again\nagain\n");
     terminal.type_text("\x03");
