@@ -17,7 +17,7 @@ const MAX_COMMAND_CHARS: usize = 200;
 
 /// Returns the command of the command line, with its environment.
 pub(crate) fn command(args: &Run, guard: &Guard, location: &str, above: &HeldAbove) -> Command {
-    let mut command = Command::new(program(args));
+    let mut command = Command::new(program(args).unwrap_or(OsStr::new("sh")));
     match &args.shell {
         Some(script) => command.arg("-c").arg(script),
         None => command.args(args.command.iter().skip(1)),
@@ -34,10 +34,11 @@ pub(crate) fn command(args: &Run, guard: &Guard, location: &str, above: &HeldAbo
     command
 }
 
-fn program(args: &Run) -> &OsStr {
+/// Returns the program of the command; `None` for a `fencepost hold`, which has no command.
+fn program(args: &Run) -> Option<&OsStr> {
     match (&args.shell, args.command.first()) {
-        (None, Some(program)) => program,
-        _ => OsStr::new("sh"),
+        (Some(_), _) => Some(OsStr::new("sh")),
+        (None, program) => program.map(AsRef::as_ref),
     }
 }
 
@@ -45,8 +46,10 @@ fn program(args: &Run) -> &OsStr {
 /// that the user gave. A fact of the same key replaces the program.
 pub(crate) fn meta(args: &Run) -> Vec<(String, String)> {
     let given = &args.identity.meta;
-    let program: String = program(args).to_string_lossy().chars().take(MAX_COMMAND_CHARS).collect();
-    let recorded = (COMMAND_META.to_owned(), program);
     let is_given = given.iter().any(|(key, _)| key == COMMAND_META);
-    (!is_given).then_some(recorded).into_iter().chain(given.iter().cloned()).collect()
+    let recorded = program(args).filter(|_| !is_given).map(|program| {
+        let program = program.to_string_lossy().chars().take(MAX_COMMAND_CHARS).collect();
+        (COMMAND_META.to_owned(), program)
+    });
+    recorded.into_iter().chain(given.iter().cloned()).collect()
 }

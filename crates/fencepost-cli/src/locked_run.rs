@@ -1,5 +1,6 @@
 //! One run under the lock: acquiring it, running the command, releasing it.
 
+use std::future::pending;
 use std::io;
 use std::time::Duration;
 
@@ -13,7 +14,8 @@ use crate::child::{Group, Placement};
 use crate::commands::failed;
 use crate::durations::show;
 use crate::environment;
-use crate::exit::{Exit, NOT_ACQUIRED};
+use crate::exit::Exit;
+use crate::holding::End;
 use crate::nesting::HeldAbove;
 use crate::output::{self, Output};
 use crate::signals::Signals;
@@ -32,6 +34,24 @@ const WARDEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
 /// How often a grant that is being renewed is checked for enough time to start a command.
 const GRANT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
+/// What is done under the lock.
+pub(crate) enum Task {
+    /// Runs the command, supervised by the warden.
+    Command(Warden),
+    /// Prints the token, and holds the lock until the end is reached.
+    Hold { end: End, json: bool },
+}
+
+impl Task {
+    /// Waits until the task is no longer wanted, although it has not begun.
+    pub(crate) async fn abandoned(&mut self) {
+        match self {
+            Self::Command(_) => pending().await,
+            Self::Hold { end, .. } => end.reached().await,
+        }
+    }
+}
+
 pub(crate) struct LockedRun<'a> {
     pub(crate) args: &'a Run,
     pub(crate) limit: WaitLimit,
@@ -46,17 +66,31 @@ pub(crate) struct LockedRun<'a> {
 }
 
 impl LockedRun<'_> {
-    pub(crate) async fn acquire_and_run(&mut self, warden: Warden) -> Result<Exit> {
+    pub(crate) async fn acquire_and_run(&mut self, mut task: Task) -> Result<Exit> {
         let began = Clock::system().now();
         let above = HeldAbove::from_environment();
-        let outcome = match self.try_if_held_above(&above).await? {
-            Some(guard) => AcquireOutcome::Granted(guard),
-            None => self.acquire().await?,
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.acquire(&above) => outcome?,
+            () = task.abandoned() => AcquireOutcome::NotAcquired(None),
         };
-        match outcome {
-            AcquireOutcome::Granted(guard) => self.hold(guard, warden, &above, began).await,
-            AcquireOutcome::NotAcquired(state) => Ok(self.not_acquired(state.as_ref())),
-            AcquireOutcome::Signalled(signal) => Ok(Exit::Signalled(signal.as_raw())),
+        let guard = match outcome {
+            AcquireOutcome::Granted(guard) => guard,
+            AcquireOutcome::NotAcquired(state) => return Ok(self.not_acquired(state.as_ref())),
+            AcquireOutcome::Signalled(signal) => return Ok(Exit::Signalled(signal.as_raw())),
+        };
+        let acquired = Clock::system().now();
+        self.announce(&guard, acquired.since(began)).await;
+        match task {
+            Task::Command(warden) => self.hold(guard, warden, &above, acquired).await,
+            Task::Hold { end, json } => self.hold_without_command(guard, end, json).await,
+        }
+    }
+
+    async fn acquire(&mut self, above: &HeldAbove) -> Result<AcquireOutcome> {
+        match self.try_if_held_above(above).await? {
+            Some(guard) => Ok(AcquireOutcome::Granted(guard)),
+            None => self.enqueue().await,
         }
     }
 
@@ -92,7 +126,7 @@ impl LockedRun<'_> {
         Ok(guard)
     }
 
-    async fn acquire(&mut self) -> Result<AcquireOutcome> {
+    async fn enqueue(&mut self) -> Result<AcquireOutcome> {
         let (label, lock) = (self.label().to_owned(), self.lock());
         let Self { client, output, status, args, signals, limit, .. } = self;
         let waiter =
@@ -110,8 +144,7 @@ impl LockedRun<'_> {
                 self.output.note(text);
             }
         }
-        let otherwise = if waiting.skip_ok { 0 } else { NOT_ACQUIRED };
-        Exit::NotAcquired(waiting.conflict_exit_code.unwrap_or(otherwise))
+        waiting.not_acquired()
     }
 
     async fn hold(
@@ -119,16 +152,8 @@ impl LockedRun<'_> {
         guard: Guard,
         mut warden: Warden,
         above: &HeldAbove,
-        began: Moment,
+        acquired: Moment,
     ) -> Result<Exit> {
-        let acquired = Clock::system().now();
-        let location = &self.client.info().location;
-        self.output.detail(format_args!("holding {:?} with token {}", guard.name(), guard.token()));
-        self.status.tell(Event::acquired(&guard, location, acquired.since(began)));
-        for remark in self.client.remarks(&self.args.name).await.unwrap_or_default() {
-            let advice = remark.advice.as_deref().map(|advice| format!("; {advice}"));
-            self.output.warning(format_args!("{}{}", remark.found, advice.unwrap_or_default()));
-        }
         // A backend may grant a shorter ttl than was requested.
         self.kill_after = self.kill_after.min(guard.ttl() / 3);
         let outage = self.args.timing.on_lost.survivable_outage(guard.ttl(), self.kill_after);
@@ -145,6 +170,17 @@ impl LockedRun<'_> {
                 let _ = self.release(guard).await;
                 Ok(exit)
             }
+        }
+    }
+
+    /// Reports that the lock is held, and what the backend remarks about it.
+    async fn announce(&self, guard: &Guard, waited: Duration) {
+        let location = &self.client.info().location;
+        self.output.detail(format_args!("holding {:?} with token {}", guard.name(), guard.token()));
+        self.status.tell(Event::acquired(guard, location, waited));
+        for remark in self.client.remarks(&self.args.name).await.unwrap_or_default() {
+            let advice = remark.advice.as_deref().map(|advice| format!("; {advice}"));
+            self.output.warning(format_args!("{}{}", remark.found, advice.unwrap_or_default()));
         }
     }
 
@@ -245,7 +281,7 @@ impl LockedRun<'_> {
 
     /// Releases the lock, unless the user asks twice to end. One request is not enough: it may have been meant for the
     /// command, which has ended by itself at that moment.
-    async fn release(&mut self, guard: Guard) -> Result<()> {
+    pub(crate) async fn release(&mut self, guard: Guard) -> Result<()> {
         let name = guard.name().clone();
         let released = tokio::select! {
             biased;

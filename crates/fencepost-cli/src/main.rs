@@ -1,13 +1,15 @@
-//! The `fencepost` command: hold a lock while a command runs, and see who holds which.
+//! The `fencepost` command: holds a lock while a command runs, and shows which client holds which lock.
 
 mod args;
 mod backend;
 mod child;
+mod colors;
 mod commands;
 mod connecting;
 mod durations;
 mod environment;
 mod exit;
+mod holding;
 mod json;
 mod lines;
 mod live;
@@ -41,6 +43,6 @@ fn main() -> ExitCode {
         Ok(args) => commands::dispatch(args),
         Err(exit) => exit,
     };
-    output::farewell();
+    output::flush();
     exit.into()
 }

@@ -12,6 +12,7 @@ use crate::args::Break;
 use crate::backend;
 use crate::durations;
 use crate::exit::Exit;
+use crate::json;
 use crate::output;
 use crate::words::plain;
 
@@ -23,7 +24,7 @@ pub(crate) async fn break_lock(args: &Break) -> Result<Exit> {
         )
         .with_hint("give --yes, and in a script --token N, so that no other holder is broken"));
     }
-    let client = backend::connect_existing(args.storage.url.as_deref()).await?;
+    let client = backend::connect_existing(args.backend.url.as_deref()).await?;
     let broken = break_on(&client, args).await;
     client.close().await;
     broken
@@ -34,7 +35,7 @@ async fn break_on(client: &Client, args: &Break) -> Result<Exit> {
     let state = client.inspect(name).await?;
     let Some(holder) = choose(&state, args.token.map(FencingToken::new))? else {
         output::remark(format_args!("no client holds {name:?}"));
-        return Ok(Exit::Done);
+        return if args.json { print_json(name, None) } else { Ok(Exit::Done) };
     };
     let kind = HolderKind::of(holder);
     output::remark(show::describe(&state, &reach(client)).trim_end());
@@ -45,6 +46,7 @@ async fn break_on(client: &Client, args: &Break) -> Result<Exit> {
     }
     // The holder that was shown is broken and no other: the backend rejects a token that is no longer current.
     match client.break_lock(name, token).await {
+        Ok(()) if args.json => print_json(name, Some(holder)),
         Ok(()) => printed(output::results(format_args!("broke {name:?}: {}\n", in_brief(holder)))),
         Err(error) if error.kind() == ErrorKind::Conflict && kind == HolderKind::Foreign => {
             let error = error.context("nothing was broken");
@@ -58,6 +60,11 @@ async fn break_on(client: &Client, args: &Break) -> Result<Exit> {
         }
         Err(error) => Err(error),
     }
+}
+
+/// Prints the holder that was broken; `None` if the lock was free.
+fn print_json(name: &LockName, broken: Option<&HolderState>) -> Result<Exit> {
+    printed(output::results(json::line(&json::BreakResult::new(name, broken)) + "\n"))
 }
 
 /// Returns the holder that is meant; `None` if there is nothing to break.

@@ -13,6 +13,7 @@ use fencepost::{Client, Error, ErrorKind, Finding, LockName, Options, Result, Sc
 
 use super::printed;
 use crate::args::Doctor;
+use crate::colors::{self, Palette};
 use crate::exit::Exit;
 use crate::secrets::without_secrets;
 use crate::words::{plain, scope, severity};
@@ -22,13 +23,13 @@ use crate::{backend, durations, json, output};
 const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn doctor(args: &Doctor) -> Result<Exit> {
-    let findings = diagnose(args.storage.url.as_deref(), args.name.as_ref()).await;
+    let findings = diagnose(args.backend.url.as_deref(), args.name.as_ref()).await;
     let findings: Vec<Finding> = findings.into_iter().map(redacted).collect();
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     let written = if args.json {
         output::results(json::line(&json::Diagnosis::new(&findings, worst)) + "\n")
     } else {
-        let written = output::results(report(&findings));
+        let written = output::results(report(&findings, Palette::stdout()));
         output::remark(summary(&findings));
         written
     };
@@ -127,13 +128,15 @@ fn redacted(mut finding: Finding) -> Finding {
     finding
 }
 
-fn report(findings: &[Finding]) -> String {
+fn report(findings: &[Finding], palette: Palette) -> String {
     let mut text = String::new();
     for Finding { check, severity: found_severity, found, advice, .. } in findings {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{:<7}  {}: {}", severity(*found_severity), plain(check), plain(found));
+        let verdict = format!("{:<7}", severity(*found_severity));
+        let verdict = palette.paint(colors::severity(*found_severity), &verdict);
+        let _ = writeln!(text, "{verdict}  {}: {}", plain(check), plain(found));
         if let Some(advice) = advice {
-            let _ = writeln!(text, "         hint: {}", plain(advice));
+            let _ = writeln!(text, "         {} {}", palette.paint(colors::HINT, "hint:"), plain(advice));
         }
     }
     text
@@ -161,7 +164,7 @@ mod tests {
             Finding::problem("access", "refused"),
         ];
         assert_eq!(
-            report(&findings),
+            report(&findings, Palette::PLAIN),
             "fine     scope: this host\n\
              warning  eviction policy: all\\u{1b}[2J\n         hint: set it\n\
              problem  access: refused\n"

@@ -11,7 +11,7 @@ use crate::backend;
 use crate::connecting;
 use crate::durations::exact;
 use crate::exit::Exit;
-use crate::locked_run::LockedRun;
+use crate::locked_run::{LockedRun, Task};
 use crate::output::{self, Output};
 use crate::signals::Signals;
 use crate::status::{self, Event, Status};
@@ -26,18 +26,25 @@ const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
 const DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &Run, output: Output) -> Result<Exit> {
+    with_lock(args, output, || {
+        // It starts up while the run connects and waits.
+        Warden::start().map(Task::Command).map_err(|error| failed("could not start the warden", error))
+    })
+}
+
+/// Acquires the lock and performs the task under it. The task is created before the connection.
+pub(super) fn with_lock(args: &Run, output: Output, task: impl FnOnce() -> Result<Task>) -> Result<Exit> {
     let limit = WaitLimit::start(args.waiting.wait);
     lease_of(args.timing, Lock::DEFAULT_TTL)?;
     let status = Status::new(args.name.clone(), status::destination(&args.status)?);
     let status = status.map_err(|error| failed("could not write events", error))?;
     let exit = on_this_thread(async {
-        // It starts up while the run connects and waits.
-        let warden = Warden::start().map_err(|error| failed("could not start the warden", error))?;
-        connect_and_run(args, limit, warden, &status, output).await
+        let task = task()?;
+        connect_and_run(args, limit, task, &status, output).await
     });
     status.tell(Event::exit(*exit.as_ref().unwrap_or(&Exit::Failed)));
     drop(status);
-    output::farewell();
+    output::flush();
     match exit {
         Ok(Exit::Typed(key)) => end_by(key),
         Ok(Exit::Signalled(signal)) if signal == Signal::INT.as_raw() && is_in_foreground() => {
@@ -51,18 +58,19 @@ pub(crate) fn run(args: &Run, output: Output) -> Result<Exit> {
 async fn connect_and_run(
     args: &Run,
     limit: WaitLimit,
-    warden: Warden,
+    mut task: Task,
     status: &Status,
     output: Output,
 ) -> Result<Exit> {
     // Before anything is printed.
     let mask = allow_background_output();
     let mut signals = Signals::new().map_err(|error| failed("could not handle signals", error))?;
-    let chosen = backend::chosen(args.storage.url.as_deref())?;
+    let chosen = backend::chosen(args.backend.url.as_deref())?;
     let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(Exit::Signalled(signal.as_raw())),
         client = connecting::connect(&chosen, limit, output) => client?,
+        () = task.abandoned() => return Ok(args.waiting.not_acquired()),
     };
     print_scope(&client, output);
     let default_ttl = default_ttl(client.info());
@@ -75,7 +83,7 @@ async fn connect_and_run(
     }
     let (ttl, kill_after) = lease_of(args.timing, default_ttl)?;
     let mut run = LockedRun { args, limit, ttl, kill_after, client: &client, signals, output, status, mask };
-    let exit = run.acquire_and_run(warden).await?;
+    let exit = run.acquire_and_run(task).await?;
     if exit != Exit::Lost {
         // A lost lock cannot be released, so there is nothing to wait for.
         run.close().await;

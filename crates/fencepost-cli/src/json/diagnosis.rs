@@ -1,14 +1,14 @@
-//! The JSON form of what the doctor found.
+//! The findings of the doctor.
 
 use fencepost::{Finding, Severity};
 use serde::Serialize;
 
 use crate::words;
 
-/// Everything that was found, as `doctor --json` prints it.
+/// All findings, as `doctor --json` prints them.
 #[derive(Serialize)]
 pub(crate) struct Diagnosis<'a> {
-    /// The worst of all.
+    /// The worst of all findings.
     verdict: &'static str,
     findings: Vec<Entry<'a>>,
 }

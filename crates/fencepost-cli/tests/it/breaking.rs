@@ -5,6 +5,7 @@ use std::os::unix::process::ExitStatusExt;
 use fencepost::{Guard, Mode};
 use futures_executor::block_on;
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::sandbox::{Sandbox, until};
 use crate::terminal::Terminal;
@@ -167,4 +168,23 @@ fn a_label_cannot_write_to_the_terminal() {
         assert!(said.contains("evil\\u{1b}[2J"), "{said}");
         assert!(!said.contains(['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}']), "{said}");
     }
+}
+
+#[test]
+fn the_result_has_a_json_form() {
+    let sandbox = Sandbox::new();
+    let guard = held(&sandbox, "a", "web-3");
+    let json = |args: &[&str]| serde_json::from_str::<Value>(&sandbox.run(args).expect(0).stdout()).unwrap();
+    let shown = json(&["show", "a", "--json"])["holders"][0].clone();
+    let mut broken = json(&["break", "a", "--yes", "--json"]);
+    assert_eq!((&broken["lock"], &broken["broken"]), (&"a".into(), &true.into()));
+    assert_eq!(broken["token"], guard.token().get());
+    for time in ["held_for_ms", "ttl_left_ms"] {
+        broken["holder"][time] = shown[time].clone();
+    }
+    assert_eq!(broken["holder"], shown);
+    let free = json(&["break", "a", "--yes", "--json"]);
+    assert_eq!(free, serde_json::json!({ "lock": "a", "token": null, "holder": null, "broken": false }));
+    let refused = sandbox.run(&["break", "a", "--yes", "--json", "--token", "7"]).expect(125);
+    assert_eq!(refused.stdout(), "");
 }

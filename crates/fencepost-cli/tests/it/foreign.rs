@@ -64,7 +64,7 @@ fn a_key_without_a_ttl_has_no_expiry() {
     let mut waiter = Running::start(&mut stage.fencepost(&["run", "-q", "a", "--", "true"]));
     until("it waits", || stage.json(&["show", "a", "--json"])["waiters"] == 1);
     let table = stage.run(&["list"]).expect(0).stdout();
-    assert!(table.contains("  no expiry  1\n"), "{table}");
+    assert!(table.contains("  no expiry  1        -\n"), "{table}");
     let changes = File::create(stage.sandbox.path("changes")).unwrap();
     let mut watch = stage.fencepost(&["watch", "--every", "100ms"]);
     let _watching = Running::start_into(&mut watch, changes.into());

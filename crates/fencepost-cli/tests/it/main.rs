@@ -2,6 +2,7 @@
 //! a condition.
 
 mod breaking;
+mod colors;
 mod connecting;
 mod containers;
 mod counting;
@@ -11,7 +12,9 @@ mod environment;
 mod events;
 mod exit_codes;
 mod foreign;
+mod generated;
 mod group;
+mod holding;
 mod job_control;
 mod keys;
 mod limits;
@@ -20,6 +23,7 @@ mod live_line;
 mod losing;
 mod modes;
 mod nesting;
+mod options;
 mod outages;
 mod passing;
 mod pipelines;

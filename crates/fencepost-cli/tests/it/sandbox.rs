@@ -71,6 +71,8 @@ impl Sandbox {
             .args(args)
             .current_dir(self.folder.path())
             .env("FENCEPOST_URL", self.url())
+            // No colours, even on a terminal.
+            .env("NO_COLOR", "1")
             .stdin(Stdio::null());
         command
     }
