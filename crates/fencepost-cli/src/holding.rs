@@ -85,7 +85,7 @@ pub(crate) fn stdin_is_null() -> bool {
 }
 
 /// Why a hold has ended.
-enum Ended {
+enum EndReason {
     Stdin,
     Signalled(Signal),
     Lost(LostReason),
@@ -108,13 +108,13 @@ impl LockedRun<'_> {
         }
         let text = if as_json { json::line(&json::Held::from(&guard)) } else { guard.token().to_string() };
         let exit = match self.print_and_hold(text, &guard, end).await {
-            Ok(Ended::Lost(reason)) => {
+            Ok(EndReason::Lost(reason)) => {
                 output::failure(format_args!("lock {:?} was lost: {reason}", guard.name()));
                 self.status.tell(Event::lost(reason));
                 return Ok(Exit::Lost);
             }
-            Ok(Ended::Signalled(signal)) => Ok(Exit::Signalled(signal.as_raw())),
-            Ok(Ended::Stdin) => Ok(Exit::Done),
+            Ok(EndReason::Signalled(signal)) => Ok(Exit::Signalled(signal.as_raw())),
+            Ok(EndReason::Stdin) => Ok(Exit::Done),
             Err(error) => Err(failed("could not print the token", error)),
         };
         match self.release(guard).await {
@@ -123,7 +123,7 @@ impl LockedRun<'_> {
         }
     }
 
-    async fn print_and_hold(&mut self, text: String, guard: &Guard, mut end: End) -> io::Result<Ended> {
+    async fn print_and_hold(&mut self, text: String, guard: &Guard, mut end: End) -> io::Result<EndReason> {
         let lines = Lines::new()?;
         let until_end = async {
             match lines.write(text).await {
@@ -131,12 +131,12 @@ impl LockedRun<'_> {
                 // A reader that has closed the pipe does not need the token.
                 _ => end.reached().await,
             }
-            Ok(Ended::Stdin)
+            Ok(EndReason::Stdin)
         };
         tokio::select! {
             biased;
-            reason = report_renewals(guard, self.status) => Ok(Ended::Lost(reason)),
-            signal = self.signals.next() => Ok(Ended::Signalled(signal)),
+            reason = report_renewals(guard, self.status) => Ok(EndReason::Lost(reason)),
+            signal = self.signals.next() => Ok(EndReason::Signalled(signal)),
             ended = until_end => ended,
         }
     }

@@ -9,12 +9,12 @@ use super::{CellText, Holder, lease_millis};
 pub(crate) struct Change<'a> {
     time: String,
     #[serde(flatten)]
-    event: Event<'a>,
+    event: ChangeEvent<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-enum Event<'a> {
+enum ChangeEvent<'a> {
     Held {
         lock: &'a str,
         holder: Holder<'a>,
@@ -41,15 +41,15 @@ impl<'a> Change<'a> {
         use fencepost::Change;
 
         let event = match change {
-            Change::Held { name, holder } => Event::Held { lock: name.as_str(), holder: holder.into() },
-            Change::Ended { name, holder, lease_left } => Event::Ended {
+            Change::Held { name, holder } => ChangeEvent::Held { lock: name.as_str(), holder: holder.into() },
+            Change::Ended { name, holder, lease_left } => ChangeEvent::Ended {
                 lock: name.as_str(),
                 holder: holder.into(),
                 lease_left_ms: lease_millis(*lease_left),
             },
-            Change::Waiters { name, count } => Event::Line { lock: name.as_str(), waiters: *count },
+            Change::Waiters { name, count } => ChangeEvent::Line { lock: name.as_str(), waiters: *count },
             Change::Cell { name, cell } => {
-                Event::Cell { lock: name.as_str(), cell: cell.as_ref().map(CellText::from) }
+                ChangeEvent::Cell { lock: name.as_str(), cell: cell.as_ref().map(CellText::from) }
             }
             _ => return None,
         };
