@@ -262,7 +262,9 @@ impl<'a> Watch<'a> {
             }
             Why::Revoked(reason) => output::failure(format_args!("lock {name:?} was lost: {reason}: {then}")),
             Why::MaxRun => {
-                output::failure(format_args!("the command under lock {name:?} has reached --max-run: {then}"));
+                output::failure(format_args!(
+                    "the command under lock {name:?} has reached --max-run: {then}"
+                ));
             }
         }
         match why {

@@ -5,7 +5,7 @@ use std::process::Command;
 use fencepost_testkit::servers::etcd::{self, EtcdServer};
 use fencepost_testkit::servers::free_port;
 use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
-use fencepost_testkit::servers::zookeeper;
+use fencepost_testkit::servers::zookeeper::{self, ZooKeeperServer, ZooKeeperServerConfig};
 use serde_json::Value;
 
 use crate::sandbox::{Ran, Running, Sandbox, until};
@@ -291,4 +291,18 @@ fn a_server_that_rejects_writes_for_a_while_ends_no_waiter() {
     stage.let_go();
     holder.expect(0);
     waiter.expect(0);
+}
+
+/// A default is never an error: it is the nearest ttl that the servers can keep. An explicit one is rejected.
+#[test]
+fn the_default_ttl_is_one_that_the_backend_can_keep() {
+    let server =
+        ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_config("maxSessionTimeout=10000"));
+    let stage = Stage { sandbox: Sandbox::new(), url: server.url() };
+    let said = stage.run(&["run", "-v", "a", "--", "true"]).expect(0).stderr();
+    assert!(said.contains(", the nearest to the default of 30s that zk can keep\n"), "{said}");
+    let refused = stage.run(&["run", "--ttl", "30s", "a", "--", "true"]).expect(125).stderr();
+    assert!(refused.contains("ttl"), "{refused}");
+    let quiet = stage.run(&["run", "a", "--", "true"]).expect(0).stderr();
+    assert_eq!(quiet, "");
 }

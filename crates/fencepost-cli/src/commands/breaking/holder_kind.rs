@@ -39,9 +39,9 @@ impl HolderKind {
                  and exits with 76. {ONLY_A_FENCE}"
             ),
             Self::Client => format!(
-                "The holder is a Fencepost client without a command: a program that uses the library, or\n\
-                 `fencepost hold`. Breaking does not stop it: it is told at once, or learns of it at its next renewal,\n\
-                 within {within}, through `Guard::lost`. {ONLY_A_FENCE}"
+                "The holder is a Fencepost client without a command. It is told at once, or learns of it at its next\n\
+                 renewal, within {within}. `fencepost hold` then exits with 76; a program that uses the library is not\n\
+                 stopped, and learns of it through `Guard::lost`. {ONLY_A_FENCE}"
             ),
             Self::Foreign => {
                 "The holder is not a Fencepost client. Breaking removes its entry, but does not stop it: it is not told,\n\
