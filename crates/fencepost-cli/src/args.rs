@@ -128,8 +128,7 @@ pub(crate) struct Waiting {
     #[arg(short = 'n', long, visible_alias = "nonblock", conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// Wait at most this long for the server and the lock, then exit with 125 or 75 [default: for ever,
-    /// but only for the lock]
+    /// Wait at most this long, connecting included, then exit with 75 [default: for ever]
     #[arg(short = 'w', long, visible_alias = "timeout", value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse)]
     pub(crate) wait: Option<Duration>,
 

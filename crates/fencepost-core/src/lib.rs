@@ -61,7 +61,7 @@ pub use lock::Lock;
 pub use locks::Locks;
 pub use name::LockName;
 #[doc(hidden)]
-pub use nearest::nearest;
+pub use nearest::{did_you_mean, is_keyword, nearest};
 pub use op::request_timeout;
 pub use options::Options;
 pub use shell::shell_quote;

@@ -1,4 +1,4 @@
-//! The nearest known word to a misspelt one, for suggestions in error messages.
+//! Suggestions in error messages: the nearest known word to a misspelt one.
 
 /// Returns the word of `known` with the smallest edit distance to `word`, or `None` if none is close enough to be suggested.
 ///
@@ -18,6 +18,20 @@ pub fn nearest<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> Opti
         .filter(|(distance, _)| *distance <= limit)
         .min_by_key(|(distance, _)| *distance)
         .map(|(_, candidate)| candidate)
+}
+
+/// Returns `; did you mean "KNOWN"?` with the [`nearest`] known word, or an empty string: the end of an error message.
+#[doc(hidden)]
+pub fn did_you_mean<'a>(word: &str, known: impl IntoIterator<Item = &'a str>) -> String {
+    nearest(word, known).map_or_else(String::new, |known| format!("; did you mean {known:?}?"))
+}
+
+/// Whether a text from a URL has the form of a keyword (1 to 32 ASCII letters, digits, `_` or `-`), so that an error message
+/// may quote it. Any other text may be a part of a secret.
+#[doc(hidden)]
+pub fn is_keyword(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"_-".contains(&byte);
+    (1..=32).contains(&text.len()) && text.bytes().all(is_allowed)
 }
 
 fn lowercase(word: &str) -> Vec<char> {
@@ -76,6 +90,22 @@ mod tests {
     #[test]
     fn the_first_of_equally_near_words_is_suggested() {
         assert_eq!(nearest("lisk", ["list", "link"]), Some("list"));
+    }
+
+    #[test]
+    fn a_suggestion_ends_the_message() {
+        assert_eq!(did_you_mean("tls_cs", OPTIONS), "; did you mean \"tls_ca\"?");
+        assert_eq!(did_you_mean("foo", OPTIONS), "");
+    }
+
+    #[test]
+    fn only_a_short_ascii_word_is_a_keyword() {
+        for keyword in ["a", "tls_ca", "redis-py", &"x".repeat(32)] {
+            assert!(is_keyword(keyword), "{keyword}");
+        }
+        for other in ["", "a b", "p@ss", "a.b", "ä", "%41", "a\n", &"x".repeat(33)] {
+            assert!(!is_keyword(other), "{other}");
+        }
     }
 
     #[test]

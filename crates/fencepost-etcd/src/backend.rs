@@ -43,7 +43,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     let setup = Setup {
         members: config.members.clone(),
         account,
-        encryption: encryption.map(|encryption| encryption.speaking("h2")),
+        encryption: encryption.map(|encryption| encryption.with_alpn("h2")),
         location: location.clone(),
     };
     let (tell, events) = mpsc::unbounded_channel();

@@ -5,6 +5,9 @@ use fencepost_net::{Address, Login, Tls, Url, bad, checked_namespace};
 
 const PORT: u16 = 2379;
 
+const OPTIONS: [&str; 7] =
+    ["namespace", "layout", "tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_insecure"];
+
 /// What follows the namespace in keys. `a/lock` is no namespace, because `a/lock/cell` is a lock of the namespace `a`.
 const KINDS: [&str; 4] = ["about", "cell", "left", "lock"];
 
@@ -32,12 +35,8 @@ impl Layout {
         }
     }
 
-    fn named(word: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|layout| layout.word() == Some(word));
-        found.ok_or_else(|| {
-            bad("the URL names no layout of locks that is known")
-                .with_hint("layout=raw or layout=single; without it they have Fencepost's own")
-        })
+    fn named(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|layout| layout.word() == Some(word))
     }
 }
 
@@ -71,11 +70,11 @@ impl Config {
 
 /// Reads a URL. What it complains about, it names, but never the part that may hold a password.
 pub(crate) fn parse(url: &str) -> Result<Config> {
-    let url = Url::read("etcd", "etcd://HOST:2379, or etcd://USER:PASSWORD@HOST,HOST,HOST", url)?;
+    let url = Url::parse("etcd", "etcd://HOST:2379, or etcd://USER:PASSWORD@HOST,HOST,HOST", url)?;
     let is_tls = match url.scheme.as_str() {
         "etcd" => false,
         "etcds" => true,
-        _ => return Err(url.unknown_scheme("etcd://, and etcds:// for TLS")),
+        _ => return Err(url.unknown_scheme(&["etcd", "etcds"], "etcd://, and etcds:// for TLS")),
     };
     if !url.path.is_empty() {
         let hint = "?namespace=NAME says what all keys begin with";
@@ -91,12 +90,12 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
     for (key, value) in url.options() {
         match key {
             "namespace" => config.namespace = checked_namespace(value, '/', &KINDS)?,
-            "layout" => config.layout = Layout::named(value)?,
-            _ => {
-                return Err(url.unknown_option(
-                    "namespace, layout, tls_ca, tls_cert, tls_key, tls_server_name and tls_insecure=true",
-                ));
+            "layout" => {
+                let unknown =
+                    || url.unknown_value((key, value), &["raw", "single"], "Fencepost's own layout");
+                config.layout = Layout::named(value).ok_or_else(unknown)?;
             }
+            _ => return Err(url.unknown_option(key, &OPTIONS)),
         }
     }
     Ok(config)
@@ -146,15 +145,18 @@ mod tests {
             "etcd://u:hunter2@",
             "etcd://u:hunter2@h:port",
             "etcd://u:hunter2@h/path",
-            "etcd://u:hunter2@h?hunter2=1",
+            "etcd://u:hunter2@h?foo=hunter2",
+            "etcd://u:hunter2@h?hunter2!=1",
+            "etcd://u:p?hunter2@h",
             "etcd://u:hunter2@h?namespace=",
             "etcd://u:hunter2@h?namespace={a}",
             "etcd://u:hunter2@h?namespace=a/lock",
             "etcd://u:hunter2@h?namespace=a/cell/b",
-            "etcd://u:hunter2@h?layout=hunter2",
+            "etcd://u:hunter2@h?layout=other",
+            "etcd://u:p?layout=hunter2@h",
             "etcd://u:hunter2@h?layout",
             "etcd://u:hunter2@h?tls_ca=hunter2",
-            "etcds://u:hunter2@h?tls_insecure=hunter2",
+            "etcds://u:hunter2@h?tls_insecure=yes",
             "etcd://%zz@h",
             "etcd+floppy://u:hunter2@h",
         ];
@@ -163,5 +165,30 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::BadConfig, "{url}");
             assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
         }
+    }
+
+    #[test]
+    fn an_unknown_option_or_value_is_named_with_the_nearest_known_one() {
+        for (query, message) in [
+            ("foo=hunter2", "unknown option \"foo\" in the etcd URL"),
+            ("layuot=hunter2", "unknown option \"layuot\" in the etcd URL; did you mean \"layout\"?"),
+            ("tls_cs=hunter2", "unknown option \"tls_cs\" in the etcd URL; did you mean \"tls_ca\"?"),
+            (
+                "layout=singel",
+                "unknown value \"singel\" of option \"layout\" in the etcd URL; did you mean \"single\"?",
+            ),
+        ] {
+            let error = parse(&format!("etcds://u:hunter2@h?{query}")).unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        }
+        for option in OPTIONS {
+            let value = if option == "layout" { "raw" } else { "true" };
+            assert!(parse(&format!("etcds://h?{option}={value}")).is_ok(), "{option}");
+        }
+        assert_eq!(
+            parse("etcdd://h").unwrap_err().to_string(),
+            "unknown scheme \"etcdd\" of the etcd URL; did you mean \"etcd\"?"
+        );
     }
 }

@@ -1,4 +1,4 @@
-//! One client's connection to a storage in memory.
+//! The backend of one client.
 
 use async_trait::async_trait;
 use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
@@ -7,9 +7,9 @@ use fencepost_core::{Error, ErrorKind, LockName, Result, push};
 use futures_util::stream::BoxStream;
 
 use crate::faults::Fault;
-use crate::storage::Memory;
+use crate::memory::Memory;
 
-/// One client's connection to a [`Memory`].
+/// The backend of one client of a [`Memory`].
 #[derive(Debug)]
 pub struct MemoryBackend {
     memory: Memory,
@@ -21,16 +21,19 @@ impl MemoryBackend {
         Self { memory, client }
     }
 
-    fn reached(&self) -> Result<()> {
-        if self.memory.faults().is_away() {
-            return Err(Error::new(ErrorKind::Unreachable, "the storage in memory was told to be away"));
+    fn check_reachable(&self) -> Result<()> {
+        if self.memory.faults().is_cut() {
+            return Err(Error::new(
+                ErrorKind::Unreachable,
+                "injected fault: the backend in memory is unreachable",
+            ));
         }
         Ok(())
     }
 }
 
-fn no_answer(ops: &[Op]) -> Vec<Result<Reply>> {
-    let error = || Error::new(ErrorKind::OutcomeUnknown, "the answer was told to get lost");
+fn no_reply(ops: &[Op]) -> Vec<Result<Reply>> {
+    let error = || Error::new(ErrorKind::OutcomeUnknown, "injected fault: the reply was lost");
     ops.iter().map(|_| Err(error())).collect()
 }
 
@@ -48,39 +51,39 @@ impl Backend for MemoryBackend {
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
         let fault = self.memory.faults().take();
         match fault {
-            Some(Fault::LoseRequest) => return no_answer(&ops),
+            Some(Fault::LoseRequest) => return no_reply(&ops),
             Some(Fault::Delay(by)) => {
                 let clock = &self.memory.clock;
                 if clock.sleep_until(clock.now() + by).await.is_err() {
-                    return no_answer(&ops);
+                    return no_reply(&ops);
                 }
             }
             Some(Fault::LoseReply) | None => {}
         }
-        if let Err(error) = self.reached() {
+        if let Err(error) = self.check_reachable() {
             return ops.iter().map(|_| Err(error.clone())).collect();
         }
         let replies = self.memory.execute(self.client, &ops);
-        if fault == Some(Fault::LoseReply) { no_answer(&ops) } else { replies }
+        if fault == Some(Fault::LoseReply) { no_reply(&ops) } else { replies }
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
         let (sender, pushes) = push::channel();
-        self.memory.listen(self.client, sender);
+        self.memory.subscribe(self.client, sender);
         pushes.stream()
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.reached()?;
+        self.check_reachable()?;
         Ok(self.memory.inspect(name))
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
-        self.reached()?;
+        self.check_reachable()?;
         Ok(self.memory.list(prefix, &page))
     }
 
     async fn close(&self) {
-        self.memory.hang_up(self.client);
+        self.memory.unsubscribe(self.client);
     }
 }

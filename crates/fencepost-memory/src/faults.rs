@@ -1,10 +1,10 @@
-//! What a storage in memory can be told to do wrong, one flight at a time.
+//! Faults that tests inject, one flight at a time.
 
 use std::collections::VecDeque;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
-/// What happens to one flight.
+/// The fault of one flight.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Fault {
     LoseReply,
@@ -14,7 +14,7 @@ pub(crate) enum Fault {
 
 #[derive(Debug, Default)]
 struct Script {
-    away: bool,
+    is_cut: bool,
     next: VecDeque<Fault>,
 }
 
@@ -23,33 +23,33 @@ struct Script {
 pub struct Faults(Arc<Mutex<Script>>);
 
 impl Faults {
-    /// The next flight takes effect, but its answer never arrives.
+    /// Loses the reply of the next flight, which takes effect.
     pub fn lose_reply(&self) {
         self.script().next.push_back(Fault::LoseReply);
     }
 
-    /// The next flight gets lost on its way: it has no effect, and nobody can tell.
+    /// Loses the next flight, which has no effect. The client cannot distinguish it from a lost reply.
     pub fn lose_request(&self) {
         self.script().next.push_back(Fault::LoseRequest);
     }
 
-    /// The next flight arrives this much later, on the storage's clock. Later flights may overtake it.
+    /// Delays the next flight by this much, on the backend's clock. Later flights may overtake it.
     pub fn delay(&self, by: Duration) {
         self.script().next.push_back(Fault::Delay(by));
     }
 
-    /// The storage is away: every flight fails.
+    /// Makes the backend unreachable: every flight fails.
     pub fn cut(&self) {
-        self.script().away = true;
+        self.script().is_cut = true;
     }
 
-    /// The storage is back.
+    /// Makes the backend reachable again.
     pub fn heal(&self) {
-        self.script().away = false;
+        self.script().is_cut = false;
     }
 
-    pub(crate) fn is_away(&self) -> bool {
-        self.script().away
+    pub(crate) fn is_cut(&self) -> bool {
+        self.script().is_cut
     }
 
     pub(crate) fn take(&self) -> Option<Fault> {

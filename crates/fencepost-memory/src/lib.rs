@@ -1,7 +1,7 @@
-//! Locks in the memory of one process: the reference implementation of a Fencepost storage, and a storage for tests.
+//! Locks in the memory of one process: the reference implementation of a Fencepost backend, and a backend for tests.
 //!
-//! It keeps every promise of a real storage between the tasks and threads of a process, and can be told to misbehave:
-//! replies that get lost, flights that are late, a storage that is away or forgets everything. With a
+//! It gives all guarantees of a real backend between the tasks and threads of a process, and can inject faults: lost replies,
+//! delayed flights, an unreachable backend, or one that loses all data. With a
 //! [`ManualClock`](fencepost_core::clock::ManualClock) a test of a ten-minute lease takes no time.
 //!
 //! ```
@@ -17,7 +17,7 @@
 //!
 //! let guard = client.lock("nightly").ttl(Duration::from_secs(600)).acquire().await?;
 //! clock.advance(Duration::from_secs(3600));
-//! assert!(guard.is_valid(), "it was renewed all the while");
+//! assert!(guard.is_valid(), "it was renewed in the meantime");
 //!
 //! memory.faults().cut();
 //! clock.advance(Duration::from_secs(3600));
@@ -28,8 +28,8 @@
 
 mod backend;
 mod faults;
-mod storage;
+mod memory;
 
 pub use backend::MemoryBackend;
 pub use faults::Faults;
-pub use storage::{Count, Memory};
+pub use memory::{Count, Memory};

@@ -1,4 +1,4 @@
-//! Who we are on a server.
+//! The account with which a client logs in to a server.
 
 use std::fmt;
 
@@ -12,21 +12,21 @@ impl fmt::Debug for Secret {
     }
 }
 
-/// Who we are on a server. Without user and password we are nobody in particular.
+/// User and password as far as a URL has them. Without both, the client does not log in.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Account {
-    /// Some storages have passwords without users.
+    /// The user's name. Some servers have passwords without users.
     pub user: Option<String>,
-    /// What proves it.
+    /// The password.
     pub password: Option<Secret>,
 }
 
-/// Who we are, on servers where everybody has both.
+/// User and password, for servers on which each account has both.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Login {
-    /// As whom.
+    /// The user's name.
     pub user: String,
-    /// What proves it.
+    /// The password.
     pub password: Secret,
 }
 

@@ -1,4 +1,4 @@
-//! Where a server is.
+//! The network address of a server.
 
 use std::fmt;
 use std::net::IpAddr;
@@ -13,18 +13,18 @@ pub struct Address {
 }
 
 impl Address {
-    /// Several of them as they stand in a URL.
+    /// Formats several addresses as in a URL.
     pub fn list(addresses: &[Self]) -> String {
         addresses.iter().map(Self::to_string).collect::<Vec<_>>().join(",")
     }
 
-    /// Whether what is said there stays on this host.
+    /// Whether a connection to it stays on this host.
     pub fn is_local(&self) -> bool {
         self.host == "localhost" || self.host.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback())
     }
 
-    /// Reads `HOST` or `HOST:PORT`, where an IPv6 address is in brackets.
-    pub(crate) fn read(text: &str, default_port: u16) -> Option<(&str, u16)> {
+    /// Parses `HOST` or `HOST:PORT`, where an IPv6 address is in brackets.
+    pub(crate) fn parse(text: &str, default_port: u16) -> Option<(&str, u16)> {
         let (host, port) = match text.strip_prefix('[') {
             Some(rest) => {
                 let (host, port) = rest.split_once(']')?;
@@ -63,19 +63,19 @@ mod tests {
             ("h:65536", None),
         ];
         for (text, expected) in addresses {
-            assert_eq!(Address::read(text, 7), expected, "{text}");
+            assert_eq!(Address::parse(text, 7), expected, "{text}");
         }
     }
 
     #[test]
-    fn what_stays_on_this_host() {
+    fn loopback_addresses_are_local() {
         let is_local = |host: &str| Address { host: host.into(), port: 7 }.is_local();
         assert!(["localhost", "127.0.0.1", "127.1.2.3", "::1"].into_iter().all(is_local));
         assert!(!["h", "10.0.0.1", "::2", "localhost.example"].into_iter().any(is_local));
     }
 
     #[test]
-    fn shown_as_in_a_url() {
+    fn addresses_are_formatted_as_in_a_url() {
         let addresses = ["::1", "h"].map(|host| Address { host: host.into(), port: 7 });
         assert_eq!(Address::list(&addresses), "[::1]:7,h:7");
     }

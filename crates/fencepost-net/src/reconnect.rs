@@ -1,19 +1,22 @@
-//! A connection that is made when it is needed and made again when it is lost, by one caller for all that wait.
+//! Connections that are opened on demand and reopened when they are lost, by one caller for all waiting callers.
 
 use std::time::Duration;
 
+use fencepost_core::Result;
 use fencepost_core::clock::{Clock, Moment};
-use fencepost_core::{Error, Result};
 use tokio::sync::Mutex;
 
-/// How long connecting to one server may take, with everything that belongs to it.
+/// Bounds connecting to one server, including the TLS handshake and the login.
 pub const CONNECT_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// The shortest and the longest pause of a [`Backoff`].
-const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_secs(1));
+/// The first and shortest wait of a [`Backoff`].
+const MIN_BACKOFF: Duration = Duration::from_millis(20);
 
-/// A value that callers obtain together: one attempt at a time, whose failure counts for all callers that were waiting when
-/// it began.
+/// The longest wait of a [`Backoff`].
+const MAX_BACKOFF: Duration = Duration::from_secs(1);
+
+/// A value that concurrent callers share: one attempt to obtain it at a time, whose failure is returned to all callers that were
+/// waiting when it began.
 pub struct Coalesced<T> {
     clock: Clock,
     /// When the last attempt began, and its outcome.
@@ -44,32 +47,32 @@ impl<T: Clone> Coalesced<T> {
             _ => *last = None,
         }
         let began = self.clock.now();
-        // Every request has this in its future, and almost none of them connects.
+        // Boxed because every request's future contains this one, and almost none of them connects.
         let outcome = Box::pin(attempt()).await;
-        *last = Some((began, outcome.as_ref().map(T::clone).map_err(Error::clone)));
+        *last = Some((began, outcome.clone()));
         outcome
     }
 
-    /// Returns the last value; none while an attempt is under way.
+    /// Returns the last value, or `None` while an attempt is in progress.
     pub fn current(&self) -> Option<T> {
         self.last.try_lock().ok()?.as_ref()?.1.as_ref().ok().cloned()
     }
 
-    /// Forgets the value.
+    /// Drops the value, so that the next caller makes an attempt.
     pub async fn clear(&self) {
         *self.last.lock().await = None;
     }
 }
 
-/// The pauses between attempts to get a lost connection back, each twice as long as the one before.
+/// Waits between attempts to reconnect, each twice as long as the one before.
 #[derive(Default)]
 pub struct Backoff(Duration);
 
 impl Backoff {
     /// Waits before the next attempt.
-    pub async fn pause(&mut self, clock: &Clock) {
-        self.0 = (self.0 * 2).clamp(PAUSES.0, PAUSES.1);
-        // A clock that cannot be waited on only makes the pauses shorter than they should be.
+    pub async fn wait(&mut self, clock: &Clock) {
+        self.0 = (self.0 * 2).clamp(MIN_BACKOFF, MAX_BACKOFF);
+        // If the clock cannot sleep, the wait is only shorter than it should be.
         let _ = clock.sleep_until(clock.now() + self.0).await;
     }
 }
@@ -78,18 +81,18 @@ impl Backoff {
 mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    use fencepost_core::ErrorKind;
+    use fencepost_core::{Error, ErrorKind};
     use futures_util::future::{join, join_all, pending};
     use tokio::sync::Notify;
 
     use super::*;
 
-    fn away() -> Error {
+    fn unreachable() -> Error {
         Error::new(ErrorKind::Unreachable, "could not reach the server")
     }
 
     #[tokio::test]
-    async fn a_value_is_made_again_only_when_it_is_not_good_any_more() {
+    async fn a_value_is_obtained_again_only_if_it_is_no_longer_good() {
         let (coalesced, made) = (Coalesced::default(), AtomicUsize::new(0));
         let get = |is_good: bool| {
             let attempt = async { Ok(made.fetch_add(1, Ordering::Relaxed)) };
@@ -104,14 +107,14 @@ mod tests {
     }
 
     #[tokio::test]
-    async fn a_failure_counts_for_all_that_waited_and_for_none_that_comes_later() {
+    async fn a_failure_is_returned_to_all_waiting_callers_and_to_no_later_one() {
         let (coalesced, tried, first_is_over) = (Coalesced::default(), AtomicUsize::new(0), Notify::new());
         let fail = || {
             coalesced.get(
                 |()| true,
                 async || {
                     tried.fetch_add(1, Ordering::Relaxed);
-                    Err(away())
+                    Err(unreachable())
                 },
             )
         };
@@ -119,23 +122,23 @@ mod tests {
             |()| true,
             async || {
                 first_is_over.notified().await;
-                Err(away())
+                Err(unreachable())
             },
         );
-        let crowd = async {
+        let waiting = async {
             // All of them wait when the second attempt begins, which the first of them makes.
-            let crowd = join_all([fail(), fail(), fail()]);
-            let (crowd, ()) = join(crowd, async { first_is_over.notify_one() }).await;
-            assert!(crowd.iter().all(Result::is_err));
+            let callers = join_all([fail(), fail(), fail()]);
+            let (outcomes, ()) = join(callers, async { first_is_over.notify_one() }).await;
+            assert!(outcomes.iter().all(Result::is_err));
         };
-        assert!(join(first, crowd).await.0.is_err());
+        assert!(join(first, waiting).await.0.is_err());
         assert_eq!(tried.load(Ordering::Relaxed), 1);
         assert!(fail().await.is_err());
         assert_eq!(tried.load(Ordering::Relaxed), 2);
     }
 
     #[tokio::test]
-    async fn an_attempt_that_is_dropped_leaves_the_next_caller_free() {
+    async fn a_dropped_attempt_does_not_block_the_next_caller() {
         let coalesced = Coalesced::default();
         let dropped = coalesced.get(|_| true, pending);
         assert!(tokio::time::timeout(Duration::ZERO, dropped).await.is_err());

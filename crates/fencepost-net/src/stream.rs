@@ -13,14 +13,17 @@ use crate::{Address, Encryption};
 
 /// A connection, plain or encrypted.
 pub enum Stream {
-    /// As TCP carries it.
+    /// TCP without TLS.
     Plain(TcpStream),
-    /// Inside TLS.
+    /// TLS over TCP.
     Encrypted(Box<TlsStream<TcpStream>>),
 }
 
 impl Stream {
-    /// Connects, and encrypts if it is told how. `unreachable` is what it means if nobody answers there.
+    /// Connects, with TLS if there is an `encryption`. `unreachable` makes the error if the address does not answer.
+    ///
+    /// # Errors
+    /// If the address does not answer, or the TLS handshake fails.
     ///
     /// # Cancel safety
     /// If the future is dropped, no connection remains.
@@ -31,7 +34,7 @@ impl Stream {
     ) -> Result<Self> {
         let failed = |error: io::Error| unreachable().with_source(error);
         let tcp = TcpStream::connect((address.host.as_str(), address.port)).await.map_err(failed)?;
-        // Without it small requests wait for each other's acknowledgements.
+        // Without it, small requests wait for the acknowledgement of earlier ones.
         tcp.set_nodelay(true).map_err(failed)?;
         match encryption {
             None => Ok(Self::Plain(tcp)),

@@ -1,4 +1,4 @@
-//! Encryption: whom to trust, and who we are.
+//! TLS: which certificates to trust, and the client's own.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -12,18 +12,18 @@ use rustls::{ClientConfig, RootCertStore};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 
-use crate::{Address, Stream, bad};
+use crate::{Address, Stream, Url, bad};
 
-/// How a connection is encrypted, as the options of a URL say it.
+/// The TLS options of a URL.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tls {
-    /// Whom to trust, instead of those whom the system trusts.
+    /// CA certificates to trust instead of the system store.
     pub ca: Option<PathBuf>,
-    /// Who we are: certificate and key.
+    /// Client certificate and key (mTLS).
     pub identity: Option<(PathBuf, PathBuf)>,
-    /// The name in the server's certificate, if it is not the host's.
+    /// The name in the server's certificate, if it differs from the host's.
     pub server_name: Option<String>,
-    /// Trust anybody.
+    /// Accept any certificate.
     pub insecure: bool,
 }
 
@@ -31,40 +31,40 @@ impl Tls {
     pub(crate) const OPTIONS: [&str; 5] =
         ["tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_insecure"];
 
-    /// Reads these options, which are all of ours.
-    pub(crate) fn read<'a>(options: impl Iterator<Item = (&'a str, &'a str)>) -> Result<Self> {
+    /// Reads the options listed in [`Self::OPTIONS`].
+    pub(crate) fn from_url(url: &Url) -> Result<Self> {
         let mut tls = Self::default();
-        for (key, value) in options {
+        for (key, value) in url.tls_options() {
             match key {
                 "tls_ca" => tls.ca = Some(value.into()),
                 "tls_cert" => tls.identity.get_or_insert_default().0 = value.into(),
                 "tls_key" => tls.identity.get_or_insert_default().1 = value.into(),
                 "tls_server_name" => tls.server_name = Some(value.into()),
                 _ if value == "true" => tls.insecure = true,
-                _ => return Err(bad("tls_insecure is either absent or true")),
+                _ => return Err(url.unknown_value((key, value), &["true"], "certificates are verified")),
             }
         }
         Ok(tls)
     }
 }
 
-/// Says for the doctor whether the way to these servers is encrypted. `advice` is how to make it so.
+/// Returns the doctor's finding about encryption between the client and these servers. `advice` says how to switch it on.
 pub fn encryption_finding(tls: Option<&Tls>, servers: &[Address], advice: &str) -> Finding {
     let finding = |found| Finding::ok("encryption", found);
     let warning = |found| Finding::warning("encryption", found);
     match tls {
         Some(Tls { insecure: true, .. }) => {
-            warning("TLS, but with any server that answers: tls_insecure=true")
-                .with_advice("name who signed the servers' certificates: tls_ca=FILE")
+            warning("TLS without verifying the server's certificate: tls_insecure=true")
+                .with_advice("name the CA of the servers' certificates: tls_ca=FILE")
         }
         Some(_) => finding("TLS"),
-        None if servers.iter().all(Address::is_local) => finding("none, and none is needed on one host"),
-        None => warning("none: names, labels, cells and passwords can be read and changed on the way")
+        None if servers.iter().all(Address::is_local) => finding("none; not needed on the same host"),
+        None => warning("none: names, labels, cells and passwords can be read and changed in transit")
             .with_advice(advice),
     }
 }
 
-/// How to encrypt, with everything read from its files.
+/// A TLS configuration, with certificates and keys loaded.
 #[derive(Clone)]
 pub struct Encryption {
     connector: TlsConnector,
@@ -72,14 +72,17 @@ pub struct Encryption {
 }
 
 impl Encryption {
-    /// Reads the certificates.
+    /// Loads the certificates and keys.
+    ///
+    /// # Errors
+    /// If a file cannot be read, or there is no certificate to trust.
     pub fn new(tls: &Tls) -> Result<Self> {
         let provider = Arc::new(aws_lc_rs::default_provider());
         let builder = ClientConfig::builder_with_provider(provider.clone())
             .with_safe_default_protocol_versions()
-            .map_err(|error| bad("TLS cannot be used").with_source(error))?;
+            .map_err(|error| bad("TLS is not available").with_source(error))?;
         let builder = if tls.insecure {
-            builder.dangerous().with_custom_certificate_verifier(Arc::new(Anybody(provider)))
+            builder.dangerous().with_custom_certificate_verifier(Arc::new(AcceptAny(provider)))
         } else {
             builder.with_root_certificates(roots(tls)?)
         };
@@ -90,52 +93,52 @@ impl Encryption {
                 let key =
                     PrivateKeyDer::from_pem_file(key).map_err(|error| unreadable("key", key, &error))?;
                 builder.with_client_auth_cert(chain, key).map_err(|error| {
-                    bad("the client's certificate and key do not go together").with_source(error)
+                    bad("the client's certificate and key do not match").with_source(error)
                 })?
             }
         };
         Ok(Self { connector: Arc::new(config).into(), server_name: tls.server_name.clone() })
     }
 
-    /// The same, for those who agree on this protocol (ALPN): `h2`.
+    /// Returns the same configuration that offers this protocol (ALPN), such as `h2`.
     #[must_use]
-    pub fn speaking(self, protocol: &str) -> Self {
+    pub fn with_alpn(self, protocol: &str) -> Self {
         let mut config = ClientConfig::clone(self.connector.config());
         config.alpn_protocols = vec![protocol.into()];
         Self { connector: Arc::new(config).into(), ..self }
     }
 
-    /// Encrypts a connection to this host.
+    /// Performs the TLS handshake with this host.
     pub(crate) async fn encrypt(&self, plain: TcpStream, host: &str) -> Result<Stream> {
         let name = self.server_name.as_deref().unwrap_or(host).to_owned();
         let name = ServerName::try_from(name).map_err(|error| {
-            bad("the server's name cannot be in a certificate")
-                .with_hint("say which name is in it: ?tls_server_name=NAME")
+            bad("the host's name is not valid in a certificate")
+                .with_hint("give the name in the server's certificate: ?tls_server_name=NAME")
                 .with_source(error)
         })?;
         let encrypted = self.connector.connect(name, plain).await.map_err(|error| {
-            // What is not about TLS is about the network, or about a server that goes away.
-            if error.kind() == io::ErrorKind::InvalidData { not_agreed(error) } else { ended(error) }
+            // `InvalidData` is a TLS error; any other comes from the network or a server that shuts down.
+            if error.kind() == io::ErrorKind::InvalidData { handshake_failed(error) } else { closed(error) }
         })?;
         Ok(Stream::Encrypted(Box::new(encrypted)))
     }
 }
 
-/// The other side has hung up before anything was agreed on.
-fn ended(why: io::Error) -> Error {
-    Error::new(ErrorKind::Unreachable, "the connection ended before it was encrypted")
+/// Returns the error for a connection that the server closed during the handshake.
+fn closed(cause: io::Error) -> Error {
+    Error::new(ErrorKind::Unreachable, "the server closed the connection during the TLS handshake")
         .with_hint("is it a TLS port?")
-        .with_source(why)
+        .with_source(cause)
 }
 
-/// One of the two did not like what the other said about itself.
-pub fn not_agreed(why: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
-    Error::new(ErrorKind::Denied, "no encrypted connection could be agreed on")
+/// Returns the error for a TLS handshake that one of the two sides rejected.
+pub fn handshake_failed(cause: impl Into<Box<dyn std::error::Error + Send + Sync>>) -> Error {
+    Error::new(ErrorKind::Denied, "the TLS handshake failed")
         .with_hint(
-            "is it a TLS port, and who signed its certificate? ?tls_ca=FILE names a CA of your own, \
-             ?tls_cert=FILE&tls_key=FILE is for servers that ask who you are",
+            "is it a TLS port, and which CA signed its certificate? ?tls_ca=FILE trusts a CA of your own, \
+             ?tls_cert=FILE&tls_key=FILE is the client certificate that some servers require",
         )
-        .with_source(why)
+        .with_source(cause)
 }
 
 fn roots(tls: &Tls) -> Result<RootCertStore> {
@@ -161,17 +164,17 @@ fn unreadable(what: &str, path: &Path, error: &dyn std::fmt::Display) -> Error {
     bad(format!("the {what} {} cannot be read", path.display())).with_source(error.to_string())
 }
 
-/// Trusts every certificate, because it was told to.
+/// Accepts every certificate (`tls_insecure=true`).
 #[derive(Debug)]
-struct Anybody(Arc<CryptoProvider>);
+struct AcceptAny(Arc<CryptoProvider>);
 
-mod anybody {
+mod accept_any {
     use rustls::client::danger::{HandshakeSignatureValid, ServerCertVerified, ServerCertVerifier};
     use rustls::crypto::{verify_tls12_signature, verify_tls13_signature};
     use rustls::pki_types::{CertificateDer, ServerName, UnixTime};
     use rustls::{DigitallySignedStruct, Error, SignatureScheme};
 
-    impl ServerCertVerifier for super::Anybody {
+    impl ServerCertVerifier for super::AcceptAny {
         fn verify_server_cert(
             &self,
             _: &CertificateDer<'_>,

@@ -60,7 +60,14 @@ impl Dialect {
         Self::all().into_iter().find(|dialect| dialect.key_and_value() == (key, value))
     }
 
+    /// Returns the values that the option `key` accepts.
+    pub(crate) fn values(key: &str) -> Vec<&'static str> {
+        let options = Self::all().map(|dialect| dialect.key_and_value());
+        options.into_iter().filter(|(option, _)| *option == key).map(|(_, value)| value).collect()
+    }
+
     /// Returns all URL options that select a dialect.
+    #[cfg(test)]
     pub(crate) fn options() -> Vec<String> {
         Self::all().iter().map(Self::option).collect()
     }

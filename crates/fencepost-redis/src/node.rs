@@ -176,7 +176,7 @@ async fn reconnect_when_lost(node: Weak<Node>, lost: Arc<Notify>) {
         lost.notified().await;
         let mut backoff = Backoff::default();
         loop {
-            backoff.pause(&clock).await;
+            backoff.wait(&clock).await;
             let Some(node) = node.upgrade() else {
                 return;
             };

@@ -1,4 +1,4 @@
-//! One client's connection to a database: hands flights to the writer, and hears wake-ups.
+//! The backend of one client: passes flights to the writer thread, and receives wake-ups.
 
 use std::collections::VecDeque;
 use std::path::PathBuf;
@@ -15,11 +15,11 @@ use futures_util::stream::{self, BoxStream};
 use tokio::net::UnixDatagram;
 use tokio::sync::oneshot;
 
+use crate::diagnose::locate::rows_of;
+use crate::diagnose::preflight::preflight_of;
 use crate::inbox::{Inbox, Job};
-use crate::locate::rows_of;
-use crate::lookout::Waiters;
-use crate::preflight::preflight_of;
-use crate::wake::{FULL_QUEUE, LONGEST, Sockets, decode};
+use crate::waiter_poll::Waiters;
+use crate::wake::{FULL_QUEUE, MAX_DATAGRAM, Sockets, decode};
 
 pub(crate) struct SqliteBackend {
     pub(crate) path: PathBuf,
@@ -27,30 +27,29 @@ pub(crate) struct SqliteBackend {
     pub(crate) client: ClientId,
     pub(crate) inbox: Arc<Inbox>,
     pub(crate) sockets: Arc<Sockets>,
-    /// What our own writer pushes.
+    /// The wake-ups that this client's writer thread pushes.
     pub(crate) pushes: Pushes,
-    /// Until the engine listens.
-    pub(crate) ears: Mutex<Option<Ears>>,
+    /// The receiver of wake-ups, until the engine takes it.
+    pub(crate) receiver: Mutex<Option<WakeupReceiver>>,
 }
 
-/// Where pushes of other processes come in.
-pub(crate) struct Ears {
+/// Receives the wake-ups that other processes send.
+pub(crate) struct WakeupReceiver {
     socket: UnixDatagram,
     inbox: Arc<Inbox>,
     waiters: Waiters,
-    /// What came with one datagram.
-    heard: VecDeque<Wakeup>,
-    letters: Vec<u8>,
+    received: VecDeque<Wakeup>,
+    buffer: Vec<u8>,
 }
 
-impl Ears {
+impl WakeupReceiver {
     pub(crate) fn new(socket: UnixDatagram, inbox: Arc<Inbox>, waiters: Waiters) -> Self {
-        Self { socket, inbox, waiters, heard: VecDeque::new(), letters: vec![0; LONGEST] }
+        Self { socket, inbox, waiters, received: VecDeque::new(), buffer: vec![0; MAX_DATAGRAM] }
     }
 
-    async fn hear(mut self) -> Option<(Wakeup, Self)> {
+    async fn receive(mut self) -> Option<(Wakeup, Self)> {
         loop {
-            if let Some(wakeup) = self.heard.pop_front() {
+            if let Some(wakeup) = self.received.pop_front() {
                 return Some((wakeup, self));
             }
             self.socket.readable().await.ok()?;
@@ -58,28 +57,29 @@ impl Ears {
         }
     }
 
-    /// Empties the queue of the socket. If it was full, other datagrams may have been dropped before the first was read;
-    /// what they told of is committed, so a look from now on finds it.
+    /// Reads all datagrams in the socket's queue. If it was full, others may have been dropped before the first was read; what
+    /// they announced is committed, so a poll finds it.
     fn read_all(&mut self) {
-        let (mut count, mut look) = (0, false);
-        while let Ok(length) = self.socket.try_recv(&mut self.letters) {
+        let (mut count, mut is_poll_requested) = (0, false);
+        while let Ok(length) = self.socket.try_recv(&mut self.buffer) {
             count += 1;
-            match decode(&self.letters[..length], &self.waiters) {
-                Some(wakeups) => self.heard.extend(wakeups),
-                None => look = true,
+            match decode(&self.buffer[..length], &self.waiters) {
+                Some(wakeups) => self.received.extend(wakeups),
+                None => is_poll_requested = true,
             }
         }
-        if look || count >= FULL_QUEUE {
-            self.inbox.push(Job::Look);
+        if is_poll_requested || count >= FULL_QUEUE {
+            self.inbox.push(Job::Poll);
         }
     }
 }
 
 impl SqliteBackend {
-    async fn ask<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T> {
-        let (answer, reply) = oneshot::channel();
-        self.inbox.push(job(answer));
-        reply.await.map_err(|_| Error::new(ErrorKind::Closed, "the database is closed"))
+    /// Sends a job to the writer thread and returns its reply.
+    async fn request<T>(&self, job: impl FnOnce(oneshot::Sender<T>) -> Job) -> Result<T> {
+        let (reply, receiver) = oneshot::channel();
+        self.inbox.push(job(reply));
+        receiver.await.map_err(|_| Error::new(ErrorKind::Closed, "the database is closed"))
     }
 }
 
@@ -100,16 +100,17 @@ impl Backend for SqliteBackend {
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
         let count = ops.len();
-        match self.ask(|answer| Job::Execute((ops, answer))).await {
+        match self.request(|reply| Job::Execute((ops, reply))).await {
             Ok(replies) => replies,
             Err(error) => (0..count).map(|_| Err(error.clone())).collect(),
         }
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
-        match self.ears.lock().unwrap_or_else(PoisonError::into_inner).take() {
-            Some(ears) => {
-                stream::select(self.pushes.stream(), stream::unfold(ears, Ears::hear).boxed()).boxed()
+        match self.receiver.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            Some(receiver) => {
+                let from_others = stream::unfold(receiver, WakeupReceiver::receive).boxed();
+                stream::select(self.pushes.stream(), from_others).boxed()
             }
             None => stream::empty().boxed(),
         }
@@ -117,21 +118,21 @@ impl Backend for SqliteBackend {
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
         let name = name.clone();
-        self.ask(|answer| Job::Inspect { name, answer }).await?
+        self.request(|reply| Job::Inspect { name, reply }).await?
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         let prefix = prefix.to_owned();
-        self.ask(|answer| Job::List { prefix, page, answer }).await?
+        self.request(|reply| Job::List { prefix, page, reply }).await?
     }
 
     async fn diagnose(&self) -> Vec<Finding> {
-        let findings = self.ask(|answer| Job::Examine { answer }).await;
+        let findings = self.request(|reply| Job::Diagnose { reply }).await;
         findings.unwrap_or_else(|closed| vec![Finding::failed("answer", &closed)])
     }
 
-    /// Only what is seen from outside: the rest was checked when the database was opened, but for its integrity, which takes
-    /// the longer the larger the file is, and keeps the writer from its work.
+    /// Only checks from outside. The rest was checked when the database was opened, except its integrity, which takes time in
+    /// proportion to the size of the file and blocks the writer thread.
     async fn warnings(&self) -> Vec<Finding> {
         Finding::concerns(preflight_of(&self.path))
     }
@@ -142,14 +143,14 @@ impl Backend for SqliteBackend {
 
     async fn close(&self) {
         self.sockets.remove(self.client);
-        let _ = self.ask(|answer| Job::Stop { answer }).await;
+        let _ = self.request(|reply| Job::Stop { reply }).await;
     }
 }
 
 impl Drop for SqliteBackend {
     fn drop(&mut self) {
         self.sockets.remove(self.client);
-        let (answer, _) = oneshot::channel();
-        self.inbox.push(Job::Stop { answer });
+        let (reply, _) = oneshot::channel();
+        self.inbox.push(Job::Stop { reply });
     }
 }

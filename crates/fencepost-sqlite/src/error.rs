@@ -1,24 +1,26 @@
-//! SQLite's errors as ours.
+//! Converts errors of SQLite and of the file system.
 
 use std::path::Path;
 
 use fencepost_core::{Error, ErrorKind};
 use rusqlite::ErrorCode;
 
-const MUST_BE_WRITABLE: &str = "a lock needs to write to the file and to the folder it is in";
+const MUST_BE_WRITABLE: &str = "the file and its folder must be writable";
 
-/// What a failed statement means. A statement that failed had no effect; see [`commit_error`] for the one exception.
+/// Converts the error of a failed statement. It had no effect; see [`commit_error`] for the one exception.
 pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
     let (kind, what, hint) = match error.sqlite_error_code() {
         Some(ErrorCode::DiskFull) => (
             ErrorKind::Backend,
             "the disk is full",
-            Some("make room: what is held is lost when its lease ends, because no renewal can be written"),
+            Some(
+                "free disk space: renewals cannot be written either, so locks are lost when their leases end",
+            ),
         ),
         Some(ErrorCode::DatabaseCorrupt) => (
             ErrorKind::Backend,
             "the database is corrupt",
-            Some("stop its users and restore or remove the file"),
+            Some("stop all processes that use it and restore or remove the file"),
         ),
         Some(ErrorCode::NotADatabase) => {
             (ErrorKind::Backend, "this is not an SQLite database", Some("name another file"))
@@ -36,7 +38,7 @@ pub(crate) fn sqlite_error(path: &Path, error: rusqlite::Error) -> Error {
     }
 }
 
-/// What a failed commit means: unless the disk was full, nobody can tell whether it is on disk.
+/// Converts the error of a failed commit. After an I/O error it is unknown whether the commit is on disk.
 pub(crate) fn commit_error(path: &Path, error: rusqlite::Error) -> Error {
     match error.sqlite_error_code() {
         Some(ErrorCode::SystemIoFailure) => Error::new(
@@ -48,17 +50,17 @@ pub(crate) fn commit_error(path: &Path, error: rusqlite::Error) -> Error {
     }
 }
 
-/// What a failed system call on the file or on something beside it means.
+/// Converts the error of a system call on the database or a file beside it.
 pub(crate) fn io_error(what: &str, path: &Path, error: std::io::Error) -> Error {
     let kind = match error.kind() {
         std::io::ErrorKind::PermissionDenied | std::io::ErrorKind::ReadOnlyFilesystem => ErrorKind::Denied,
         std::io::ErrorKind::NotFound | std::io::ErrorKind::NotADirectory => ErrorKind::BadConfig,
         _ => ErrorKind::Backend,
     };
-    let ours = Error::new(kind, format!("{what} {}: {error}", path.display())).with_source(error);
+    let converted = Error::new(kind, format!("{what} {}: {error}", path.display())).with_source(error);
     match kind {
-        ErrorKind::Denied => ours.with_hint(MUST_BE_WRITABLE),
-        _ => ours,
+        ErrorKind::Denied => converted.with_hint(MUST_BE_WRITABLE),
+        _ => converted,
     }
 }
 
@@ -68,12 +70,12 @@ mod tests {
 
     use super::*;
 
-    /// A renewal cannot be written either, so a full disk does lose what is held, in time.
+    /// Renewals cannot be written either, so a full disk does lose locks in the end.
     #[test]
-    fn a_full_disk_tells_when_leases_are_lost() {
+    fn the_error_of_a_full_disk_says_when_locks_are_lost() {
         let full = rusqlite::Error::SqliteFailure(ffi::Error::new(ffi::SQLITE_FULL), None);
         let error = sqlite_error(Path::new("/srv/locks.db"), full);
         assert!(error.to_string().contains("the disk is full"), "{error}");
-        assert!(error.hint().unwrap().contains("is lost when its lease ends"), "{error}");
+        assert!(error.hint().unwrap().contains("lost when their leases end"), "{error}");
     }
 }

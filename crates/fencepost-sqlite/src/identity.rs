@@ -1,9 +1,9 @@
-//! Whether the files that are open are still the ones at their paths. A database that is removed or replaced takes all
-//! its locks away: other processes make a new one, and two would hold the same lock.
+//! Detects that the open files are no longer those at their paths. When a database is removed or replaced, all its locks are lost:
+//! other processes create a new one, and two clients would hold the same lock.
 //!
-//! A database is three files: the main file, the write-ahead log and the index of the log (`-shm`). As long as one
-//! connection is open, SQLite itself removes none of them. A commit into a log or an index that was removed is seen by
-//! no other process, so it counts only if all three were in place afterwards.
+//! A database is three files: the main file, the write-ahead log and the index of the log (`-shm`). As long as one connection is
+//! open, SQLite itself removes none of them. A commit into a removed log or index is not seen by any other process, so it counts
+//! only if all three were in place afterwards.
 
 use std::io;
 use std::os::unix::fs::MetadataExt;
@@ -14,8 +14,8 @@ use fencepost_core::{Error, ErrorKind, Result};
 
 use crate::error::io_error;
 
-/// The files of a database, by what their names end with.
-const ENDINGS: [&str; 3] = ["", "-wal", "-shm"];
+/// The suffixes of the files of a database.
+const SUFFIXES: [&str; 3] = ["", "-wal", "-shm"];
 
 const REPLACED: &str = "was removed or replaced";
 
@@ -32,10 +32,9 @@ pub(crate) struct FileIdentity {
 impl FileIdentity {
     /// Reads the identity of a database that this process has open and has read from.
     pub(crate) fn of_open(path: &Path) -> Result<Self> {
-        let look = |file: &Path| id_of(file).map_err(|error| io_error("could not look at", file, error));
+        let id = |file: &Path| id_of(file).map_err(|error| io_error("could not read", file, error));
         let [main, log, index] = files_of(path);
-        let files =
-            [(look(&main)?, main), (look(&log)?, log), (look(&index)?, index)].map(|(id, file)| (file, id));
+        let files = [(id(&main)?, main), (id(&log)?, log), (id(&index)?, index)].map(|(id, file)| (file, id));
         let mut identity = Self { path: path.to_owned(), files, replaced: None };
         if !is_whole(path) {
             identity.replaced = Some(REPLACED);
@@ -52,11 +51,11 @@ impl FileIdentity {
         self.replaced.is_none()
     }
 
-    /// Looks at the files again. What was replaced stays replaced.
-    pub(crate) fn look(&mut self) {
+    /// Checks the files again. Once replaced, they stay replaced.
+    pub(crate) fn recheck(&mut self) {
         let is_replaced = |(file, id): &(PathBuf, FileId)| match id_of(file) {
             Ok(found) => found != *id,
-            // What cannot be looked at may be in place.
+            // A file that cannot be read may be in place.
             Err(error) => matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::NotADirectory),
         };
         if self.is_in_place() && self.files.iter().any(is_replaced) {
@@ -64,20 +63,20 @@ impl FileIdentity {
         }
     }
 
-    /// Looks at the files again, and fails if they are not in place.
+    /// Checks the files again, and fails if they are not in place.
     pub(crate) fn check(&mut self) -> Result<()> {
-        self.look();
+        self.recheck();
         self.replaced.map_or(Ok(()), |_| Err(self.error()))
     }
 
-    /// Notes that the same files have the content of another database, or of an earlier time.
-    pub(crate) fn was_put_back(&mut self) -> Error {
-        self.replaced = Some("was put back to an earlier state");
+    /// Records that the same files have the content of another database or of an earlier time, and returns the error.
+    pub(crate) fn mark_restored(&mut self) -> Error {
+        self.replaced = Some("was restored to an earlier state");
         self.error()
     }
 
-    /// The answer to an operation when the files are not in place: nothing that was held there is held any more.
-    pub(crate) fn answer(&self, op: &Op) -> Result<Reply> {
+    /// Returns the reply to an operation when the files are not in place: the client holds no lock in them any more.
+    pub(crate) fn reply_when_replaced(&self, op: &Op) -> Result<Reply> {
         match op {
             Op::Renew(_) | Op::Release(_) | Op::WriteCell { .. } => Ok(Reply::NotHeld),
             Op::Leave(_) => Ok(Reply::Left),
@@ -92,13 +91,13 @@ impl FileIdentity {
     }
 }
 
-/// Whether all files of the database are there, and this process has no others open that once had their names. Two
-/// connections of one process share an index, so one that was removed would be used by the next connection too.
+/// Whether all files of the database exist, and this process has no others open that once had their names. Connections of one
+/// process share an index, so the next connection would also use a removed one.
 pub(crate) fn is_whole(path: &Path) -> bool {
     files_of(path).iter().all(|file| id_of(file).is_ok_and(|id| open_as(file).iter().all(|open| *open == id)))
 }
 
-/// The files that this process has open and that were opened by this path. Empty where the system does not tell.
+/// Returns the files that this process has opened by this path. Empty where the system does not tell.
 fn open_as(path: &Path) -> Vec<FileId> {
     let mut removed = path.as_os_str().to_owned();
     removed.push(" (deleted)");
@@ -110,9 +109,9 @@ fn open_as(path: &Path) -> Vec<FileId> {
 }
 
 fn files_of(path: &Path) -> [PathBuf; 3] {
-    ENDINGS.map(|ending| {
+    SUFFIXES.map(|suffix| {
         let mut file = path.as_os_str().to_owned();
-        file.push(ending);
+        file.push(suffix);
         file.into()
     })
 }

@@ -1,4 +1,4 @@
-//! Where jobs wait for the writer.
+//! The queue of jobs for the writer thread.
 
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -7,31 +7,31 @@ use fencepost_core::backend::{ListPage, LockState, Op, Page, Reply};
 use fencepost_core::{Finding, LockName, Result};
 use tokio::sync::oneshot;
 
-/// When so many jobs have gathered, those that nobody waits for are forgotten.
-const GATHERED: usize = 16;
+/// The length of the queue from which flights whose caller has given up are dropped.
+const PRUNE_LENGTH: usize = 16;
 
-/// One flight, and who waits for its answers.
+/// The operations of one flight, and the channel for their replies.
 pub(crate) type Flight = (Vec<Op>, oneshot::Sender<Vec<Result<Reply>>>);
 
-/// What the writer is asked to do.
+/// A request to the writer thread.
 pub(crate) enum Job {
     Execute(Flight),
     Inspect {
         name: LockName,
-        answer: oneshot::Sender<Result<LockState>>,
+        reply: oneshot::Sender<Result<LockState>>,
     },
     List {
         prefix: String,
         page: Page,
-        answer: oneshot::Sender<Result<ListPage>>,
+        reply: oneshot::Sender<Result<ListPage>>,
     },
-    Examine {
-        answer: oneshot::Sender<Vec<Finding>>,
+    Diagnose {
+        reply: oneshot::Sender<Vec<Finding>>,
     },
-    /// Look at the files, and for grants whose wake-up was lost.
-    Look,
+    /// Check whether the files are in place, and poll for grants whose wake-up was lost.
+    Poll,
     Stop {
-        answer: oneshot::Sender<()>,
+        reply: oneshot::Sender<()>,
     },
 }
 
@@ -44,29 +44,29 @@ pub(crate) struct Inbox {
 #[derive(Default)]
 struct Jobs {
     waiting: Vec<Job>,
-    /// The writer has gone: whoever asks is told at once, because its answer is dropped.
+    /// The writer thread has ended: a job is dropped at once, and its caller sees the reply channel closed.
     closed: bool,
 }
 
 impl Inbox {
     pub(crate) fn push(&self, job: Job) {
         let mut jobs = self.jobs();
-        let is_look = |job: &Job| matches!(job, Job::Look);
-        if jobs.closed || is_look(&job) && jobs.waiting.iter().any(is_look) {
+        let is_poll = |job: &Job| matches!(job, Job::Poll);
+        if jobs.closed || is_poll(&job) && jobs.waiting.iter().any(is_poll) {
             return;
         }
-        if jobs.waiting.len() >= GATHERED {
-            // A writer that is kept from writing need not do afterwards what nobody waits for any more.
-            jobs.waiting.retain(|job| !matches!(job, Job::Execute((_, answer)) if answer.is_closed()));
+        if jobs.waiting.len() >= PRUNE_LENGTH {
+            // Spares a writer that was blocked the flights whose callers have given up meanwhile.
+            jobs.waiting.retain(|job| !matches!(job, Job::Execute((_, reply)) if reply.is_closed()));
         }
         jobs.waiting.push(job);
         drop(jobs);
         self.arrived.notify_one();
     }
 
-    /// Waits for jobs, but not longer than `patience`.
-    pub(crate) fn take(&self, patience: Duration) -> Vec<Job> {
-        let waited = self.arrived.wait_timeout_while(self.jobs(), patience, |jobs| jobs.waiting.is_empty());
+    /// Takes all jobs, waiting for the first for at most `timeout`.
+    pub(crate) fn take(&self, timeout: Duration) -> Vec<Job> {
+        let waited = self.arrived.wait_timeout_while(self.jobs(), timeout, |jobs| jobs.waiting.is_empty());
         let (mut jobs, _) = waited.unwrap_or_else(PoisonError::into_inner);
         std::mem::take(&mut jobs.waiting)
     }
@@ -76,16 +76,16 @@ impl Inbox {
     }
 }
 
-/// Closes the inbox when the writer goes, also if it panics.
+/// Closes the inbox when the writer thread ends, also if it panics.
 pub(crate) struct CloseOnDrop<'a>(pub(crate) &'a Inbox);
 
 impl Drop for CloseOnDrop<'_> {
     fn drop(&mut self) {
         let mut jobs = self.0.jobs();
         jobs.closed = true;
-        let left = std::mem::take(&mut jobs.waiting);
+        let pending = std::mem::take(&mut jobs.waiting);
         drop(jobs);
-        drop(left);
+        drop(pending);
     }
 }
 
@@ -94,23 +94,23 @@ mod tests {
     use super::*;
 
     fn job() -> (Job, oneshot::Receiver<Vec<Result<Reply>>>) {
-        let (answer, reply) = oneshot::channel();
-        (Job::Execute((Vec::new(), answer)), reply)
+        let (reply, receiver) = oneshot::channel();
+        (Job::Execute((Vec::new(), reply)), receiver)
     }
 
     #[test]
-    fn what_nobody_waits_for_does_not_gather() {
+    fn flights_without_a_caller_do_not_accumulate() {
         let inbox = Inbox::default();
         for _ in 0..1000 {
             inbox.push(job().0);
         }
         let (wanted, _reply) = job();
         inbox.push(wanted);
-        assert!(inbox.take(Duration::ZERO).len() <= GATHERED + 1);
+        assert!(inbox.take(Duration::ZERO).len() <= PRUNE_LENGTH + 1);
     }
 
     #[test]
-    fn whoever_asks_a_writer_that_has_gone_is_told() {
+    fn callers_of_a_writer_that_has_ended_get_an_error() {
         let inbox = Inbox::default();
         let (before, mut reply_before) = job();
         inbox.push(before);

@@ -1,13 +1,13 @@
-//! Locks for people to look at: one, or a page of them. Reading takes no turn and writes nothing.
+//! Reads the state of one lock, or of a page of locks. Reading takes no turn and writes nothing.
 
 use fencepost_core::backend::{ListPage, LockState, Page};
 use fencepost_core::clock::{Clock, StorageTime, wall_time};
 use fencepost_core::{LockName, Result};
 
-use crate::statements::fetching::{Sight, Waiters};
-use crate::writer::Writer;
+use crate::state::ClientState;
+use crate::statements::fetching::{QueuePart, Sightings};
 
-impl Writer {
+impl ClientState {
     pub(crate) fn inspect(&mut self, name: &LockName, clock: &Clock) -> Result<LockState> {
         self.file.check()?;
         self.statements.begin_read()?;
@@ -49,8 +49,8 @@ impl Writer {
 
     fn state(&mut self, name: &LockName, clock: &Clock) -> Result<LockState> {
         let now = StorageTime::read(clock);
-        let (line, tickets) = self.statements.fetch(name, Waiters::All, now, Sight::Look)?;
+        let (record, tickets) = self.statements.fetch(name, QueuePart::All, now, Sightings::ReadOnly)?;
         let tickets = tickets.into_iter().map(|ticket| (ticket.attempt.owner, ticket)).collect();
-        Ok(line.state(name, &tickets, now, wall_time()))
+        Ok(record.state(name, &tickets, now, wall_time()))
     }
 }

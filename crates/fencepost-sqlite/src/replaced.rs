@@ -1,10 +1,10 @@
-//! What is left of a writer whose database was removed or replaced: nothing is held there any more, and every caller is
-//! told so. The connection is closed, so that a new client of this process does not share it.
+//! The writer thread after its database was removed or replaced: the client holds no lock any more, and every caller is told so.
+//! The connection is closed, so that a new client of this process does not share it.
 
+use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::Finding;
 use fencepost_core::backend::{Op, Wakeup};
 use fencepost_core::clock::Clock;
 use fencepost_core::push::Pusher;
@@ -12,67 +12,72 @@ use fencepost_core::record::ClientId;
 
 use crate::identity::FileIdentity;
 use crate::inbox::{Inbox, Job};
-use crate::preflight::preflight_of;
+use crate::state::ClientState;
 use crate::wake::Sockets;
 
-/// After so long without a renewal the engine has heard that all its grants are lost.
-const QUIET: Duration = Duration::from_millis(20);
-const FOREVER: Duration = Duration::from_secs(3600);
+/// The time without a renewal after which the engine knows that all its grants are lost.
+const QUIET_PERIOD: Duration = Duration::from_millis(20);
+/// Bounds one wait for jobs when there is nothing else to do.
+const IDLE_TIMEOUT: Duration = Duration::from_secs(3600);
 
 pub(crate) struct Replaced {
     pub(crate) file: FileIdentity,
-    pub(crate) client: ClientId,
-    pub(crate) sockets: Arc<Sockets>,
-    pub(crate) own: Pusher,
+    client: ClientId,
+    sockets: Arc<Sockets>,
+    own: Pusher,
+}
+
+impl From<ClientState> for Replaced {
+    /// Closes the connection.
+    fn from(state: ClientState) -> Self {
+        let ClientState { file, client, sockets, own, .. } = state;
+        Self { file, client, sockets, own }
+    }
 }
 
 impl Replaced {
-    /// Answers until it is stopped. Newcomers wait for the socket to go, so it goes when the engine knows.
+    /// Replies to jobs until one of them stops the thread. New clients wait until the socket is removed, so it is removed when
+    /// the engine knows.
     pub(crate) fn run(self, inbox: &Inbox) {
-        // The engine renews everything it holds, and is told that nothing is held.
+        // Makes the engine renew all its grants, and each reply is that it does not hold the lock.
         self.own.push(Wakeup::CheckAll);
         let clock = Clock::system();
-        let mut quiet = clock.now() + QUIET;
+        let mut deadline = clock.now() + QUIET_PERIOD;
         loop {
             let now = clock.now();
-            if now >= quiet {
+            if now >= deadline {
                 self.sockets.remove(self.client);
-                quiet = now + FOREVER;
+                deadline = now + IDLE_TIMEOUT;
             }
-            for job in inbox.take(quiet.since(now)) {
-                // After it was told, the engine renews no more. Newcomers send datagrams all the time.
+            for job in inbox.take(deadline.since(now)) {
+                // Only renewals extend the deadline: the engine stops renewing once it knows, whereas new clients send
+                // datagrams all the time.
                 if renews(&job) {
-                    quiet = clock.now() + QUIET;
+                    deadline = clock.now() + QUIET_PERIOD;
                 }
-                if self.answer(job).is_break() {
+                if self.reply(job).is_break() {
                     return;
                 }
             }
         }
     }
 
-    fn answer(&self, job: Job) -> std::ops::ControlFlow<()> {
-        // A caller that gave up does not want to know.
+    fn reply(&self, job: Job) -> ControlFlow<()> {
+        // Sending fails if the caller has given up.
         match job {
-            Job::Execute((ops, answer)) => {
-                drop(answer.send(ops.iter().map(|op| self.file.answer(op)).collect()));
+            Job::Execute((ops, reply)) => {
+                drop(reply.send(ops.iter().map(|op| self.file.reply_when_replaced(op)).collect()));
             }
-            Job::Inspect { answer, .. } => drop(answer.send(Err(self.file.error()))),
-            Job::List { answer, .. } => drop(answer.send(Err(self.file.error()))),
-            Job::Examine { answer } => drop(answer.send(self.diagnose())),
-            Job::Look => {}
-            Job::Stop { answer } => {
-                let _ = answer.send(());
-                return std::ops::ControlFlow::Break(());
+            Job::Inspect { reply, .. } => drop(reply.send(Err(self.file.error()))),
+            Job::List { reply, .. } => drop(reply.send(Err(self.file.error()))),
+            Job::Diagnose { reply } => drop(reply.send(self.diagnose())),
+            Job::Poll => {}
+            Job::Stop { reply } => {
+                let _ = reply.send(());
+                return ControlFlow::Break(());
             }
         }
-        std::ops::ControlFlow::Continue(())
-    }
-
-    fn diagnose(&self) -> Vec<Finding> {
-        let mut findings = preflight_of(self.file.path());
-        findings.push(Finding::failed("identity", &self.file.error()));
-        findings
+        ControlFlow::Continue(())
     }
 }
 

@@ -1,4 +1,5 @@
-//! How modes, wants, times, names and meta stand in a row. Names have no control characters, so a line each is unambiguous.
+//! Converts modes, wants, times, names and meta to and from columns. Names have no control characters, so one per text line is
+//! unambiguous.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -57,7 +58,7 @@ pub(crate) fn duration(nanos: i64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
-/// A time as it is in a row, on the clock that the row names.
+/// Returns a time as it is stored, on the clock that the row names.
 pub(crate) fn stamp(time: StorageTime) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
@@ -87,7 +88,7 @@ pub(crate) fn wants_of(text: &str) -> Result<Vec<Want>> {
     text.lines().map(want).collect()
 }
 
-/// Length and text, for every key and value: `4:team3:ops`.
+/// Encodes every key and value as its length and text: `4:team3:ops`.
 pub(crate) fn meta_text(meta: &[(String, String)]) -> String {
     let texts = meta.iter().flat_map(|(key, value)| [key, value]);
     texts.map(|text| format!("{}:{text}", text.len())).collect::<Vec<_>>().concat()
@@ -109,7 +110,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn rows_are_read_as_they_were_written() {
+    fn values_are_read_as_they_were_written() {
         let name = |text: &str| LockName::new(text).unwrap();
         let wants = [
             Want { name: name("a b"), mode: Mode::Semaphore { permits: 3 } },

@@ -1,13 +1,13 @@
--- Times ending in _ns are nanoseconds on the clock that `clock` names (a boot of a machine and its time namespace);
--- since_ms is the wall clock, for people. `mode` is 0 for exclusive, -1 for shared, n for n slots.
+-- Columns ending in _ns are nanoseconds on the clock that `clock` names (a boot of a host, and a time namespace);
+-- since_ms is the wall clock, for display. `mode` is 0 for exclusive, -1 for shared, n for a semaphore of n permits.
 
 CREATE TABLE storage (
     id          INTEGER PRIMARY KEY CHECK (id = 1),
     storage_id  BLOB    NOT NULL,
-    last        INTEGER NOT NULL,  -- the last token or place that was handed out
-    reserved    INTEGER NOT NULL,  -- none above this is handed out before this is raised on disk
-    boot        INTEGER NOT NULL,  -- the boot in which `last` is known to be right
-    swept_ns    INTEGER NOT NULL   -- when somebody last swept what has ended
+    last        INTEGER NOT NULL,  -- the last token or queue position that was assigned
+    reserved    INTEGER NOT NULL,  -- none above this is assigned before this is raised on disk
+    boot        INTEGER NOT NULL,  -- the boot in which `last` is known to be correct
+    swept_ns    INTEGER NOT NULL   -- when expired rows were last removed
 );
 
 CREATE TABLE holders (
@@ -20,7 +20,7 @@ CREATE TABLE holders (
     clock     INTEGER NOT NULL,
     since_ms  INTEGER NOT NULL,
     client    INTEGER NOT NULL,
-    names     TEXT,                -- all names of the grant, a line each, if there are several
+    names     TEXT,                -- all names of the grant, one per line, if there are several
     chosen    INTEGER NOT NULL,
     label     TEXT    NOT NULL,
     meta      TEXT    NOT NULL,
@@ -37,7 +37,7 @@ CREATE TABLE tickets (
     since_ms  INTEGER NOT NULL,
     client    INTEGER NOT NULL,
     rule      INTEGER NOT NULL,    -- 0: all of the wants, 1: any
-    wants     TEXT    NOT NULL,    -- mode and name, a line each
+    wants     TEXT    NOT NULL,    -- mode and name, one per line
     label     TEXT    NOT NULL,
     meta      TEXT    NOT NULL,
     PRIMARY KEY (name, seq)
@@ -50,10 +50,10 @@ CREATE TABLE cells (
     keep_ns   INTEGER NOT NULL,
     until_ns  INTEGER NOT NULL,
     clock     INTEGER NOT NULL,
-    bytes     BLOB    NOT NULL     -- last, so that a sweep need not read through it
+    bytes     BLOB    NOT NULL     -- last column, so that a sweep does not read it
 ) WITHOUT ROWID;
 
--- When a lease of another clock was first seen in its present state, and until when it is waited for on ours.
+-- For each lease of another clock: its deadline on this clock, a full lease after it was first seen in its current state.
 CREATE TABLE sightings (
     clock     INTEGER NOT NULL,
     thing     BLOB    NOT NULL,

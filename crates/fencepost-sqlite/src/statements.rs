@@ -1,4 +1,4 @@
-//! Every statement, and what its rows mean. Names and values only ever travel as parameters.
+//! All SQL statements. Names and values are passed only as parameters.
 
 mod diagnose;
 pub(crate) mod fetching;
@@ -19,7 +19,7 @@ use crate::rows;
 const APPLICATION_ID: i64 = 0x4650_4f53;
 const SCHEMA_VERSION: i64 = 1;
 
-/// What the row of the storage says.
+/// The row of the table `storage`, without the id.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Counter {
     pub(crate) last: i64,
@@ -29,7 +29,7 @@ pub(crate) struct Counter {
 }
 
 impl Counter {
-    /// Returns the next number that is reserved, for a token or a place in line.
+    /// Returns the next reserved number, for a token or a queue position.
     pub(crate) fn next_number(&mut self) -> Option<u64> {
         if self.last >= self.reserved {
             return None;
@@ -44,7 +44,7 @@ pub(crate) struct Statements {
     connection: Connection,
     path: PathBuf,
     clock: i64,
-    /// Labels are few and come with every row: one copy of each is enough.
+    /// One copy of each label: there are few, and every row has one.
     labels: HashMap<String, Arc<str>>,
 }
 
@@ -72,26 +72,26 @@ impl Statements {
         self.connection.execute_batch(pragma).map_err(|error| self.failed(error))
     }
 
-    /// Makes commits survive a power cut, for the moments when that matters.
+    /// Runs `act` with commits that survive a power failure.
     pub(crate) fn durably<T>(&self, act: impl FnOnce() -> Result<T>) -> Result<T> {
         self.set("PRAGMA synchronous = FULL")?;
         let out = act();
         if out.is_err() {
-            // Otherwise it could not be set back.
+            // Otherwise `synchronous` could not be reset.
             self.rollback();
         }
         self.set("PRAGMA synchronous = NORMAL")?;
         out
     }
 
-    /// Checks that the file is ours and of a version we know; makes the tables if it is new.
+    /// Checks that the file is a Fencepost database of a supported version, and creates the tables if it is new.
     pub(crate) fn prepare(&self, first: i64, reserve: i64, boot: i64) -> Result<StorageId> {
         let journal: String = self
             .connection
             .query_row("PRAGMA journal_mode = WAL", [], |row| row.get(0))
             .map_err(|error| self.failed(error))?;
         if journal != "wal" {
-            return Err(self.refuse(ErrorKind::Unsupported, "cannot use SQLite's write-ahead log"));
+            return Err(self.rejected(ErrorKind::Unsupported, "cannot use SQLite's write-ahead log"));
         }
         self.set("PRAGMA synchronous = NORMAL; PRAGMA temp_store = MEMORY")?;
         if self.is_new()? {
@@ -102,24 +102,24 @@ impl Statements {
             .connection
             .query_row("SELECT storage_id FROM storage", [], |row| row.get(0))
             .map_err(|error| self.failed(error))?;
-        let id = id.try_into().map_err(|_| self.refuse(ErrorKind::Backend, "has a damaged storage id"))?;
+        let id = id.try_into().map_err(|_| self.rejected(ErrorKind::Backend, "has a damaged storage id"))?;
         Ok(StorageId::from_bytes(id))
     }
 
-    /// Refuses what is not ours, or of a version we do not know; a new file is neither.
+    /// Rejects the database of another program, or of an unsupported version. A new file is accepted.
     pub(crate) fn check(&self) -> Result<()> {
         let application = self.number("PRAGMA application_id")?;
         let version = self.number("PRAGMA user_version")?;
         match (application, version) {
             (APPLICATION_ID, SCHEMA_VERSION) => Ok(()),
             (APPLICATION_ID, newer) if newer > SCHEMA_VERSION => {
-                let text = format!("has schema {newer}, and this program knows {SCHEMA_VERSION} only");
-                Err(self.refuse(ErrorKind::Backend, &text).with_hint("use a newer fencepost"))
+                let text = format!("has schema {newer}; this version supports only {SCHEMA_VERSION}");
+                Err(self.rejected(ErrorKind::Backend, &text).with_hint("use a newer fencepost"))
             }
             _ if self.is_new()? => Ok(()),
             _ => {
                 let text = "is a database of another program";
-                Err(self.refuse(ErrorKind::Backend, text).with_hint("name another file"))
+                Err(self.rejected(ErrorKind::Backend, text).with_hint("name another file"))
             }
         }
     }
@@ -142,8 +142,8 @@ impl Statements {
         })
     }
 
-    fn refuse(&self, kind: ErrorKind, why: &str) -> Error {
-        Error::new(kind, format!("sqlite:{} {why}", self.path.display()))
+    fn rejected(&self, kind: ErrorKind, reason: &str) -> Error {
+        Error::new(kind, format!("sqlite:{} {reason}", self.path.display()))
     }
 
     pub(crate) fn begin(&self) -> Result<()> {
@@ -164,18 +164,19 @@ impl Statements {
         let _ = self.run("ROLLBACK", []);
     }
 
-    /// SQLite takes a whole transaction back when a statement in it fails for lack of room or memory. What follows
-    /// would be written statement by statement, so nothing may follow.
+    /// Fails if SQLite has rolled back the transaction, as it does when a statement fails for lack of disk space or memory. Later
+    /// statements would each be committed by themselves, so none may follow.
     pub(crate) fn check_in_transaction(&self) -> Result<()> {
         if self.connection.is_autocommit() {
-            return Err(
-                self.refuse(ErrorKind::Backend, "took a transaction back: it is full or cannot be read")
-            );
+            return Err(self.rejected(
+                ErrorKind::Backend,
+                "rolled back a transaction: the disk is full or cannot be read",
+            ));
         }
         Ok(())
     }
 
-    /// A number that changes when another connection has written.
+    /// Returns a number that changes when another connection has written.
     pub(crate) fn data_version(&self) -> Result<i64> {
         self.number("PRAGMA data_version")
     }
@@ -199,9 +200,9 @@ impl Statements {
         self.run("UPDATE storage SET last = ?1, reserved = ?2, boot = ?3, swept_ns = ?4", params).map(drop)
     }
 
-    /// Names of lines in which something of our clock has ended, or that have something of another clock.
+    /// Returns the names of locks with an expired row of this clock, or with a row of another clock.
     pub(crate) fn overdue(&self, now: StorageTime, limit: i64) -> Result<Vec<LockName>> {
-        // What was seen already and has time left would otherwise stand before everything else, sweep after sweep.
+        // Without the sightings, unexpired rows of another clock would fill the limit in sweep after sweep.
         let sql = "SELECT name FROM holders AS t WHERE (clock = ?1 AND until_ns <= ?2) OR (clock <> ?1 AND NOT EXISTS \
                 (SELECT 1 FROM sightings AS s WHERE s.clock = ?1 AND s.thing = t.owner AND s.stamp_ns = t.until_ns \
                     AND s.until_ns > ?2)) \
@@ -214,8 +215,8 @@ impl Statements {
         self.names(sql, params![self.clock, rows::stamp(now), limit])
     }
 
-    /// Forgets sightings of what is no longer there.
-    pub(crate) fn forget_sightings(&self) -> Result<usize> {
+    /// Deletes the sightings of rows that no longer exist.
+    pub(crate) fn delete_unused_sightings(&self) -> Result<usize> {
         self.run(
             "DELETE FROM sightings WHERE thing NOT IN (SELECT owner FROM holders UNION ALL SELECT owner FROM tickets \
              UNION ALL SELECT CAST(name AS BLOB) FROM cells)",
@@ -223,7 +224,7 @@ impl Statements {
         )
     }
 
-    /// The names in use that begin with `prefix` and come after `after`.
+    /// Returns the names in use that begin with `prefix` and sort after `after`.
     pub(crate) fn list(&self, prefix: &str, after: &str, limit: i64) -> Result<Vec<LockName>> {
         let sql = "SELECT name FROM \
                 (SELECT name FROM holders UNION SELECT name FROM tickets UNION SELECT name FROM cells) \
@@ -231,14 +232,14 @@ impl Statements {
         self.names(sql, params![prefix, after, limit])
     }
 
-    /// Whether this owner, who waits, holds the lock by now, or it is free and the owner the first in line.
+    /// Whether this waiting owner already holds the lock, or is first in the queue of a free lock.
     pub(crate) fn may_be_granted(&self, name: &LockName, owner: Owner, now: StorageTime) -> Result<bool> {
         let sql = "SELECT EXISTS (SELECT 1 FROM holders WHERE name = ?1 AND owner = ?2) \
              OR (NOT EXISTS (SELECT 1 FROM holders WHERE name = ?1 AND (clock <> ?3 OR until_ns > ?4)) \
                 AND ?2 = (SELECT owner FROM tickets WHERE name = ?1 ORDER BY seq LIMIT 1))";
         let params = params![name.as_str(), owner.to_bytes(), self.clock, rows::stamp(now)];
-        let ask = || self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0));
-        ask().map_err(|error| self.failed(error))
+        let read = || self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0));
+        read().map_err(|error| self.failed(error))
     }
 
     fn names(&self, sql: &str, params: impl Params) -> Result<Vec<LockName>> {
@@ -262,13 +263,13 @@ fn unsigned(number: i64) -> u64 {
 mod tests {
     use std::time::Duration;
 
-    use super::fetching::{Sight, Waiters};
+    use super::fetching::{QueuePart, Sightings};
     use super::*;
 
-    /// A full disk while a lease of another clock is noted: SQLite takes the transaction back, and what the other
-    /// operations of the flight decided would be written without one.
+    /// The disk is full while the sighting of a lease is inserted: SQLite rolls the transaction back, and the changes of the
+    /// other operations of the flight would be written without one.
     #[test]
-    fn a_transaction_that_was_taken_back_is_noticed() {
+    fn a_transaction_that_sqlite_rolled_back_is_detected() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("x.db");
         let mut statements = Statements::new(Connection::open(&path).unwrap(), &path, 1);
@@ -290,7 +291,7 @@ mod tests {
         let now = StorageTime::from_nanos(0) + Duration::from_secs(1000);
         let full = (0..200).find_map(|n| {
             let name = LockName::new(format!("{n:03}{long}")).unwrap();
-            statements.fetch(&name, Waiters::All, now, Sight::Note).err()
+            statements.fetch(&name, QueuePart::All, now, Sightings::Insert).err()
         });
         assert!(full.is_some());
         assert!(statements.check_in_transaction().is_err());

@@ -1,11 +1,12 @@
-//! One process at a time, in fair turns: what stands before SQLite's write lock.
+//! The turnstile: a fair lock of two files that a process takes before SQLite's write lock.
 //!
-//! SQLite lets a process that is refused sleep and try again, and one that has just written may write again at once, so
-//! that a busy process starves the others. Here the next in line waits in the kernel, and while it waits it holds the
-//! gate: one that has just left stands behind it. The kernel frees both when a process dies.
+//! A process that does not get SQLite's lock sleeps and retries, and one that has just written may write again at once, so that a
+//! busy process starves the others. The turnstile has two `flock`s. The process that writes holds `turn`. The next one holds
+//! `gate` while it waits in the kernel for `turn`, so a process that has just written gets its next turn after it. The kernel
+//! releases both when a process dies.
 //!
-//! It is for fairness alone; SQLite's own lock keeps writers apart. So nobody has to wait for a process that was stopped
-//! while it held the gate: after a while the others go past it.
+//! It only provides fairness; SQLite's lock provides exclusion. So no process has to wait for one that was stopped while it held
+//! the gate: after [`GATE_TIMEOUT`] the others bypass the gate.
 
 use std::fs::File;
 use std::path::Path;
@@ -19,18 +20,18 @@ use rustix::io::Errno;
 
 use crate::error::io_error;
 
-/// After this long whoever holds the gate is taken to stand still.
-const PATIENCE: Duration = Duration::from_millis(100);
-/// And for this long nobody cares for the gate then.
-const FORGETFULNESS: Duration = Duration::from_secs(1);
-/// How often those behind the gate try it. There is no wait in the kernel that ends by itself.
-const STEP: Duration = Duration::from_micros(100);
+/// Bounds the wait for the gate. Its holder counts as stopped afterwards.
+const GATE_TIMEOUT: Duration = Duration::from_millis(100);
+/// How long the gate is bypassed after the wait for it has timed out.
+const BYPASS_PERIOD: Duration = Duration::from_secs(1);
+/// The interval at which the gate is tried: `flock` has no timeout.
+const GATE_INTERVAL: Duration = Duration::from_micros(100);
 
 #[derive(Debug)]
 pub(crate) struct Turnstile {
     files: Arc<Files>,
-    /// Until then the gate is passed by.
-    open_until: Moment,
+    /// The gate is bypassed until then.
+    bypass_until: Moment,
 }
 
 #[derive(Debug)]
@@ -39,7 +40,7 @@ struct Files {
     turn: File,
 }
 
-/// A turn: nobody else has one until it is dropped.
+/// A turn. No other process has one until it is dropped.
 pub(crate) struct Turn(Arc<Files>);
 
 impl Turnstile {
@@ -50,34 +51,34 @@ impl Turnstile {
             file.map_err(|error| io_error("could not open", &path, error))
         };
         let files = Arc::new(Files { gate: open("gate")?, turn: open("turn")? });
-        Ok(Self { files, open_until: Moment::START })
+        Ok(Self { files, bypass_until: Moment::START })
     }
 
     pub(crate) fn enter(&mut self, clock: &Clock) -> Result<Turn> {
         let files = self.files.clone();
-        let at_the_gate = self.take_gate(clock)?;
+        let holds_gate = self.take_gate(clock)?;
         let turn = lock(&files.turn, FlockOperation::LockExclusive);
-        if at_the_gate {
-            // Leaving the gate cannot fail while the file is open.
+        if holds_gate {
+            // Unlocking cannot fail while the file is open.
             let _ = flock(&files.gate, FlockOperation::Unlock);
         }
         turn?;
         Ok(Turn(files))
     }
 
-    /// False if whoever holds the gate stands still.
+    /// Returns false if the gate is bypassed because its holder seems to be stopped.
     fn take_gate(&mut self, clock: &Clock) -> Result<bool> {
-        let begun = clock.now();
-        if begun < self.open_until {
+        let started = clock.now();
+        if started < self.bypass_until {
             return Ok(false);
         }
         while !lock(&self.files.gate, FlockOperation::NonBlockingLockExclusive)? {
             let now = clock.now();
-            if now.since(begun) > PATIENCE {
-                self.open_until = now + FORGETFULNESS;
+            if now.since(started) > GATE_TIMEOUT {
+                self.bypass_until = now + BYPASS_PERIOD;
                 return Ok(false);
             }
-            std::thread::park_timeout(STEP);
+            std::thread::park_timeout(GATE_INTERVAL);
         }
         Ok(true)
     }
@@ -89,10 +90,10 @@ impl Drop for Turn {
     }
 }
 
-/// Whether the lock was taken; if not, somebody else has it.
-fn lock(file: &File, how: FlockOperation) -> Result<bool> {
+/// Returns false if another process has the lock and `operation` does not wait.
+fn lock(file: &File, operation: FlockOperation) -> Result<bool> {
     loop {
-        match flock(file, how) {
+        match flock(file, operation) {
             Ok(()) => return Ok(true),
             Err(Errno::WOULDBLOCK) => return Ok(false),
             Err(Errno::INTR) => {}

@@ -1,8 +1,8 @@
 //! Wake-ups between processes: every client has a Unix datagram socket beside the database.
 //!
-//! A datagram is a hint that may get lost; a socket that refuses tells that its process is dead. The kernel queues only a
-//! few datagrams for a socket (`net.unix.max_dgram_qlen`), so all wake-ups of a commit for one client travel in one, and
-//! a receiver that finds many of them takes it that some were dropped.
+//! A datagram may be lost. A socket that refuses a connection belongs to a dead process. The kernel queues only a few datagrams
+//! for a socket (`net.unix.max_dgram_qlen`), so all wake-ups of a commit for one client are sent in one datagram, and a receiver
+//! that finds many datagrams assumes that others were dropped.
 
 use std::fs::Permissions;
 use std::io;
@@ -17,51 +17,52 @@ use fencepost_core::record::ClientId;
 use fencepost_core::{Award, FencingToken, LostReason, Owner, Result};
 
 use crate::error::io_error;
-use crate::lookout::Waiters;
+use crate::waiter_poll::Waiters;
 
-/// The longest path of a socket that every system takes.
+/// The longest path of a socket that all systems accept.
 const MAX_SOCKET_PATH: usize = 100;
 
 /// The sockets of all clients of one database.
 #[derive(Debug)]
 pub(crate) struct Sockets {
     folder: PathBuf,
-    /// Keeps the short way to the folder open, where the long one does not fit.
-    _short_way: Option<OwnedFd>,
-    /// Where the folder is reached by sockets.
-    reach: PathBuf,
-    probe: UnixDatagram,
+    /// Keeps the short path valid if the folder's own is too long for a socket.
+    _folder_fd: Option<OwnedFd>,
+    /// The path of the folder in the addresses of sockets.
+    socket_folder: PathBuf,
+    /// The unbound socket that sends to, and probes, all others.
+    sender: UnixDatagram,
 }
 
 impl Sockets {
     pub(crate) fn open(folder: &Path) -> Result<Self> {
         let failed = |error: io::Error| io_error("could not prepare wake-ups beside", folder, error);
-        let probe = UnixDatagram::unbound().map_err(failed)?;
-        probe.set_nonblocking(true).map_err(failed)?;
-        let (short_way, reach) = if folder.as_os_str().len() + 17 <= MAX_SOCKET_PATH {
+        let sender = UnixDatagram::unbound().map_err(failed)?;
+        sender.set_nonblocking(true).map_err(failed)?;
+        let (folder_fd, socket_folder) = if folder.as_os_str().len() + 17 <= MAX_SOCKET_PATH {
             (None, folder.to_owned())
         } else {
-            let way = OwnedFd::from(std::fs::File::open(folder).map_err(failed)?);
-            let reach = PathBuf::from(format!("/proc/self/fd/{}", way.as_raw_fd()));
-            (Some(way), reach)
+            let fd = OwnedFd::from(std::fs::File::open(folder).map_err(failed)?);
+            let short = PathBuf::from(format!("/proc/self/fd/{}", fd.as_raw_fd()));
+            (Some(fd), short)
         };
-        Ok(Self { folder: folder.to_owned(), _short_way: short_way, reach, probe })
+        Ok(Self { folder: folder.to_owned(), _folder_fd: folder_fd, socket_folder, sender })
     }
 
-    /// The socket of this client, made new.
+    /// Creates the socket of this client.
     pub(crate) fn bind(&self, client: ClientId) -> Result<UnixDatagram> {
         let failed = |error: io::Error| io_error("could not listen for wake-ups in", &self.folder, error);
         let path = self.path(client);
         let socket = UnixDatagram::bind(&path).map_err(failed)?;
         socket.set_nonblocking(true).map_err(failed)?;
-        // Accounts that share the folder must be able to tell a live client from a dead one. The folder keeps all others out.
+        // Accounts that share the folder must be able to probe the socket. The mode of the folder excludes all others.
         std::fs::set_permissions(&path, Permissions::from_mode(0o666)).map_err(failed)?;
         Ok(socket)
     }
 
-    /// Whether this client's process is alive. Clears away the socket of one that is not.
+    /// Whether this client's process is alive. Removes the socket of a dead one.
     pub(crate) fn is_alive(&self, client: ClientId) -> bool {
-        match self.probe.connect(self.path(client)) {
+        match self.sender.connect(self.path(client)) {
             Ok(()) => true,
             Err(error) if error.kind() == io::ErrorKind::ConnectionRefused => {
                 self.remove(client);
@@ -71,21 +72,21 @@ impl Sockets {
         }
     }
 
-    /// Sends the wake-ups of one commit. A client that cannot take them now looks by itself later.
+    /// Sends the wake-ups of one commit. A client whose queue is full finds out when it polls.
     pub(crate) fn send(&self, client: ClientId, wakeups: &[Wakeup]) {
-        if self.probe.connect(self.path(client)).is_err() {
+        if self.sender.connect(self.path(client)).is_err() {
             return;
         }
-        for wakeups in wakeups.chunks(LETTERS) {
+        for wakeups in wakeups.chunks(MAX_MESSAGES) {
             let datagram: Vec<u8> = wakeups.iter().filter_map(encode).flatten().collect();
-            let _ = self.probe.send(&datagram);
+            let _ = self.sender.send(&datagram);
         }
     }
 
-    /// Tells a client to look: at its files, and for grants of its waiters.
-    pub(crate) fn nudge(&self, client: ClientId) {
-        if self.probe.connect(self.path(client)).is_ok() {
-            let _ = self.probe.send(&NUDGE);
+    /// Makes a client check its files and poll for grants of its waiters.
+    pub(crate) fn request_poll(&self, client: ClientId) {
+        if self.sender.connect(self.path(client)).is_ok() {
+            let _ = self.sender.send(&POLL_REQUEST);
         }
     }
 
@@ -93,7 +94,7 @@ impl Sockets {
         let _ = std::fs::remove_file(self.path(client));
     }
 
-    /// The clients that are alive. Clears away the sockets of dead processes.
+    /// Returns the live clients. Removes the sockets of dead processes.
     pub(crate) fn alive(&self) -> Vec<ClientId> {
         let entries = std::fs::read_dir(&self.folder).into_iter().flatten().flatten();
         let client = |name: std::ffi::OsString| u64::from_str_radix(name.to_str()?, 16).ok().map(ClientId);
@@ -102,55 +103,55 @@ impl Sockets {
     }
 
     fn path(&self, client: ClientId) -> PathBuf {
-        self.reach.join(format!("{:016x}", client.0))
+        self.socket_folder.join(format!("{:016x}", client.0))
     }
 }
 
 const GRANTED: u8 = 1;
-const TURN: u8 = 2;
-const GONE: u8 = 3;
-/// The length of every letter: kind, owner, token, ttl, chosen.
-const LETTER: usize = 1 + 16 + 8 + 8 + 8;
-/// How many letters a datagram has at most.
-const LETTERS: usize = 512;
-/// The size of the longest datagram.
-pub(crate) const LONGEST: usize = LETTERS * LETTER;
-/// A letter that makes no sense: its receiver looks.
-const NUDGE: [u8; 1] = [0];
-/// With so many datagrams in a queue others may have been dropped. No system has a shorter queue by default.
+const CHECK: u8 = 2;
+const LOST: u8 = 3;
+/// The length of a message: kind, owner, token, ttl, chosen.
+const MESSAGE_LEN: usize = 1 + 16 + 8 + 8 + 8;
+/// The largest number of messages in a datagram.
+const MAX_MESSAGES: usize = 512;
+/// The size of the largest datagram.
+pub(crate) const MAX_DATAGRAM: usize = MAX_MESSAGES * MESSAGE_LEN;
+/// A datagram that is not a message: its receiver polls.
+const POLL_REQUEST: [u8; 1] = [0];
+/// The number of datagrams in a queue from which others may have been dropped. No system has a shorter queue by default.
 pub(crate) const FULL_QUEUE: usize = 8;
 
-fn encode(wakeup: &Wakeup) -> Option<[u8; LETTER]> {
-    let letter = |kind: u8, owner: Owner, numbers: [u64; 3]| {
-        let mut letter = [0; LETTER];
-        letter[0] = kind;
-        letter[1..17].copy_from_slice(&owner.to_bytes());
+fn encode(wakeup: &Wakeup) -> Option<[u8; MESSAGE_LEN]> {
+    let message = |kind: u8, owner: Owner, numbers: [u64; 3]| {
+        let mut message = [0; MESSAGE_LEN];
+        message[0] = kind;
+        message[1..17].copy_from_slice(&owner.to_bytes());
         for (at, number) in numbers.into_iter().enumerate() {
-            letter[17 + 8 * at..25 + 8 * at].copy_from_slice(&number.to_be_bytes());
+            message[17 + 8 * at..25 + 8 * at].copy_from_slice(&number.to_be_bytes());
         }
-        letter
+        message
     };
     Some(match wakeup {
         Wakeup::Granted { attempt, award } => {
             let ttl = u64::try_from(award.ttl.as_nanos()).ok()?;
-            letter(GRANTED, attempt.owner, [award.token.get(), ttl, award.chosen as u64])
+            message(GRANTED, attempt.owner, [award.token.get(), ttl, award.chosen as u64])
         }
-        Wakeup::Offered { attempt } => letter(TURN, attempt.owner, [0; 3]),
-        Wakeup::Check { owner } => letter(TURN, *owner, [0; 3]),
-        Wakeup::Lost { owner, .. } => letter(GONE, *owner, [0; 3]),
+        Wakeup::Offered { attempt } => message(CHECK, attempt.owner, [0; 3]),
+        Wakeup::Check { owner } => message(CHECK, *owner, [0; 3]),
+        Wakeup::Lost { owner, .. } => message(LOST, *owner, [0; 3]),
         Wakeup::CheckAll => return None,
     })
 }
 
-/// Reads a datagram: its wake-ups, or nothing if it asks for a look.
+/// Decodes the wake-ups of a datagram; `None` requests a poll.
 pub(crate) fn decode(datagram: &[u8], waiters: &Waiters) -> Option<Vec<Wakeup>> {
-    datagram.chunks(LETTER).map(|letter| decode_letter(letter, waiters)).collect()
+    datagram.chunks(MESSAGE_LEN).map(|message| decode_message(message, waiters)).collect()
 }
 
-fn decode_letter(letter: &[u8], waiters: &Waiters) -> Option<Wakeup> {
-    let number = |at: usize| letter.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
-    let owner = Owner::from_bytes(letter.get(1..LETTER)?.get(..16)?.try_into().ok()?);
-    Some(match *letter.first()? {
+fn decode_message(message: &[u8], waiters: &Waiters) -> Option<Wakeup> {
+    let number = |at: usize| message.get(at..at + 8)?.try_into().ok().map(u64::from_be_bytes);
+    let owner = Owner::from_bytes(message.get(1..MESSAGE_LEN)?.get(..16)?.try_into().ok()?);
+    Some(match *message.first()? {
         GRANTED => {
             let award = Award {
                 token: FencingToken::new(number(17)?),
@@ -160,12 +161,12 @@ fn decode_letter(letter: &[u8], waiters: &Waiters) -> Option<Wakeup> {
             };
             match waiters.attempt(owner) {
                 Some(attempt) => Wakeup::Granted { attempt, award },
-                // The writer has not noted the ticket yet.
+                // The writer thread has not recorded the ticket yet.
                 None => Wakeup::Check { owner },
             }
         }
-        TURN => Wakeup::Check { owner },
-        GONE => Wakeup::Lost { owner, reason: LostReason::Broken },
+        CHECK => Wakeup::Check { owner },
+        LOST => Wakeup::Lost { owner, reason: LostReason::Broken },
         _ => return None,
     })
 }
@@ -175,19 +176,19 @@ mod tests {
     use super::*;
 
     #[test]
-    fn letters_are_read_as_they_were_written() {
+    fn messages_are_decoded_as_they_were_encoded() {
         let owner = Owner::random();
         let wakeups = [Wakeup::Check { owner }, Wakeup::Lost { owner, reason: LostReason::Broken }];
         let datagram: Vec<u8> = wakeups.iter().filter_map(encode).flatten().collect();
         let waiters = Waiters::default();
         assert_eq!(format!("{:?}", decode(&datagram, &waiters).unwrap()), format!("{wakeups:?}"));
-        for look in [&NUDGE[..], b"garbage", &[9; LETTER]] {
-            assert!(decode(look, &waiters).is_none(), "{look:?}");
+        for request in [&POLL_REQUEST[..], b"garbage", &[9; MESSAGE_LEN]] {
+            assert!(decode(request, &waiters).is_none(), "{request:?}");
         }
     }
 
     #[test]
-    fn a_dead_client_is_told_from_a_live_one_however_long_the_path() {
+    fn a_dead_client_is_distinguished_from_a_live_one_however_long_the_path() {
         let folder = tempfile::tempdir().unwrap();
         let deep = folder.path().join("deep".repeat(40));
         std::fs::create_dir(&deep).unwrap();
@@ -199,7 +200,7 @@ mod tests {
             assert!(sockets.is_alive(client));
             drop(socket);
             assert!(!sockets.is_alive(client));
-            assert!(!folder.join("000000000000002a").exists(), "the dead one's socket is cleared away");
+            assert!(!folder.join("000000000000002a").exists(), "the dead client's socket is removed");
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::node_name::is_allowed;
 
 const PORT: u16 = 2181;
 const DEFAULT_CHROOT: &str = "/fencepost";
+const OPTIONS: [&str; 6] = ["dialect", "auth", "tls", "tls_ca", "tls_cert", "tls_key"];
 
 /// The naming of contenders' nodes: which other libraries share the locks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -31,10 +32,8 @@ impl Dialect {
         }
     }
 
-    fn parse(word: &str) -> Result<Self> {
-        let found = Self::ALL.into_iter().find(|dialect| dialect.word() == word);
-        let hint = "use dialect=curator (the default), dialect=kazoo or dialect=plain";
-        found.ok_or_else(|| bad("the URL option \"dialect\" has an unknown value").with_hint(hint))
+    fn parse(word: &str) -> Option<Self> {
+        Self::ALL.into_iter().find(|dialect| dialect.word() == word)
     }
 }
 
@@ -74,20 +73,24 @@ impl Config {
 
 /// Parses a URL. Errors name the part that is wrong, but never repeat one that may contain a password.
 pub(crate) fn parse(url: &str) -> Result<Config> {
-    let url = Url::read("ZooKeeper", "zk://HOST:2181, or zk://USER:PASSWORD@HOST,HOST,HOST/CHROOT", url)?;
+    let url = Url::parse("ZooKeeper", "zk://HOST:2181, or zk://USER:PASSWORD@HOST,HOST,HOST/CHROOT", url)?;
     if url.scheme != "zk" {
-        return Err(url.unknown_scheme("zk://, with ?tls=true for TLS"));
+        return Err(url.unknown_scheme(&["zk"], "zk://, with ?tls=true for TLS"));
     }
     let (mut dialect, mut auth, mut has_tls) = (Dialect::default(), None, false);
     for (key, value) in url.options() {
+        let unknown = |accepted: &[&str], default| url.unknown_value((key, value), accepted, default);
         match (key, value) {
-            ("dialect", word) => dialect = Dialect::parse(word)?,
+            ("dialect", word) => {
+                dialect = Dialect::parse(word)
+                    .ok_or_else(|| unknown(&Dialect::ALL.map(Dialect::word), Dialect::default().word()))?;
+            }
             ("auth", "digest") => auth = Some(Auth::Digest as fn(Login) -> Auth),
             ("auth", "sasl") => auth = Some(Auth::Sasl),
-            ("auth", _) => return Err(bad("the URL option \"auth\" must be digest (the default) or sasl")),
+            ("auth", _) => return Err(unknown(&["digest", "sasl"], "digest")),
             ("tls", "true") => has_tls = true,
-            ("tls", _) => return Err(bad("the URL option \"tls\" must be true, or absent")),
-            _ => return Err(url.unknown_option("dialect, auth, tls=true, tls_ca, tls_cert and tls_key")),
+            ("tls", _) => return Err(unknown(&["true"], "no encryption")),
+            _ => return Err(url.unknown_option(key, &OPTIONS)),
         }
     }
     let auth = match (url.login()?, auth) {
@@ -214,11 +217,14 @@ mod tests {
             "zk://u:hunter2@h/a%00",
             "zk://u:hunter2@h/%EE%80%80",
             "zk://u:hunter2@h/zookeeper/quota",
-            "zk://u:hunter2@h?hunter2=1",
-            "zk://u:hunter2@h?dialect=hunter2",
-            "zk://u:hunter2@h?auth=hunter2",
+            "zk://u:hunter2@h?foo=hunter2",
+            "zk://u:hunter2@h?hunter2!=1",
+            "zk://u:p?hunter2@h",
+            "zk://u:hunter2@h?dialect=other",
+            "zk://u:p?dialect=hunter2@h",
+            "zk://u:hunter2@h?auth=other",
             "zk://h?auth=digest",
-            "zk://u:hunter2@h?tls=hunter2",
+            "zk://u:hunter2@h?tls=yes",
             "zk://u:hunter2@h?tls_ca=hunter2",
             "zk://u:hunter2@h?tls=true&tls_server_name=hunter2",
             "zk://u:hunter2@h?tls=true&tls_insecure=true",
@@ -231,5 +237,39 @@ mod tests {
             assert_eq!(error.kind(), ErrorKind::BadConfig, "{url}");
             assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
         }
+    }
+
+    #[test]
+    fn an_unknown_option_or_value_is_named_with_the_nearest_known_one() {
+        for (query, message) in [
+            ("foo=hunter2", "unknown option \"foo\" in the ZooKeeper URL"),
+            ("dailect=hunter2", "unknown option \"dailect\" in the ZooKeeper URL; did you mean \"dialect\"?"),
+            ("tls_cs=hunter2", "unknown option \"tls_cs\" in the ZooKeeper URL; did you mean \"tls_ca\"?"),
+            (
+                "dialect=curater",
+                "unknown value \"curater\" of option \"dialect\" in the ZooKeeper URL; did you mean \"curator\"?",
+            ),
+            (
+                "auth=slas",
+                "unknown value \"slas\" of option \"auth\" in the ZooKeeper URL; did you mean \"sasl\"?",
+            ),
+            ("tls=yes", "unknown value \"yes\" of option \"tls\" in the ZooKeeper URL"),
+        ] {
+            let error = parse(&format!("zk://u:hunter2@h?{query}")).unwrap_err();
+            assert_eq!(error.to_string(), message);
+            assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        }
+        for option in OPTIONS {
+            let value = match option {
+                "dialect" => "kazoo",
+                "auth" => "sasl",
+                _ => "true",
+            };
+            assert!(parse(&format!("zk://u:p@h?tls=true&{option}={value}")).is_ok(), "{option}");
+        }
+        assert_eq!(
+            parse("zks://h").unwrap_err().to_string(),
+            "unknown scheme \"zks\" of the ZooKeeper URL; did you mean \"zk\"?"
+        );
     }
 }

@@ -126,8 +126,11 @@ fn a_backend_that_does_not_exist_is_a_warning_and_is_not_created() {
 #[test]
 fn a_malformed_url_is_a_finding() {
     let sandbox = Sandbox::new();
-    for (url, said) in [("nonsense", "no scheme"), ("gopher:x", "unknown"), ("sqlite:a.db?x=1", "no options")]
-    {
+    for (url, said) in [
+        ("nonsense", "no scheme"),
+        ("gopher:x", "unknown"),
+        ("sqlite:a.db?x=1", "unknown option \"x\" in the sqlite URL"),
+    ] {
         Examined::at(&sandbox, &["--url", url])
             .expect_code(1)
             .expect("configuration", "fine", "from --url")
@@ -162,13 +165,9 @@ fn a_database_that_every_user_can_write_to_is_a_problem() {
     sandbox.run(&["run", "a", "true"]).expect(0);
     set_permissions(sandbox.path("."), Permissions::from_mode(0o755)).unwrap();
     set_permissions(sandbox.path("locks.db"), Permissions::from_mode(0o644)).unwrap();
-    Examined::at(&sandbox, &[]).expect_code(0).expect("file", "warning", "everybody can read");
+    Examined::at(&sandbox, &[]).expect_code(0).expect("file", "warning", "all users can read");
     set_permissions(sandbox.path("locks.db"), Permissions::from_mode(0o666)).unwrap();
-    Examined::at(&sandbox, &[]).expect_code(1).expect(
-        "file",
-        "problem",
-        "everybody can take every lock away",
-    );
+    Examined::at(&sandbox, &[]).expect_code(1).expect("file", "problem", "all users can remove every lock");
     let ran = sandbox.run(&["doctor"]).expect(1);
     assert!(ran.stderr().starts_with("1 problem, "), "{}", ran.stderr());
     assert!(ran.stdout().contains("\n         hint: chmod o-rwx "), "{}", ran.stdout());
@@ -176,8 +175,8 @@ fn a_database_that_every_user_can_write_to_is_a_problem() {
     set_permissions(sandbox.path("locks.db-peers"), Permissions::from_mode(0o777)).unwrap();
     Examined::at(&sandbox, &[])
         .expect_code(1)
-        .expect("access", "problem", "can be written by everybody")
-        .expect("peers folder", "problem", "everybody can stop everybody")
+        .expect("access", "problem", "writable by all users")
+        .expect("peers folder", "problem", "all users can block all clients")
         .expect("free space", "fine", "MiB");
 }
 

@@ -145,7 +145,7 @@ impl Live {
             _ if self.end.has_spoken.load(Ordering::Relaxed) => away(),
             // With TLS 1.3 a server refuses a client's certificate only after the client has begun to talk, and it may hang up so
             // fast that its reasons get lost.
-            _ => fencepost_net::not_agreed(causes(status)),
+            _ => fencepost_net::handshake_failed(causes(status)),
         }
     }
 

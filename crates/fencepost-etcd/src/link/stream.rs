@@ -74,7 +74,7 @@ pub(super) async fn tend(
                 backoff = Backoff::default();
             }
         }
-        backoff.pause(&common.clock).await;
+        backoff.wait(&common.clock).await;
     }
 }
 

@@ -132,7 +132,7 @@ async fn tls_needs_the_right_certificates() {
     let fine = |options: String| async move { fencepost_etcd::connect(&url(&options)).await.map(drop) };
     fine(known.to_owned()).await.unwrap();
     let misled = known.replace(&ca, &other_ca);
-    refused(&url(&misled), ErrorKind::Denied, "who signed its certificate").await;
+    refused(&url(&misled), ErrorKind::Denied, "which CA signed its certificate").await;
     refused(&url(&format!("tls_ca={ca}")), ErrorKind::Denied, "tls_cert").await;
     fine(format!("{known}&tls_server_name=localhost")).await.unwrap();
     refused(&url(&format!("{known}&tls_server_name=other")), ErrorKind::Denied, "certificate").await;

@@ -1,4 +1,4 @@
-//! The storage in memory on the test bench.
+//! The test bench of the backend in memory.
 
 use std::future::{Future, ready};
 use std::sync::Arc;
@@ -8,19 +8,19 @@ use fencepost_core::{Backend, LockName, Result};
 use fencepost_memory::Memory;
 use fencepost_testkit::{StoredCounts, TestBench};
 
-/// A fresh storage in memory.
+/// An empty backend in memory.
 pub(crate) struct MemoryBench {
     memory: Memory,
     clock: Option<ManualClock>,
 }
 
 impl MemoryBench {
-    /// On the machine's clock.
+    /// On the system clock.
     pub(crate) fn new() -> Self {
         Self { memory: Memory::new(), clock: None }
     }
 
-    /// On a clock that a test can move.
+    /// On a clock that a test advances.
     pub(crate) fn with_manual_clock() -> Self {
         let clock = ManualClock::new();
         Self { memory: Memory::with_clock(clock.clone()), clock: Some(clock) }
@@ -39,7 +39,7 @@ impl TestBench for MemoryBench {
             holders: count.holders,
             tickets: count.tickets,
             cells: count.cells,
-            others: count.lines + count.departures,
+            others: count.locks + count.tombstones,
         })
     }
 

@@ -1,4 +1,4 @@
-//! Scripted faults, as users write them in their own tests.
+//! Injected faults, as in the tests of applications.
 
 use std::time::Duration;
 
@@ -6,7 +6,7 @@ use fencepost_core::{ErrorKind, LostReason};
 use fencepost_memory::Count;
 use fencepost_testkit::wait;
 
-use crate::manual_clock::{in_line, on_a_manual_clock};
+use crate::manual_clock::{enqueue, on_a_manual_clock};
 
 const TTL: Duration = Duration::from_secs(12);
 
@@ -17,7 +17,7 @@ fn a_lost_reply_is_still_one_grant() {
         memory.faults().lose_reply();
         let lock = client.lock("a").ttl(TTL);
         let acquiring = tokio::spawn(async move { lock.acquire().await });
-        wait::until("it is granted unseen", async || memory.count().holders == 1).await;
+        wait::until("it is granted, and the reply lost", async || memory.count().holders == 1).await;
         clock.advance(TTL / 6);
         let guard = acquiring.await.unwrap().unwrap();
         let holders = client.inspect("a").await.unwrap().holders;
@@ -27,7 +27,7 @@ fn a_lost_reply_is_still_one_grant() {
     });
 }
 
-/// Scenario 12: the validity counts from the request that arrived.
+/// Scenario 12: the validity counts from the send that arrived.
 #[test]
 fn a_lost_request_is_sent_again() {
     on_a_manual_clock(async |memory, clock| {
@@ -45,7 +45,7 @@ fn a_lost_request_is_sent_again() {
     });
 }
 
-/// An acquire that is late arrives when its caller has gone: what it takes is given back.
+/// The acquire arrives after its caller has given up: its grant is released.
 #[test]
 fn a_delayed_acquire_is_undone() {
     on_a_manual_clock(async |memory, clock| {
@@ -79,13 +79,13 @@ fn a_delayed_renewal_does_not_lose_the_lock() {
     });
 }
 
-/// Scenario 56: the storage restarts empty. The holder learns of it, waiters ask anew, and tokens go on rising.
+/// Scenario 56: the backend restarts empty. The holder detects it, waiters send their acquire again, and tokens keep growing.
 #[test]
-fn a_storage_that_forgets_is_noticed() {
+fn a_backend_that_lost_its_data_is_detected() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
-        let waiter = in_line(&client, "a", TTL).await;
+        let waiter = enqueue(&client, "a", TTL).await;
         memory.forget();
         clock.advance(TTL / 2);
         assert_eq!(guard.lost().await, LostReason::NotHeld);
@@ -97,7 +97,7 @@ fn a_storage_that_forgets_is_noticed() {
 }
 
 #[test]
-fn a_storage_that_is_away_says_so() {
+fn an_unreachable_backend_is_an_error() {
     on_a_manual_clock(async |memory, _clock| {
         let client = memory.client().unwrap();
         memory.faults().cut();
@@ -108,9 +108,9 @@ fn a_storage_that_is_away_says_so() {
     });
 }
 
-/// Scenario 25: the storage is away when a guard is dropped; the release is sent again when it is back.
+/// Scenario 25: the backend is unreachable when a guard is released; the release is sent again later.
 #[test]
-fn a_release_survives_an_absence() {
+fn a_release_survives_an_outage() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
@@ -128,14 +128,14 @@ fn a_release_survives_an_absence() {
     });
 }
 
-/// Locks with names that are never used again leave nothing behind, whatever became of them.
+/// Locks whose names are never used again are removed, whether they were released or expired.
 #[test]
-fn names_that_are_used_once_are_forgotten() {
+fn names_that_are_used_once_are_removed() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
-        let dying = memory.client().unwrap();
+        let crashing = memory.client().unwrap();
         for number in 0..200 {
-            let guard = dying.lock(format!("job/{number}")).ttl(TTL).acquire().await.unwrap();
+            let guard = crashing.lock(format!("job/{number}")).ttl(TTL).acquire().await.unwrap();
             guard.write_cell(*b"result", fencepost_core::Keep::For(TTL)).await.unwrap();
             client.read_cell(format!("no such job/{number}")).await.unwrap();
             client.lock(format!("job/{number}")).try_acquire().await.unwrap();

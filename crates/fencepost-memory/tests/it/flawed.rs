@@ -1,4 +1,4 @@
-//! The model test finds what it is for: a backend with a known flaw does not agree with the model.
+//! The model test detects known flaws: a backend with one of them does not agree with the model.
 
 use std::future::Future;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -54,7 +54,7 @@ impl Flawed {
 }
 
 async fn one(backend: &dyn Backend, op: Op) -> Result<Reply> {
-    backend.execute(vec![op]).await.pop().expect("one answer to one operation")
+    backend.execute(vec![op]).await.pop().expect("one reply to one operation")
 }
 
 #[async_trait]
@@ -134,7 +134,7 @@ impl TestBench for FlawedBench {
 }
 
 #[track_caller]
-fn is_found(flaw: Flaw) {
+fn assert_found(flaw: Flaw) {
     let benches = AtomicUsize::new(0);
     let make = || {
         benches.fetch_add(1, Ordering::Relaxed);
@@ -143,21 +143,21 @@ fn is_found(flaw: Flaw) {
     let outcome = catch_unwind(AssertUnwindSafe(|| state_machine::check(1_000, make)));
     let found = *outcome.expect_err("it agrees with the model").downcast::<String>().expect("a text");
     assert!(found.contains("no order that explains it"), "{found}");
-    // The first bench tells what it is; the rest are histories, and attempts to shorten the one that failed.
+    // The first bench reports its kind; the others run histories, and attempts to shorten the one that failed.
     println!("{flaw:?} was found with {benches:?} benches");
 }
 
 #[test]
 fn a_release_without_a_comparison_of_owners_is_found() {
-    is_found(Flaw::NoOwnerComparison);
+    assert_found(Flaw::NoOwnerComparison);
 }
 
 #[test]
 fn a_flight_whose_acquires_do_not_see_each_other_is_found() {
-    is_found(Flaw::BlindBatch);
+    assert_found(Flaw::BlindBatch);
 }
 
 #[test]
 fn a_flight_that_overwrites_another_is_found() {
-    is_found(Flaw::LateWrite);
+    assert_found(Flaw::LateWrite);
 }

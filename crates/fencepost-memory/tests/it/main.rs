@@ -1,12 +1,12 @@
-//! Everything that the storage in memory promises.
+//! The behaviour suite on the backend in memory, and tests that need its faults and its clock.
 
+mod batch_waker;
 mod bench;
 mod client_thread;
 mod faults;
 mod flawed;
 mod manual_clock;
 mod overtaking;
-mod relay;
 mod watch;
 
 use bench::MemoryBench;

@@ -1,4 +1,4 @@
-//! Hours of leases in no time: what a manual clock shows to the millisecond.
+//! Hours of leases in virtual time, exact to the millisecond.
 
 use std::time::Duration;
 
@@ -13,7 +13,7 @@ const TTL: Duration = Duration::from_secs(600);
 const HOUR: Duration = Duration::from_secs(3600);
 const INSTANT: Duration = Duration::from_millis(1);
 
-/// Runs a test on a fresh storage whose clock stands still unless the test moves it.
+/// Runs a test on an empty backend whose clock only the test advances.
 pub(crate) fn on_a_manual_clock(test: impl AsyncFnOnce(Memory, ManualClock) + Send + 'static) {
     let name = std::thread::current().name().unwrap_or("a test").to_owned();
     under_watchdog(&name, || {
@@ -24,12 +24,12 @@ pub(crate) fn on_a_manual_clock(test: impl AsyncFnOnce(Memory, ManualClock) + Se
     });
 }
 
-/// Waits in a task of its own, and returns when it stands in line.
-pub(crate) async fn in_line(client: &Client, name: &str, ttl: Duration) -> JoinHandle<Result<Guard>> {
+/// Spawns a waiter, and returns when it is in the queue.
+pub(crate) async fn enqueue(client: &Client, name: &str, ttl: Duration) -> JoinHandle<Result<Guard>> {
     let before = client.inspect(name).await.unwrap().waiter_count;
     let lock = client.lock(name).ttl(ttl);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    wait::until("it stands in line", async || client.inspect(name).await.unwrap().waiter_count > before)
+    wait::until("it is in the queue", async || client.inspect(name).await.unwrap().waiter_count > before)
         .await;
     waiter
 }
@@ -49,9 +49,9 @@ fn a_guard_is_renewed_for_hours() {
     });
 }
 
-/// To stay awake until some moment would be for ever on a clock that stands still.
+/// On a manual clock a spin-wait with a deadline would never end.
 #[test]
-fn a_low_latency_client_comes_to_rest() {
+fn a_low_latency_client_stops_spinning() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client_with(Options::new().low_latency()).unwrap();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
@@ -77,7 +77,7 @@ fn a_guard_is_lost_at_its_deadline() {
 }
 
 #[test]
-fn an_absence_of_half_a_lease_goes_unnoticed() {
+fn an_outage_of_half_a_lease_does_not_lose_the_lock() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
@@ -92,13 +92,14 @@ fn an_absence_of_half_a_lease_goes_unnoticed() {
 }
 
 #[test]
-fn a_wait_is_over_when_it_is_over() {
+fn a_wait_times_out_on_time() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
         let lock = client.lock("a").ttl(TTL).wait(HOUR);
         let waiter = tokio::spawn(async move { lock.acquire().await });
-        wait::until("it waits", async || client.inspect("a").await.unwrap().waiter_count == 1).await;
+        wait::until("it is in the queue", async || client.inspect("a").await.unwrap().waiter_count == 1)
+            .await;
         clock.advance(HOUR.checked_sub(INSTANT).unwrap());
         assert_eq!(client.inspect("a").await.unwrap().waiter_count, 1);
         clock.advance(INSTANT);
@@ -111,12 +112,12 @@ fn a_wait_is_over_when_it_is_over() {
 }
 
 #[test]
-fn a_place_in_line_is_kept_for_hours() {
+fn a_queue_position_is_kept_for_hours() {
     on_a_manual_clock(async |memory, clock| {
         let (ours, theirs) = (memory.client().unwrap(), memory.client().unwrap());
         let guard = ours.lock("a").ttl(TTL).acquire().await.unwrap();
-        let first = in_line(&theirs, "a", TTL).await;
-        let second = in_line(&ours, "a", TTL).await;
+        let first = enqueue(&theirs, "a", TTL).await;
+        let second = enqueue(&ours, "a", TTL).await;
         clock.advance(HOUR * 5);
         guard.release().await.unwrap();
         let first = first.await.unwrap().unwrap();
@@ -142,9 +143,9 @@ fn max_hold_ends_on_time() {
     });
 }
 
-/// A machine that was paused finds all of the time gone: the deadline is looked at before anything is renewed.
+/// After a pause of the host the deadline is checked before anything is renewed.
 #[test]
-fn a_paused_machine_does_not_renew_what_it_has_lost() {
+fn a_paused_host_does_not_renew_a_lost_lock() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
@@ -157,13 +158,13 @@ fn a_paused_machine_does_not_renew_what_it_has_lost() {
     });
 }
 
-/// Scenario 45: the machine is paused for longer than all leases; whoever waited gets a grant that is new.
+/// Scenario 45: the host is paused for longer than all leases; the waiter gets a new grant.
 #[test]
 fn a_paused_waiter_gets_a_new_grant() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();
-        let waiter = in_line(&client, "a", TTL).await;
+        let waiter = enqueue(&client, "a", TTL).await;
         clock.jump(HOUR);
         let next = waiter.await.unwrap().unwrap();
         assert!(next.is_valid() && next.token() > guard.token());
@@ -173,7 +174,7 @@ fn a_paused_waiter_gets_a_new_grant() {
 }
 
 #[test]
-fn a_cell_ends_on_time() {
+fn a_cell_expires_on_time() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let guard = client.lock("a").ttl(TTL).acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! What a watcher is told, look by look, on a manual clock.
+//! The changes that a watch returns, on a manual clock.
 
 use std::pin::pin;
 use std::time::Duration;
@@ -9,59 +9,62 @@ use fencepost_memory::Memory;
 use fencepost_testkit::wait;
 use futures_util::FutureExt;
 
-use crate::manual_clock::{in_line, on_a_manual_clock};
+use crate::manual_clock::{enqueue, on_a_manual_clock};
 
 const SECOND: Duration = Duration::from_secs(1);
 const TTL: Duration = Duration::from_secs(30);
 
-/// The next changes, each in a few words.
-async fn told(watch: &mut Watch, count: usize) -> Vec<String> {
-    let mut words = Vec::new();
+/// Returns the next changes as text.
+async fn next_changes(watch: &mut Watch, count: usize) -> Vec<String> {
+    let mut texts = Vec::new();
     for _ in 0..count {
-        words.push(match watch.next().await.unwrap() {
+        texts.push(match watch.next().await.unwrap() {
             Change::Held { name, holder } => format!("{name} held by {}", holder.label),
-            Change::Ended { name, holder, .. } => format!("{name} ended of {}", holder.label),
-            Change::Waiters { name, count } => format!("{name} line {count}"),
+            Change::Ended { name, holder, .. } => format!("{name} no longer held by {}", holder.label),
+            Change::Waiters { name, count } => format!("{name} waiters {count}"),
             Change::Cell { name, cell } => format!("{name} cell {}", cell.is_some()),
             other => format!("{other:?}"),
         });
     }
-    words
+    texts
 }
 
-/// Whether there is something to tell at once.
-fn is_silent(watch: &mut Watch) -> bool {
+/// Whether the watch has no change to return now.
+fn is_pending(watch: &mut Watch) -> bool {
     watch.next().now_or_never().is_none()
 }
 
-/// Waits until every look that is due has been taken: a look of another watcher comes after it.
-async fn looked(client: &Client) {
+/// Waits until every read that is due was done: the read of a new watch comes after it.
+async fn reads_done(client: &Client) {
     assert!(client.watch("marker").next().await.is_ok());
 }
 
 #[test]
-fn the_first_look_tells_everything_and_later_ones_what_has_changed() {
+fn the_first_read_returns_all_locks_and_later_ones_the_changes() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let one = client.lock("a").ttl(TTL).label("one").acquire().await.unwrap();
         let mut watch = client.watch("");
-        assert_eq!(told(&mut watch, 1).await, ["a held by one"]);
+        assert_eq!(next_changes(&mut watch, 1).await, ["a held by one"]);
 
-        let two = in_line(&client, "a", TTL).await;
+        let two = enqueue(&client, "a", TTL).await;
         one.write_cell(*b"x", Keep::Always).await.unwrap();
         clock.advance(SECOND);
-        assert_eq!(told(&mut watch, 2).await, ["a line 1", "a cell true"]);
+        assert_eq!(next_changes(&mut watch, 2).await, ["a waiters 1", "a cell true"]);
 
         one.release().await.unwrap();
         let two = two.await.unwrap().unwrap();
         clock.advance(SECOND);
         let label = two.label().to_owned();
-        assert_eq!(told(&mut watch, 3).await, ["a ended of one", &format!("a held by {label}"), "a line 0"]);
+        assert_eq!(
+            next_changes(&mut watch, 3).await,
+            ["a no longer held by one", &format!("a held by {label}"), "a waiters 0"]
+        );
     });
 }
 
 #[test]
-fn a_watcher_sees_only_the_names_it_was_asked_for_and_every_page_of_them() {
+fn a_watch_returns_all_pages_of_its_prefix_and_no_other_names() {
     on_a_manual_clock(async |memory, _| {
         let client = memory.client().unwrap();
         let names: Vec<String> = (0..1201).map(|number| format!("lock/{number:04}")).collect();
@@ -70,46 +73,46 @@ fn a_watcher_sees_only_the_names_it_was_asked_for_and_every_page_of_them() {
             guards.push(client.lock(name).label("me").acquire().await.unwrap());
         }
         let expected: Vec<String> = names.iter().map(|name| format!("{name} held by me")).collect();
-        assert_eq!(told(&mut client.watch("lock/"), 1201).await, expected);
+        assert_eq!(next_changes(&mut client.watch("lock/"), 1201).await, expected);
     });
 }
 
 #[test]
-fn renewals_are_not_told() {
+fn renewals_are_not_changes() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let _held = client.lock("a").ttl(TTL).label("me").acquire().await.unwrap();
         let _marker = client.lock("marker").ttl(TTL).acquire().await.unwrap();
         let mut watch = client.watch("a");
-        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        assert_eq!(next_changes(&mut watch, 1).await, ["a held by me"]);
         for _ in 0..100 {
             clock.advance(SECOND);
-            assert!(is_silent(&mut watch));
-            looked(&client).await;
-            assert!(is_silent(&mut watch));
+            assert!(is_pending(&mut watch));
+            reads_done(&client).await;
+            assert!(is_pending(&mut watch));
         }
     });
 }
 
 #[test]
-fn what_happens_between_two_looks_is_merged() {
+fn changes_between_two_reads_are_merged() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let hold = async |label: &str| client.lock("a").label(label.to_owned()).acquire().await.unwrap();
         let one = hold("one").await;
         let mut watch = client.watch("").every(5 * SECOND);
-        assert_eq!(told(&mut watch, 1).await, ["a held by one"]);
+        assert_eq!(next_changes(&mut watch, 1).await, ["a held by one"]);
         one.release().await.unwrap();
         hold("unseen").await.release().await.unwrap();
         let _three = hold("three").await;
         clock.advance(4 * SECOND);
-        assert!(is_silent(&mut watch));
+        assert!(is_pending(&mut watch));
         clock.advance(SECOND);
-        assert_eq!(told(&mut watch, 2).await, ["a ended of one", "a held by three"]);
+        assert_eq!(next_changes(&mut watch, 2).await, ["a no longer held by one", "a held by three"]);
     });
 }
 
-/// How much was left of the lease of `a` when it was found gone.
+/// Returns how much was left of the lease of `a` when it was no longer held.
 async fn lease_left(watch: &mut Watch) -> Duration {
     match watch.next().await.unwrap() {
         Change::Ended { lease_left, .. } => lease_left,
@@ -118,19 +121,19 @@ async fn lease_left(watch: &mut Watch) -> Duration {
 }
 
 #[test]
-fn a_lock_that_was_given_back_is_told_from_one_that_may_have_run_out() {
+fn a_released_lock_is_distinguished_from_one_that_may_have_expired() {
     on_a_manual_clock(async |memory, clock| {
         let (client, holder) = (memory.client().unwrap(), memory.client().unwrap());
         let mut watch = client.watch("");
         let guard = holder.lock("a").ttl(TTL).label("me").acquire().await.unwrap();
-        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        assert_eq!(next_changes(&mut watch, 1).await, ["a held by me"]);
         guard.release().await.unwrap();
         clock.advance(SECOND);
         assert_eq!(lease_left(&mut watch).await, TTL.checked_sub(SECOND).unwrap());
 
         let guard = holder.lock("a").ttl(TTL).label("me").acquire().await.unwrap();
         clock.advance(SECOND);
-        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        assert_eq!(next_changes(&mut watch, 1).await, ["a held by me"]);
         clock.jump(TTL);
         assert_eq!(lease_left(&mut watch).await, Duration::ZERO);
         drop(guard);
@@ -138,24 +141,24 @@ fn a_lock_that_was_given_back_is_told_from_one_that_may_have_run_out() {
 }
 
 #[test]
-fn a_watcher_survives_an_outage() {
+fn a_watch_survives_an_outage() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let mut watch = client.watch("");
         memory.faults().cut();
         for _ in 0..3 {
             assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Unreachable);
-            assert!(is_silent(&mut watch), "it must not look again before its time");
+            assert!(is_pending(&mut watch), "it must not read again before its interval");
             clock.advance(SECOND);
         }
         memory.faults().heal();
         let _held = client.lock("a").label("me").acquire().await.unwrap();
-        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        assert_eq!(next_changes(&mut watch, 1).await, ["a held by me"]);
     });
 }
 
 #[test]
-fn a_call_that_is_dropped_loses_nothing() {
+fn a_dropped_call_loses_no_change() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let _held = client.lock("a").label("me").acquire().await.unwrap();
@@ -170,7 +173,7 @@ fn a_call_that_is_dropped_loses_nothing() {
         };
         assert!(matches!(first, Change::Held { .. }), "{first:?} after {calls} calls");
         clock.advance(SECOND);
-        assert!(is_silent(&mut watch));
+        assert!(is_pending(&mut watch));
     });
 }
 
@@ -180,8 +183,8 @@ fn a_closed_client_ends_the_watch_also_while_it_waits() {
         let client = memory.client().unwrap();
         let _held = client.lock("a").label("me").acquire().await.unwrap();
         let mut watch = client.watch("").every(Duration::from_secs(3600));
-        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
-        assert!(is_silent(&mut watch), "it waits for its next look");
+        assert_eq!(next_changes(&mut watch, 1).await, ["a held by me"]);
+        assert!(is_pending(&mut watch), "it waits for its next read");
         client.close().await;
         for _ in 0..2 {
             assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Closed);
@@ -190,34 +193,34 @@ fn a_closed_client_ends_the_watch_also_while_it_waits() {
 }
 
 #[test]
-fn a_watch_goes_on_through_another_client() {
+fn a_watch_continues_through_another_client() {
     on_a_manual_clock(async |memory: Memory, clock| {
         let (old, new) = (memory.client().unwrap(), memory.client().unwrap());
         let held = new.lock("a").label("me").acquire().await.unwrap();
         let mut watch = old.watch("");
-        assert_eq!(told(&mut watch, 1).await, ["a held by me"]);
+        assert_eq!(next_changes(&mut watch, 1).await, ["a held by me"]);
         old.close().await;
         assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Closed);
         let mut watch = watch.through(&new);
         held.release().await.unwrap();
         clock.advance(SECOND);
-        assert_eq!(told(&mut watch, 1).await, ["a ended of me"]);
+        assert_eq!(next_changes(&mut watch, 1).await, ["a no longer held by me"]);
     });
 }
 
-/// A loop that just goes on after an error would spin otherwise.
+/// Otherwise a loop that continues after an error would spin.
 #[test]
-fn after_a_failed_look_the_next_one_waits_as_long_as_any() {
+fn a_read_after_a_failed_one_waits_for_the_interval_too() {
     on_a_manual_clock(async |memory, clock| {
         let client = memory.client().unwrap();
         let mut watch = client.watch("");
-        assert!(is_silent(&mut watch));
+        assert!(is_pending(&mut watch));
         memory.faults().cut();
         for _ in 0..3 {
             assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Unreachable);
-            // One step to ask for an alarm, one to ask for the list, one to hear of it.
+            // One step to set the timer, one to request the list, one to receive it.
             for _ in 0..3 {
-                assert!(is_silent(&mut watch), "it has looked again at once");
+                assert!(is_pending(&mut watch), "it has read again at once");
                 wait::elapse(Duration::from_millis(5)).await;
             }
             clock.advance(SECOND);

@@ -12,11 +12,31 @@ use crate::layout::Layout;
 const PORT: u16 = 6379;
 const SENTINEL_PORT: u16 = 26379;
 
+const SCHEMES: [&str; 6] =
+    ["redis", "rediss", "redis+sentinel", "rediss+sentinel", "redis+cluster", "rediss+cluster"];
+
+const OPTIONS: [&str; 13] = [
+    "namespace",
+    "token_retention",
+    "replicas",
+    "dialect",
+    "layout",
+    "environment",
+    "sentinel_user",
+    "sentinel_password",
+    "tls_ca",
+    "tls_cert",
+    "tls_key",
+    "tls_server_name",
+    "tls_insecure",
+];
+
 /// Parses a URL. Errors name the invalid part, but never a part that may contain a password.
 pub(crate) fn parse(url: &str) -> Result<Config> {
-    let url = Url::read("Redis", "redis://HOST:6379, or redis://USER:PASSWORD@HOST/DB", url)?;
-    let unknown_scheme =
-        || url.unknown_scheme("redis://, redis+sentinel:// and redis+cluster://, and rediss… for TLS");
+    let url = Url::parse("Redis", "redis://HOST:6379, or redis://USER:PASSWORD@HOST/DB", url)?;
+    let unknown_scheme = || {
+        url.unknown_scheme(&SCHEMES, "redis://, redis+sentinel:// and redis+cluster://, and rediss… for TLS")
+    };
     let (is_tls, kind) = match url.scheme.split_once('+').unwrap_or((&url.scheme, "")) {
         ("redis", kind) => (false, kind),
         ("rediss", kind) => (true, kind),
@@ -97,16 +117,11 @@ impl Options {
                 "replicas" => {
                     options.replicas = value.parse().map_err(|_| bad("replicas is a number: ?replicas=1"))?;
                 }
-                "dialect" | "layout" => options.set_dialect(Dialect::named(key, value))?,
+                "dialect" | "layout" => options.set_dialect(url, (key, value))?,
                 "environment" => options.environment = Some(value.into()),
                 "sentinel_user" => options.sentinel.user = Some(value.into()),
                 "sentinel_password" => options.sentinel.password = Some(Secret(value.into())),
-                _ => {
-                    return Err(url.unknown_option(
-                        "namespace, token_retention, replicas, dialect, layout, environment, sentinel_user, \
-                         sentinel_password, tls_ca, tls_cert, tls_key, tls_server_name and tls_insecure=true",
-                    ));
-                }
+                _ => return Err(url.unknown_option(key, &OPTIONS)),
             }
         }
         match (&mut options.dialect, options.environment.take()) {
@@ -117,13 +132,20 @@ impl Options {
         Ok(options)
     }
 
-    fn set_dialect(&mut self, dialect: Option<Dialect>) -> Result<()> {
-        if dialect.is_none() || self.dialect.is_some() {
-            let known = Dialect::options().join(", ");
-            let hint = format!("one of {known}; without it locks have Fencepost's own format");
-            return Err(bad("dialect= or layout= is unknown, or given twice").with_hint(hint));
+    fn set_dialect(&mut self, url: &Url, (key, value): (&str, &str)) -> Result<()> {
+        let Some(dialect) = Dialect::named(key, value) else {
+            let unknown =
+                url.unknown_value((key, value), &Dialect::values(key), "Fencepost's own key format");
+            let other = if key == "layout" { "dialect" } else { "layout" };
+            return Err(match Dialect::named(other, value) {
+                Some(_) => unknown.with_hint(format!("write {other}={value}")),
+                None => unknown,
+            });
+        };
+        if self.dialect.replace(dialect).is_some() {
+            let hint = "leave out all but one of the options dialect= and layout=";
+            return Err(bad("the Redis URL has two key formats for its locks").with_hint(hint));
         }
-        self.dialect = dialect;
         Ok(())
     }
 }
@@ -196,7 +218,7 @@ mod tests {
         let shedlock = parse("redis://h?environment=test&dialect=shedlock").unwrap();
         assert_eq!(shedlock.dialect, Some(Dialect::Shedlock { environment: "test".into() }));
         let error = parse("redis://h?dialect=redlock").unwrap_err();
-        assert!(error.hint().is_some_and(|hint| hint.contains("dialect=node-redlock")), "{error:?}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("node-redlock")), "{error:?}");
     }
 
     #[test]
@@ -218,7 +240,11 @@ mod tests {
             "redis://hunter2@a,b",
             "redis://hunter2@h/db",
             "redis://hunter2@h/0/1",
-            "redis://hunter2@h?hunter2=1",
+            "redis://hunter2@h?foo=hunter2",
+            "redis://hunter2@h?hunter2!=1",
+            "redis://:p?hunter2@h",
+            "redis+sentinel://h/main?sentinel_password=p&hunter2",
+            "redis+sentinel://h/main?sentinel_pasword=hunter2",
             "redis://hunter2@h?namespace=",
             "redis://hunter2@h?namespace={a}",
             "redis://hunter2@h?namespace=a:l",
@@ -227,7 +253,8 @@ mod tests {
             "redis://hunter2@h?token_retention=hunter2",
             "redis://hunter2@h?replicas=-1",
             "redis://hunter2@h?tls_ca=x",
-            "redis://hunter2@h?dialect=hunter2",
+            "redis://hunter2@h?dialect=other",
+            "redis://:p?dialect=hunter2@h",
             "redis://hunter2@h?layout=redis-py",
             "redis://hunter2@h?dialect=rslock&layout=raw",
             "redis://hunter2@h?environment=hunter2",
@@ -244,6 +271,60 @@ mod tests {
             let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadConfig, "{url}");
             assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        }
+    }
+
+    #[test]
+    fn an_unknown_option_or_value_is_named_with_the_nearest_known_one() {
+        let cases = [
+            ("redis://:hunter2@h?foo=hunter2", "unknown option \"foo\" in the Redis URL", ""),
+            ("rediss://:hunter2@h?tls_cs=hunter2", "unknown option \"tls_cs\" in the Redis URL", "tls_ca"),
+            (
+                "redis+sentinel://h/m?sentinel_pasword=hunter2",
+                "unknown option \"sentinel_pasword\" in the Redis URL",
+                "sentinel_password",
+            ),
+            (
+                "redis+cluster://:hunter2@h?namspace=hunter2",
+                "unknown option \"namspace\" in the Redis URL",
+                "namespace",
+            ),
+            (
+                "redis://h?dialect=resync",
+                "unknown value \"resync\" of option \"dialect\" in the Redis URL",
+                "redsync",
+            ),
+            (
+                "rediss://h?tls_insecure=ture",
+                "unknown value \"ture\" of option \"tls_insecure\" in the Redis URL",
+                "true",
+            ),
+            ("redsi://:hunter2@h", "unknown scheme \"redsi\" of the Redis URL", "redis"),
+            ("redis+clustr://h", "unknown scheme \"redis+clustr\" of the Redis URL", "redis+cluster"),
+        ];
+        for (url, message, nearest) in cases {
+            let error = parse(url).unwrap_err();
+            let suggestion =
+                if nearest.is_empty() { String::new() } else { format!("; did you mean {nearest:?}?") };
+            assert_eq!(error.to_string(), format!("{message}{suggestion}"));
+            assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");
+        }
+        let error = parse("redis://h?layout=redis-py").unwrap_err();
+        assert_eq!(error.hint(), Some("write dialect=redis-py"));
+    }
+
+    #[test]
+    fn all_options_that_errors_list_are_known() {
+        for option in OPTIONS {
+            let value = match option {
+                "token_retention" => "1h",
+                "replicas" => "1",
+                "dialect" => "shedlock",
+                "environment" => "test&dialect=shedlock",
+                "layout" => "raw",
+                _ => "true",
+            };
+            assert!(parse(&format!("rediss+sentinel://h/m?{option}={value}")).is_ok(), "{option}");
         }
     }
 }

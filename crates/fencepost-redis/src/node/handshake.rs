@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use fencepost_core::{Error, ErrorKind, Result};
-use fencepost_net::{Account, Address, Stream, not_agreed};
+use fencepost_net::{Account, Address, Stream, handshake_failed};
 use redis::aio::MultiplexedConnection;
 use redis::{
     AsyncConnectionConfig, Pipeline, ProtocolVersion, PushInfo, PushKind, RedisConnectionInfo, RedisError,
@@ -107,7 +107,7 @@ fn login_error(state: &ClientState, error: &RedisError) -> Error {
     match error.kind() {
         _ if error.detail().is_some_and(has_no_hello) => crate::error::server_error(location, "NOPROTO", ""),
         // With TLS 1.3 a server rejects a client's certificate only after the client has sent data.
-        redis::ErrorKind::Io if state.encryption.is_some() => not_agreed(error.to_string()),
+        redis::ErrorKind::Io if state.encryption.is_some() => handshake_failed(error.to_string()),
         redis::ErrorKind::AuthenticationFailed => crate::error::server_error(location, "WRONGPASS", ""),
         redis::ErrorKind::RESP3NotSupported => crate::error::server_error(location, "NOPROTO", ""),
         // A server that requires TLS, or is not Redis, closes the connection or sends something else.

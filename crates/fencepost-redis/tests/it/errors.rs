@@ -130,7 +130,7 @@ async fn tls_needs_the_right_certificates() {
     let connects = |options: String| async move { fencepost_redis::connect(&url(&options)).await.map(drop) };
     connects(format!("namespace=tls{known}")).await.unwrap();
     let with_other_ca = known.replace(&ca, &other_ca);
-    refused(&url(&with_other_ca), ErrorKind::Denied, "who signed its certificate").await;
+    refused(&url(&with_other_ca), ErrorKind::Denied, "which CA signed its certificate").await;
     refused(&url(&format!("tls_ca={ca}")), ErrorKind::Denied, "tls_cert").await;
     connects(format!("{known}&tls_server_name=localhost")).await.unwrap();
     refused(&url(&format!("{known}&tls_server_name=other")), ErrorKind::Denied, "certificate").await;
@@ -177,7 +177,8 @@ async fn the_scheme_must_match_a_single_server_or_a_cluster() {
 async fn a_namespace_of_another_program_or_format_is_left_alone() {
     let server = RedisServer::start(&RedisServerConfig::plain());
     let id = "00112233445566778899aabbccddeeff";
-    for (about, words) in [("theirs", "no sense"), ("1 theirs", "no sense"), (&format!("2 {id}"), "format 2")]
+    for (about, words) in
+        [("theirs", "is invalid"), ("1 theirs", "is invalid"), (&format!("2 {id}"), "format 2")]
     {
         server.cli(&["SET", "fencepost:about", about]);
         refused(&server.url(), ErrorKind::Backend, words).await;

@@ -1,30 +1,30 @@
-//! What the database says about itself.
+//! The doctor's findings that an open database reports.
 
 use fencepost_core::{Finding, Result};
 use rusqlite::params;
 
 use super::{SCHEMA_VERSION, Statements};
-use crate::host_clock::knows_its_boot;
+use crate::host_clock::has_boot_id;
 
-const SET_BACK: &str = "let no other program change it; connect again to set it back";
+const RESET_ADVICE: &str = "no other program may change it; connect again to reset it";
 
 type Check = fn(&Statements, &str) -> Result<Finding>;
 
 impl Statements {
-    /// One finding for each thing that an open database can tell. It only reads.
+    /// Returns one finding per check. It only reads.
     pub(crate) fn diagnose(&self) -> Vec<Finding> {
         let checks: [(&str, Check); 8] = [
             ("SQLite", |_, check| Ok(Finding::ok(check, rusqlite::version()))),
-            ("schema", examine_schema),
+            ("schema", check_schema),
             ("storage id", |statements, check| {
                 let id = statements.text("SELECT lower(hex(storage_id)) FROM storage")?;
                 Ok(Finding::ok(check, id))
             }),
-            ("journal mode", examine_journal),
-            ("synchronous", examine_synchronous),
-            ("integrity", examine_integrity),
-            ("locks", examine_locks),
-            ("clock", examine_clock),
+            ("journal mode", check_journal),
+            ("synchronous", check_synchronous),
+            ("integrity", check_integrity),
+            ("locks", check_locks),
+            ("clock", check_clock),
         ];
         checks
             .into_iter()
@@ -37,53 +37,53 @@ impl Statements {
     }
 }
 
-fn examine_schema(statements: &Statements, check: &str) -> Result<Finding> {
+fn check_schema(statements: &Statements, check: &str) -> Result<Finding> {
     let version = statements.number("PRAGMA user_version")?;
     Ok(if version == SCHEMA_VERSION {
         Finding::ok(check, format!("version {version}"))
     } else {
-        Finding::problem(check, format!("version {version}, and this program knows {SCHEMA_VERSION}"))
-            .with_advice("use the same fencepost everywhere")
+        Finding::problem(check, format!("version {version}; this program supports {SCHEMA_VERSION}"))
+            .with_advice("use one version of fencepost everywhere")
     })
 }
 
-fn examine_journal(statements: &Statements, check: &str) -> Result<Finding> {
+fn check_journal(statements: &Statements, check: &str) -> Result<Finding> {
     let mode = statements.text("PRAGMA journal_mode")?;
     Ok(match mode.as_str() {
         "wal" => Finding::ok(check, mode),
-        _ => Finding::problem(check, format!("{mode}, and not wal")).with_advice(SET_BACK),
+        _ => Finding::problem(check, format!("{mode}, not wal")).with_advice(RESET_ADVICE),
     })
 }
 
-fn examine_synchronous(statements: &Statements, check: &str) -> Result<Finding> {
+fn check_synchronous(statements: &Statements, check: &str) -> Result<Finding> {
     Ok(match statements.number("PRAGMA synchronous")? {
-        0 => Finding::problem(check, "off: a power cut can corrupt the file").with_advice(SET_BACK),
+        0 => Finding::problem(check, "off: a power failure can corrupt the file").with_advice(RESET_ADVICE),
         _ => Finding::ok(check, "normal, and full when tokens are reserved"),
     })
 }
 
-fn examine_integrity(statements: &Statements, check: &str) -> Result<Finding> {
-    let said = statements.text("PRAGMA quick_check(1)")?;
-    Ok(match said.as_str() {
-        "ok" => Finding::ok(check, "quick_check says ok"),
-        _ => Finding::problem(check, format!("quick_check says {}", said.replace('\n', " ")))
-            .with_advice("stop all users of the file and remove it, with everything beside it"),
+fn check_integrity(statements: &Statements, check: &str) -> Result<Finding> {
+    let result = statements.text("PRAGMA quick_check(1)")?;
+    Ok(match result.as_str() {
+        "ok" => Finding::ok(check, "quick_check reports ok"),
+        _ => Finding::problem(check, format!("quick_check reports {}", result.replace('\n', " ")))
+            .with_advice("stop all processes that use the file, then remove it with all files beside it"),
     })
 }
 
-fn examine_locks(statements: &Statements, check: &str) -> Result<Finding> {
+fn check_locks(statements: &Statements, check: &str) -> Result<Finding> {
     let held = statements.number("SELECT count(DISTINCT name) FROM holders")?;
     let waiting = statements.number("SELECT count(*) FROM tickets")?;
     let cells = statements.number("SELECT count(*) FROM cells")?;
     Ok(Finding::ok(check, format!("{held} held, {waiting} waiting, {cells} cells")))
 }
 
-/// Leases of another clock are timed from when they were first seen: safe, and slower.
-fn examine_clock(statements: &Statements, check: &str) -> Result<Finding> {
-    if !knows_its_boot() {
-        let found = "this boot has no number: what crashed processes held is free later than it could be";
+/// Leases of another clock are timed from when they were first seen, so they expire later than they could.
+fn check_clock(statements: &Statements, check: &str) -> Result<Finding> {
+    if !has_boot_id() {
+        let found = "this boot has no id: locks of crashed processes expire later than they could";
         return Ok(
-            Finding::warning(check, found).with_advice("let processes read /proc/sys/kernel/random/boot_id")
+            Finding::warning(check, found).with_advice("make /proc/sys/kernel/random/boot_id readable")
         );
     }
     let foreign = "SELECT (SELECT count(*) FROM holders WHERE clock <> ?1) + (SELECT count(*) FROM tickets \
@@ -91,9 +91,12 @@ fn examine_clock(statements: &Statements, check: &str) -> Result<Finding> {
     let read = statements.connection.query_row(foreign, params![statements.clock], |row| row.get(0));
     let foreign: i64 = read.map_err(|error| statements.failed(error))?;
     if foreign == 0 {
-        return Ok(Finding::ok(check, "the machine's, counted from its boot"));
+        return Ok(Finding::ok(check, "the host's boot-time clock"));
     }
-    let found = format!("{foreign} leases of another boot or time namespace end a ttl after they are seen");
-    Ok(Finding::warning(check, found)
-        .with_advice("after a reboot it passes; otherwise let all containers share a time namespace"))
+    let found = format!(
+        "{foreign} leases of another boot or time namespace: they expire one ttl after they are first seen"
+    );
+    Ok(Finding::warning(check, found).with_advice(
+        "after a reboot this resolves itself; otherwise run all containers in one time namespace",
+    ))
 }

@@ -1,4 +1,4 @@
-//! Lines as they are in the file, their leases timed on our clock.
+//! Reads the records of locks, with all leases converted to this process's clock.
 
 use std::collections::HashMap;
 use std::path::Path;
@@ -11,28 +11,27 @@ use fencepost_core::record::{ClientId, Holder, LockRecord, StoredCell, Ticket};
 use fencepost_core::{Attempt, Cell, FencingToken, LockName, Owner, Result};
 use rusqlite::{Connection, OptionalExtension, Params, Row, params};
 
-use super::leases::Place;
+use super::leases::TicketKey;
 use super::{Statements, signed, unsigned};
 use crate::error::sqlite_error;
 use crate::rows;
 
-/// What a fetch may do about leases of other clocks.
+/// Whether a fetch records when it first saw a lease of another clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Sight {
-    /// Note when they were first seen: inside a write transaction.
-    Note,
-    /// Only look.
-    Look,
+pub(crate) enum Sightings {
+    /// Inserts a row: inside a write transaction.
+    Insert,
+    ReadOnly,
 }
 
-/// Which waiters of a line to fetch.
+/// The part of a queue to fetch.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Waiters {
+pub(crate) enum QueuePart {
     First(usize),
     All,
 }
 
-/// The columns of a ticket.
+/// Selects the columns of tickets.
 macro_rules! tickets {
     ($which:literal) => {
         concat!(
@@ -43,45 +42,52 @@ macro_rules! tickets {
 }
 
 impl Statements {
-    /// Fetches a line.
+    /// Fetches a lock with this part of its queue.
     pub(crate) fn fetch(
         &mut self,
         name: &LockName,
-        waiters: Waiters,
+        queue: QueuePart,
         now: StorageTime,
-        sight: Sight,
+        sightings: Sightings,
     ) -> Result<(LockRecord, Vec<Ticket>)> {
-        let mut line = LockRecord::default();
+        let mut record = LockRecord::default();
         for (row_clock, mut holder) in self.holders(name)? {
             let (owner, ttl) = (holder.owner.to_bytes(), holder.ttl);
-            holder.until = self.timed(row_clock, &owner, holder.until, ttl, now, sight)?;
-            line.holders.insert(holder);
+            holder.until = self.local_deadline(row_clock, &owner, holder.until, ttl, now, sightings)?;
+            record.holders.insert(holder);
         }
-        let limit = match waiters {
-            Waiters::First(count) => signed(count as u64),
-            Waiters::All => i64::MAX,
+        let limit = match queue {
+            QueuePart::First(count) => signed(count as u64),
+            QueuePart::All => i64::MAX,
         };
         let first = params![name.as_str(), limit];
-        let tickets = self.tickets(tickets!("WHERE name = ?1 ORDER BY seq LIMIT ?2"), first, now, sight)?;
-        line.queue = tickets.iter().map(|ticket| (ticket.seq, ticket.attempt.owner)).collect();
-        let last = tickets.last().filter(|_| waiters == Waiters::First(tickets.len()));
-        line.unknown_from = last.map(|last| last.seq + 1);
+        let tickets =
+            self.tickets(tickets!("WHERE name = ?1 ORDER BY seq LIMIT ?2"), first, now, sightings)?;
+        record.queue = tickets.iter().map(|ticket| (ticket.seq, ticket.attempt.owner)).collect();
+        let last = tickets.last().filter(|_| queue == QueuePart::First(tickets.len()));
+        record.unknown_from = last.map(|last| last.seq + 1);
         if let Some((row_clock, mut stored)) = self.cell(name)? {
             if let Keep::For(keep) = stored.keep {
-                stored.until =
-                    self.timed(row_clock, name.as_str().as_bytes(), stored.until, keep, now, sight)?;
+                stored.until = self.local_deadline(
+                    row_clock,
+                    name.as_str().as_bytes(),
+                    stored.until,
+                    keep,
+                    now,
+                    sightings,
+                )?;
             }
-            line.cell = Some(stored);
+            record.cell = Some(stored);
         }
-        Ok((line, tickets))
+        Ok((record, tickets))
     }
 
-    /// Fetches the ticket at a place, inside a write transaction.
-    pub(crate) fn ticket(&mut self, place: Place<'_>, now: StorageTime) -> Result<Option<Ticket>> {
-        let Place { name, seq, owner } = place;
-        let at = params![name.as_str(), signed(seq), owner.to_bytes()];
+    /// Fetches one ticket, inside a write transaction.
+    pub(crate) fn ticket(&mut self, key: TicketKey<'_>, now: StorageTime) -> Result<Option<Ticket>> {
+        let TicketKey { name, seq, owner } = key;
+        let key = params![name.as_str(), signed(seq), owner.to_bytes()];
         let sql = tickets!("WHERE name = ?1 AND seq = ?2 AND owner = ?3");
-        self.tickets(sql, at, now, Sight::Note).map(|mut found| found.pop())
+        self.tickets(sql, key, now, Sightings::Insert).map(|mut found| found.pop())
     }
 
     fn holders(&mut self, name: &LockName) -> Result<Vec<(i64, Holder)>> {
@@ -104,7 +110,7 @@ impl Statements {
                 client: ClientId(row.get::<_, i64>(7)?.cast_unsigned()),
                 names,
                 chosen: usize::try_from(row.get::<_, i64>(9)?).unwrap_or(0),
-                label: shared(labels, row.get(10)?),
+                label: interned(labels, row.get(10)?),
                 meta: rows::meta_of(&row.get::<_, String>(11)?),
             };
             Ok(Ok((row.get(0)?, holder)))
@@ -117,7 +123,7 @@ impl Statements {
         sql: &str,
         params: impl Params,
         now: StorageTime,
-        sight: Sight,
+        sightings: Sightings,
     ) -> Result<Vec<Ticket>> {
         let Self { connection, labels, path, .. } = self;
         let read = |row: &Row<'_>| -> rusqlite::Result<Result<(i64, Ticket)>> {
@@ -130,7 +136,7 @@ impl Statements {
                 wants,
                 rule: rows::rule_of(row.get(7)?),
                 ttl: rows::duration(row.get(3)?),
-                label: shared(labels, row.get(9)?),
+                label: interned(labels, row.get(9)?),
                 meta: rows::meta_of(&row.get::<_, String>(10)?),
             };
             let ticket = Ticket {
@@ -145,7 +151,7 @@ impl Statements {
         let mut tickets = Vec::new();
         for (row_clock, mut ticket) in collect(connection, path, sql, params, read)? {
             let (owner, ttl) = (ticket.attempt.owner.to_bytes(), ticket.attempt.ttl);
-            ticket.until = self.timed(row_clock, &owner, ticket.until, ttl, now, sight)?;
+            ticket.until = self.local_deadline(row_clock, &owner, ticket.until, ttl, now, sightings)?;
             tickets.push(ticket);
         }
         Ok(tickets)
@@ -163,19 +169,19 @@ impl Statements {
         find().map_err(|error| self.failed(error))
     }
 
-    /// When something that lasts `length` ends on our clock. Of another clock only this is known: as long as the row
-    /// does not change, it has been there since we first saw it. So it is given its full length from then on.
-    fn timed(
+    /// Returns when a row that is valid for `length` expires on this clock. A time of another clock cannot be converted; it is
+    /// only known that the row was last changed before it was first seen in this state. So its full length counts from then.
+    fn local_deadline(
         &self,
         row_clock: i64,
         thing: &[u8],
         until: StorageTime,
         length: Duration,
         now: StorageTime,
-        sight: Sight,
+        sightings: Sightings,
     ) -> Result<StorageTime> {
         if row_clock == self.clock {
-            // More time left than the lease has would mean that the clock stepped back.
+            // More time left than the length of the lease means that the clock was set back.
             return Ok(until.min(now + length));
         }
         let stamp = rows::stamp(until);
@@ -188,7 +194,7 @@ impl Statements {
             return Ok(rows::time(until));
         }
         let until = now + length;
-        if sight == Sight::Note {
+        if sightings == Sightings::Insert {
             self.run(
                 "INSERT OR REPLACE INTO sightings (clock, thing, stamp_ns, until_ns) VALUES (?1, ?2, ?3, ?4)",
                 params![self.clock, thing, stamp, rows::stamp(until)],
@@ -212,16 +218,16 @@ fn collect<T>(
     find().map_err(|error| sqlite_error(path, error))?.into_iter().collect()
 }
 
-fn shared(labels: &mut HashMap<String, Arc<str>>, label: String) -> Arc<str> {
-    /// More than this many are not kept.
-    const MANY: usize = 1024;
+/// Returns the one copy of this label.
+fn interned(labels: &mut HashMap<String, Arc<str>>, label: String) -> Arc<str> {
+    const MAX_LABELS: usize = 1024;
     if let Some(known) = labels.get(&label) {
         return known.clone();
     }
-    if labels.len() >= MANY {
+    if labels.len() >= MAX_LABELS {
         labels.clear();
     }
-    let kept: Arc<str> = label.as_str().into();
-    labels.insert(label, kept.clone());
-    kept
+    let interned: Arc<str> = label.as_str().into();
+    labels.insert(label, interned.clone());
+    interned
 }

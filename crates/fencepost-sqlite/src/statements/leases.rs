@@ -1,5 +1,5 @@
-//! Leases that are extended by their own row. Renewals and heartbeats are most of what a busy storage is asked for, and
-//! what one costs must not depend on how many others hold the lock or wait for it.
+//! Extends a lease by updating its own row. Most operations on a busy database are renewals and heartbeats, and the cost of one
+//! must not depend on the number of other holders and waiters of the lock.
 
 use std::time::Duration;
 
@@ -10,19 +10,19 @@ use rusqlite::{OptionalExtension, params};
 use super::{Statements, signed};
 use crate::rows;
 
-/// How many of the tickets ahead a waiter asks about.
-const LOOK_AHEAD: i64 = 16;
+/// How many of the tickets ahead are read to estimate when a ticket may be granted.
+const TICKETS_AHEAD: i64 = 16;
 
-/// A place in line: enough to find its row.
+/// Identifies the row of a ticket.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Place<'a> {
+pub(crate) struct TicketKey<'a> {
     pub(crate) name: &'a LockName,
     pub(crate) seq: u64,
     pub(crate) owner: Owner,
 }
 
 impl Statements {
-    /// Extends the lease of a holder and returns its ttl; nothing if no row says that it holds by now, on our clock.
+    /// Extends the lease of a holder and returns its ttl, or `None` if it has no unexpired row of this clock.
     pub(crate) fn renew(&self, name: &LockName, grant: &Grant, now: StorageTime) -> Result<Option<Duration>> {
         let sql = "UPDATE holders SET until_ns = ?5 + ttl_ns \
              WHERE name = ?1 AND owner = ?2 AND token = ?3 AND clock = ?4 AND until_ns > ?5 RETURNING ttl_ns";
@@ -32,23 +32,24 @@ impl Statements {
         Ok(renew().map_err(|error| self.failed(error))?.map(rows::duration))
     }
 
-    /// Extends a ticket behind an exclusive holder and returns when its turn may come; nothing if there is no such ticket
-    /// or no such holder by now, on our clock. No ticket can be granted then, so no other row has to be read.
-    pub(crate) fn keep_ticket(&self, place: Place<'_>, now: StorageTime) -> Result<Option<StorageTime>> {
-        let Some(holder) = self.exclusive_until(place.name, now)? else {
+    /// Extends a ticket behind an exclusive holder and returns when it may be granted at the earliest, or `None` if ticket or
+    /// holder has no unexpired row of this clock. Behind an exclusive holder no ticket can be granted, so no other row has to be
+    /// read.
+    pub(crate) fn extend_ticket(&self, key: TicketKey<'_>, now: StorageTime) -> Result<Option<StorageTime>> {
+        let Some(holder) = self.exclusive_until(key.name, now)? else {
             return Ok(None);
         };
         let sql = "UPDATE tickets SET until_ns = ?5 + ttl_ns \
              WHERE name = ?1 AND seq = ?2 AND owner = ?3 AND clock = ?4 AND until_ns > ?5";
-        let owner = place.owner.to_bytes();
+        let owner = key.owner.to_bytes();
         let now = rows::stamp(now);
-        if self.run(sql, params![place.name.as_str(), signed(place.seq), owner, self.clock, now])? == 0 {
+        if self.run(sql, params![key.name.as_str(), signed(key.seq), owner, self.clock, now])? == 0 {
             return Ok(None);
         }
-        Ok(Some(self.tickets_ahead_until(place)?.map_or(holder, |ahead| holder.max(ahead))))
+        Ok(Some(self.tickets_ahead_until(key)?.map_or(holder, |ahead| holder.max(ahead))))
     }
 
-    /// When the lease of the exclusive holder ends, if there is one whose lease runs.
+    /// Returns when the lease of the exclusive holder expires, if there is one.
     fn exclusive_until(&self, name: &LockName, now: StorageTime) -> Result<Option<StorageTime>> {
         let sql = "SELECT until_ns FROM (SELECT mode, clock, until_ns FROM holders WHERE name = ?1 LIMIT 1) \
              WHERE mode = 0 AND clock = ?2 AND until_ns > ?3";
@@ -56,11 +57,11 @@ impl Statements {
         self.time(sql, params)
     }
 
-    fn tickets_ahead_until(&self, place: Place<'_>) -> Result<Option<StorageTime>> {
+    fn tickets_ahead_until(&self, key: TicketKey<'_>) -> Result<Option<StorageTime>> {
         let sql = "SELECT until_ns FROM \
                 (SELECT clock, until_ns FROM tickets WHERE name = ?1 AND seq < ?2 ORDER BY seq LIMIT ?3) \
              WHERE clock = ?4 ORDER BY until_ns DESC LIMIT 1";
-        let params = params![place.name.as_str(), signed(place.seq), LOOK_AHEAD, self.clock];
+        let params = params![key.name.as_str(), signed(key.seq), TICKETS_AHEAD, self.clock];
         self.time(sql, params)
     }
 

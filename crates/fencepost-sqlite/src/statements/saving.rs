@@ -1,4 +1,4 @@
-//! Rows as the lock table says they are now.
+//! Writes the rows that have changed in the lock table.
 
 use std::time::Duration;
 
@@ -11,12 +11,12 @@ use super::{Statements, signed};
 use crate::rows;
 
 impl Statements {
-    /// Writes what has changed in the table.
+    /// Writes the changed rows, and deletes those that the table no longer has.
     pub(crate) fn save(&self, table: &LockTable) -> Result<()> {
         for key in table.changed() {
             match key {
                 RowKey::Holder(name, owner) => {
-                    match table.record(name).and_then(|line| line.holders.get(owner)) {
+                    match table.record(name).and_then(|record| record.holders.get(owner)) {
                         Some(holder) => self.put_holder(name, holder)?,
                         None => self.run(
                             "DELETE FROM holders WHERE name = ?1 AND owner = ?2",
@@ -31,7 +31,7 @@ impl Statements {
                         params![name.as_str(), signed(seq)],
                     )?,
                 },
-                RowKey::Cell(name) => match table.record(name).and_then(|line| line.cell.as_ref()) {
+                RowKey::Cell(name) => match table.record(name).and_then(|record| record.cell.as_ref()) {
                     Some(stored) => self.put_cell(name, stored)?,
                     None => self.run("DELETE FROM cells WHERE name = ?1", params![name.as_str()])?,
                 },

@@ -1,4 +1,4 @@
-//! An SQLite file on the test bench.
+//! The test bench of an SQLite file.
 
 use std::fs::File;
 use std::future::Future;
@@ -10,10 +10,10 @@ use fencepost_testkit::{StoredCounts, TestBench};
 use rusqlite::Connection;
 use tempfile::TempDir;
 
-/// A file of its own in a folder of its own.
+/// A database file in a temporary folder.
 pub(crate) struct SqliteBench {
     folder: TempDir,
-    /// While it is here it keeps everybody else from writing.
+    /// Blocks all other writers while it is set.
     blocker: Mutex<Option<Connection>>,
 }
 
@@ -30,13 +30,13 @@ impl SqliteBench {
         self.folder.path()
     }
 
-    /// One of the two files that writers line up with: `gate` for the next one, `turn` for the one that writes.
+    /// Opens one of the two files of the turnstile: `turn` for the process that writes, `gate` for the next one.
     pub(crate) fn turnstile(&self, name: &str) -> File {
         let path = self.folder().join("locks.db-peers").join(name);
         File::options().write(true).open(path).unwrap()
     }
 
-    /// The bare driver.
+    /// Opens a connection of the driver itself.
     pub(crate) fn driver(&self) -> Connection {
         let driver = Connection::open(self.path()).expect("the file opens");
         driver.busy_timeout(fencepost_testkit::wait::TIMEOUT).expect("it can wait");
@@ -71,7 +71,7 @@ impl TestBench for SqliteBench {
     async fn read_only_client(&self) -> Option<Result<Client>> {
         Some(
             fencepost_sqlite::connect_with(
-                self.path().to_str().expect("it is made of plain letters"),
+                self.path().to_str().expect("the path is UTF-8"),
                 Options::new().only_existing(),
             )
             .await,

@@ -1,4 +1,4 @@
-//! What a renewal and a heartbeat cost must not depend on the others at the same lock.
+//! The cost of a renewal and of a heartbeat does not depend on other clients of the lock.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use crate::bench::SqliteBench;
 
 const LONG_TTL: Duration = Duration::from_secs(120);
 
-/// Scenario 63: a renewal touches its own row. Others are not read: here one of them could not be.
+/// Scenario 63: a renewal updates its own row. Others are not read: here one of them is unreadable.
 #[tokio::test]
 async fn a_renewal_reads_no_other_holder() {
     let bench = SqliteBench::new();
@@ -27,7 +27,7 @@ async fn a_renewal_reads_no_other_holder() {
     guard.release().await.unwrap();
 }
 
-/// Scenario 63: the heartbeat of a waiter behind an exclusive holder touches its own row.
+/// Scenario 63: the heartbeat of a waiter behind an exclusive holder updates its own row.
 #[tokio::test]
 async fn a_heartbeat_reads_no_other_ticket() {
     let bench = SqliteBench::new();

@@ -1,4 +1,4 @@
-//! What the storage finds when it looks at itself.
+//! The doctor's findings about a database.
 
 use fencepost_core::{Client, ErrorKind, Finding, Severity};
 use fencepost_testkit::wait;
@@ -16,7 +16,7 @@ async fn found(client: &Client, check: &str) -> Finding {
 }
 
 #[tokio::test]
-async fn a_healthy_database_has_no_problem_and_every_check_says_something() {
+async fn a_healthy_database_has_no_problem_and_a_finding_for_every_check() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let checks = [
@@ -54,14 +54,16 @@ async fn locks_and_waiters_are_counted() {
     let guard = client.lock("a").acquire().await.unwrap();
     let waiting = client.clone();
     let waiter = tokio::spawn(async move { waiting.lock("a").acquire().await });
-    wait::until("it waits", async || found(&client, "locks").await.found == "1 held, 1 waiting, 0 cells")
-        .await;
+    wait::until("the waiter is queued", async || {
+        found(&client, "locks").await.found == "1 held, 1 waiting, 0 cells"
+    })
+    .await;
     drop(guard);
     drop(waiter.await.unwrap().unwrap());
 }
 
 #[tokio::test]
-async fn damage_is_found_where_it_is() {
+async fn damage_is_reported_by_the_check_it_concerns() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let _guard = client.lock("a").acquire().await.unwrap();
@@ -71,16 +73,16 @@ async fn damage_is_found_where_it_is() {
         ("PRAGMA ignore_check_constraints = ON; UPDATE storage SET id = 2", "integrity", Severity::Problem),
         ("DROP TABLE tickets", "locks", Severity::Problem),
     ];
-    for (damage, check, verdict) in cases {
+    for (damage, check, severity) in cases {
         assert_eq!(found(&client, check).await.severity, Severity::Ok, "before: {check}");
         bench.driver().execute_batch(damage).unwrap();
         let finding = found(&client, check).await;
-        assert_eq!(finding.severity, verdict, "{finding}");
+        assert_eq!(finding.severity, severity, "{finding}");
     }
 }
 
 #[tokio::test]
-async fn a_file_that_was_replaced_is_told() {
+async fn a_replaced_file_is_reported() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     std::fs::rename(bench.path(), bench.folder().join("elsewhere.db")).unwrap();
@@ -89,9 +91,9 @@ async fn a_file_that_was_replaced_is_told() {
     assert!(finding.found.contains("removed or replaced") && finding.advice.is_some(), "{finding}");
 }
 
-/// What is said about where a lock lives is tried out with the bare driver.
+/// Uses the condition that `locate` prints with the driver itself.
 #[tokio::test]
-async fn a_lock_is_found_where_it_is_said_to_live() {
+async fn a_lock_is_found_where_locate_says() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let name = "it's \"one\"; DROP TABLE holders";
@@ -105,13 +107,13 @@ async fn a_lock_is_found_where_it_is_said_to_live() {
     assert_eq!(client.locate("").await.unwrap_err().kind(), ErrorKind::BadName);
 }
 
-/// The paths that are to be granted are the ones that are there.
+/// `rights` names exactly the files that exist.
 #[tokio::test]
-async fn the_rights_name_everything_that_stands_there() {
+async fn the_rights_name_all_files() {
     let bench = SqliteBench::new();
     let url = bench.path().to_str().unwrap().to_owned();
     let rights = fencepost_sqlite::rights(&url).unwrap();
-    assert_eq!(std::fs::read_dir(bench.folder()).unwrap().count(), 0, "nothing was made");
+    assert_eq!(std::fs::read_dir(bench.folder()).unwrap().count(), 0, "a file was created");
     let client = connected(&bench).await;
     let _guard = client.lock("a").acquire().await.unwrap();
     for entry in std::fs::read_dir(bench.folder()).unwrap() {
@@ -121,7 +123,7 @@ async fn the_rights_name_everything_that_stands_there() {
     }
 }
 
-/// What is to be pasted for several accounts makes a database that opens.
+/// The commands for several accounts create a database that can be opened.
 #[tokio::test]
 async fn the_rights_for_several_accounts_can_be_pasted() {
     let bench = SqliteBench::new();

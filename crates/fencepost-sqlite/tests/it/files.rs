@@ -1,4 +1,4 @@
-//! Files that are not what they should be: a clear error, and nothing lost.
+//! Files that cannot be used as a database: a clear error, and nothing is lost.
 
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
@@ -11,8 +11,8 @@ use fencepost_testkit::{TestBench, wait};
 use crate::bench::SqliteBench;
 use crate::scripted_process::{on_a_small_disk, with_the_file_mounted_at};
 
-async fn refused(path: &Path) -> Error {
-    connect(path.to_str().unwrap()).await.expect_err("it must be refused")
+async fn rejected(path: &Path) -> Error {
+    connect(path.to_str().unwrap()).await.expect_err("it must be rejected")
 }
 
 async fn connected(bench: &SqliteBench) -> Client {
@@ -20,7 +20,7 @@ async fn connected(bench: &SqliteBench) -> Client {
 }
 
 #[tokio::test]
-async fn the_file_and_what_is_beside_it_are_private() {
+async fn the_database_and_the_files_beside_it_are_private() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
@@ -32,9 +32,9 @@ async fn the_file_and_what_is_beside_it_are_private() {
     drop(guard);
 }
 
-/// Whoever comes while the tables are being made finds them made.
+/// A client that connects while another creates the tables finds them complete.
 #[tokio::test]
-async fn many_make_a_database_together() {
+async fn many_clients_create_a_database_together() {
     for _ in 0..20 {
         let bench = SqliteBench::new();
         let path = bench.path().to_str().unwrap().to_owned();
@@ -51,12 +51,12 @@ async fn many_make_a_database_together() {
 }
 
 #[tokio::test]
-async fn who_only_looks_makes_nothing() {
+async fn a_client_that_only_reads_creates_nothing() {
     let bench = SqliteBench::new();
     let path = bench.path().to_str().unwrap().to_owned();
     for missing in [path.clone(), format!("{path}.d/locks.db")] {
         let error =
-            connect_with(&missing, Options::new().only_existing()).await.expect_err("it must be refused");
+            connect_with(&missing, Options::new().only_existing()).await.expect_err("it must be rejected");
         assert_eq!(error.kind(), ErrorKind::Missing);
         assert!(error.to_string().contains(&missing) && error.hint().is_some(), "{error}");
     }
@@ -81,39 +81,39 @@ async fn closing_leaves_no_socket_behind() {
 }
 
 #[tokio::test]
-async fn a_folder_beside_it_that_everybody_can_write_is_refused() {
+async fn a_peers_folder_that_all_users_can_write_is_rejected() {
     let bench = SqliteBench::new();
     let beside = bench.folder().join("locks.db-peers");
     std::fs::create_dir(&beside).unwrap();
     std::fs::set_permissions(&beside, std::fs::Permissions::from_mode(0o777)).unwrap();
-    let error = refused(&bench.path()).await;
+    let error = rejected(&bench.path()).await;
     assert_eq!(error.kind(), ErrorKind::Denied);
     assert!(error.hint().is_some());
 }
 
 #[tokio::test]
-async fn a_folder_is_refused() {
+async fn a_folder_is_rejected() {
     let bench = SqliteBench::new();
-    let error = refused(bench.folder()).await;
+    let error = rejected(bench.folder()).await;
     assert_eq!(error.kind(), ErrorKind::BadConfig);
     assert!(error.to_string().contains("is a folder"), "{error}");
 }
 
-/// What stands beside a database is found by its name: two names would be two locks.
+/// The files beside a database are found by its name: clients of two names would not exclude each other.
 #[tokio::test]
-async fn a_file_with_two_names_is_refused() {
+async fn a_file_with_two_names_is_rejected() {
     let bench = SqliteBench::new();
     connected(&bench).await.close().await;
     std::fs::hard_link(bench.path(), bench.folder().join("other.db")).unwrap();
     for name in ["locks.db", "other.db"] {
-        let error = refused(&bench.folder().join(name)).await;
+        let error = rejected(&bench.folder().join(name)).await;
         assert_eq!(error.kind(), ErrorKind::BadConfig);
         assert!(error.hint().unwrap().contains("folder"), "{error}");
     }
 }
 
 #[tokio::test]
-async fn a_file_that_is_mounted_without_its_folder_is_refused() {
+async fn a_file_that_is_mounted_without_its_folder_is_rejected() {
     let bench = SqliteBench::new();
     connected(&bench).await.close().await;
     let other = bench.folder().join("in the container.db");
@@ -136,52 +136,52 @@ async fn a_symbolic_link_is_the_file_it_points_to() {
 }
 
 #[tokio::test]
-async fn what_is_refused_gets_nothing_beside_it() {
+async fn nothing_is_created_beside_a_rejected_file() {
     let bench = SqliteBench::new();
     std::fs::write(bench.path(), "root:x:0:0:root:/:/bin/sh\n".repeat(100)).unwrap();
-    assert_eq!(refused(&bench.path()).await.kind(), ErrorKind::Backend);
-    assert_eq!(refused(Path::new("/dev/null")).await.kind(), ErrorKind::BadConfig);
-    assert_eq!(refused(Path::new(":memory:")).await.kind(), ErrorKind::BadConfig);
-    let left: Vec<_> =
+    assert_eq!(rejected(&bench.path()).await.kind(), ErrorKind::Backend);
+    assert_eq!(rejected(Path::new("/dev/null")).await.kind(), ErrorKind::BadConfig);
+    assert_eq!(rejected(Path::new(":memory:")).await.kind(), ErrorKind::BadConfig);
+    let remaining: Vec<_> =
         std::fs::read_dir(bench.folder()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
-    assert_eq!(left, ["locks.db"]);
+    assert_eq!(remaining, ["locks.db"]);
 }
 
 #[tokio::test]
 async fn a_missing_folder_is_named() {
     let bench = SqliteBench::new();
-    let error = refused(&bench.folder().join("missing/locks.db")).await;
+    let error = rejected(&bench.folder().join("missing/locks.db")).await;
     assert_eq!(error.kind(), ErrorKind::BadConfig);
     assert!(error.to_string().contains("missing"), "{error}");
     assert!(error.hint().is_some());
 }
 
 #[tokio::test]
-async fn what_is_no_database_is_refused_and_left_alone() {
+async fn a_file_that_is_not_a_database_is_rejected_and_unchanged() {
     let bench = SqliteBench::new();
-    let text = "just a diary, long enough to be taken for the header of a database".repeat(100);
+    let text = "plain text, long enough to be read as the header of a database".repeat(100);
     std::fs::write(bench.path(), &text).unwrap();
-    let error = refused(&bench.path()).await;
+    let error = rejected(&bench.path()).await;
     assert_eq!(error.kind(), ErrorKind::Backend);
     assert_eq!(std::fs::read_to_string(bench.path()).unwrap(), text);
 }
 
 #[tokio::test]
-async fn another_programs_database_is_refused_and_left_alone() {
+async fn the_database_of_another_program_is_rejected_and_unchanged() {
     let bench = SqliteBench::new();
-    bench.driver().execute_batch("CREATE TABLE diary (day TEXT)").unwrap();
-    let error = refused(&bench.path()).await;
+    bench.driver().execute_batch("CREATE TABLE notes (day TEXT)").unwrap();
+    let error = rejected(&bench.path()).await;
     assert_eq!(error.kind(), ErrorKind::Backend);
     assert!(error.to_string().contains("another program"), "{error}");
     assert_eq!(bench.count("sqlite_schema"), 1);
 }
 
 #[tokio::test]
-async fn a_newer_schema_is_refused_and_left_alone() {
+async fn a_newer_schema_is_rejected_and_unchanged() {
     let bench = SqliteBench::new();
     connected(&bench).await.close().await;
     bench.driver().execute_batch("PRAGMA user_version = 2").unwrap();
-    let error = refused(&bench.path()).await;
+    let error = rejected(&bench.path()).await;
     assert_eq!(error.kind(), ErrorKind::Backend);
     assert!(error.to_string().contains("schema 2"), "{error}");
     assert!(error.hint().unwrap().contains("newer"));
@@ -195,7 +195,7 @@ async fn a_corrupt_database_is_an_error_not_a_lock() {
     let mut bytes = std::fs::read(bench.path()).unwrap();
     bytes[4096..].fill(0xAA);
     std::fs::write(bench.path(), bytes).unwrap();
-    let error = refused(&bench.path()).await;
+    let error = rejected(&bench.path()).await;
     assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
 }
 
@@ -203,7 +203,7 @@ async fn a_corrupt_database_is_an_error_not_a_lock() {
 async fn a_file_that_cannot_be_written_is_denied() {
     let bench = SqliteBench::new();
     connected(&bench).await.close().await;
-    // Root may write to everything, except to what the file system itself protects; then there is nothing to see.
+    // Root can write to the file all the same; connecting must then succeed.
     std::fs::set_permissions(bench.path(), std::fs::Permissions::from_mode(0o400)).unwrap();
     let writable = std::fs::OpenOptions::new().write(true).open(bench.path()).is_ok();
     let outcome = connect(bench.path().to_str().unwrap()).await;
@@ -222,36 +222,36 @@ fn a_full_disk_is_an_error_and_ends_no_lease_early() {
     let token = process.receive("granted");
     process.send("fill");
     let error = process.receive("full");
-    assert!(error.starts_with("Storage"), "{error}");
+    assert!(error.starts_with("Backend"), "{error}");
     assert!(error.contains("the disk is full"), "{error}");
     process.send("valid");
     assert_eq!(process.receive("valid"), "true");
     process.send("holder held");
     assert_eq!(process.receive("holder"), token);
-    // There is room again when the fillers are gone.
+    // The locks that filled the disk are released, so there is free space again.
     process.send("acquire other 30000");
     process.receive("granted");
 }
 
-/// Scenario 41: whoever else writes is waited for.
+/// Scenario 41.
 #[tokio::test]
-async fn a_foreign_writer_is_waited_for() {
+async fn an_acquire_waits_for_a_foreign_writer() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let foreign = bench.driver();
     foreign.execute_batch("BEGIN IMMEDIATE").unwrap();
-    let taking = tokio::spawn({
+    let acquiring = tokio::spawn({
         let lock = client.lock("a").ttl(Duration::from_secs(30));
         async move { lock.acquire().await }
     });
     wait::elapse(Duration::from_millis(300)).await;
-    assert!(!taking.is_finished());
+    assert!(!acquiring.is_finished());
     foreign.execute_batch("COMMIT").unwrap();
-    taking.await.unwrap().unwrap().release().await.unwrap();
+    acquiring.await.unwrap().unwrap().release().await.unwrap();
 }
 
 #[tokio::test]
-async fn a_removed_file_loses_its_locks() {
+async fn locks_of_a_removed_file_are_lost() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").ttl(bench.ttl()).acquire().await.unwrap();

@@ -1,14 +1,14 @@
-//! The SQLite storage on the test bench, and what only a file can get wrong.
+//! The behaviour suite on SQLite, and tests of what is specific to a database file.
 
 mod bench;
 mod clocks;
 mod costs;
 mod diagnose;
 mod files;
-mod lines;
 mod processes;
+mod queues;
+mod replaced_files;
 mod scripted_process;
-mod swapped;
 mod tokens;
 
 use bench::SqliteBench;

@@ -1,4 +1,4 @@
-//! Between processes: crashes, stops, and clean exits.
+//! Several processes: crashes, stops, and clean exits.
 
 use std::time::Duration;
 
@@ -8,32 +8,32 @@ use fencepost_testkit::wait;
 use rustix::fs::{FlockOperation, flock};
 
 use crate::bench::SqliteBench;
-use crate::scripted_process::{scripted_process, stop_between_writes};
+use crate::scripted_process::{pause_between_writes, scripted_process};
 
-/// Far longer than a test may take: if a test had to wait for it, it would fail.
+/// Far longer than a test may take: a test that waited for it would time out.
 const AN_HOUR: &str = "3600000";
 
 async fn connected(bench: &SqliteBench) -> Client {
     fencepost_sqlite::connect(bench.path().to_str().unwrap()).await.unwrap()
 }
 
-async fn waiters(client: &Client, count: usize) {
-    wait::until(&format!("{count} to wait"), async || {
+async fn until_waiters(client: &Client, count: usize) {
+    wait::until(&format!("{count} waiters"), async || {
         client.inspect("a").await.unwrap().waiter_count == count
     })
     .await;
 }
 
-/// Another process that waits in line, as the last of `count`.
+/// Starts a process that waits as the last of `count`.
 async fn waiter(bench: &SqliteBench, client: &Client, ttl: &str, count: usize) -> ScriptedProcess {
     let mut process = scripted_process(bench);
     process.send(&format!("acquire a {ttl}"));
-    waiters(client, count).await;
+    until_waiters(client, count).await;
     process
 }
 
 #[tokio::test]
-async fn a_killed_holders_lock_is_free_after_its_ttl() {
+async fn the_lock_of_a_killed_holder_is_free_after_its_ttl() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let mut holder = scripted_process(&bench);
@@ -55,26 +55,26 @@ async fn a_clean_exit_hands_over() {
         let lock = client.lock("a");
         async move { lock.acquire().await }
     });
-    waiters(&client, 1).await;
+    until_waiters(&client, 1).await;
     holder.finish();
     let guard = wait::within_timeout("the lock", waiting).await.unwrap().unwrap();
     assert!(guard.is_valid());
 }
 
 #[tokio::test]
-async fn a_release_wakes_the_next_process() {
+async fn a_release_wakes_the_successor_in_another_process() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
-    let next = waiter(&bench, &client, AN_HOUR, 1).await;
+    let successor = waiter(&bench, &client, AN_HOUR, 1).await;
     let token = guard.token().get();
     guard.release().await.unwrap();
-    assert!(next.receive("granted").parse::<u64>().unwrap() > token);
+    assert!(successor.receive("granted").parse::<u64>().unwrap() > token);
 }
 
 /// Scenario 38.
 #[tokio::test]
-async fn a_waiter_that_died_costs_nobody_a_ttl() {
+async fn the_lock_is_not_handed_over_to_a_dead_waiter() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
@@ -98,34 +98,34 @@ async fn holder_and_first_waiter_die_together() {
         let lock = client.lock("a").ttl(Duration::from_secs(3));
         async move { lock.acquire().await }
     });
-    waiters(&client, 2).await;
+    until_waiters(&client, 2).await;
     holder.kill();
     first.kill();
     drop(wait::within_timeout("the lock", second).await.unwrap().unwrap());
 }
 
-/// Scenario 45: what was handed to a stopped process is given back, and never shown.
+/// Scenario 45: a grant that was handed over to a stopped process is released and never returned to its caller.
 #[tokio::test]
-async fn a_stopped_waiter_does_not_show_an_old_grant() {
+async fn a_stopped_waiter_does_not_return_an_expired_grant() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
     let stopped = waiter(&bench, &client, "1000", 1).await;
-    stop_between_writes(&stopped, &bench);
+    pause_between_writes(&stopped, &bench);
     guard.release().await.unwrap();
-    // It was handed over to the stopped process, whose lease must end first.
+    // It was handed over to the stopped process, whose lease must expire first.
     let later = wait::within_timeout("the lock", client.lock("a").acquire()).await.unwrap();
     stopped.resume();
-    waiters(&client, 1).await;
-    assert_eq!(stopped.received(), Vec::<String>::new(), "it has shown a grant that was over");
+    until_waiters(&client, 1).await;
+    assert_eq!(stopped.received(), Vec::<String>::new(), "it has returned an expired grant");
     let token = later.token().get();
     later.release().await.unwrap();
     assert!(stopped.receive("granted").parse::<u64>().unwrap() > token);
 }
 
-/// Scenario 41: no busy error reaches anybody, and no update is lost.
+/// Scenario 41: no client gets a busy error, and no update is lost.
 #[tokio::test]
-async fn eight_processes_count_together() {
+async fn eight_processes_increment_a_counter_without_errors() {
     let bench = SqliteBench::new();
     let file = bench.folder().join("counter");
     std::fs::write(&file, "0").unwrap();
@@ -140,9 +140,9 @@ async fn eight_processes_count_together() {
     assert_eq!((bench.count("holders"), bench.count("tickets")), (0, 0));
 }
 
-/// Whoever waits for the turn holds the gate. A process that is stopped there must not keep everybody out.
+/// The process that waits for the turn holds the gate. If it is stopped there, it must not block the others.
 #[tokio::test]
-async fn a_process_that_is_stopped_at_the_gate_stops_nobody() {
+async fn a_process_that_is_stopped_at_the_gate_does_not_block_others() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let mut stopped = scripted_process(&bench);
@@ -168,20 +168,20 @@ async fn a_process_that_is_stopped_at_the_gate_stops_nobody() {
 }
 
 #[tokio::test]
-async fn nobody_wakes_when_nobody_waits() {
+async fn a_client_without_waiters_does_not_poll() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").acquire().await.unwrap();
-    let mut next = waiter(&bench, &client, AN_HOUR, 1).await;
+    let mut idle = waiter(&bench, &client, AN_HOUR, 1).await;
     guard.release().await.unwrap();
-    next.receive("granted");
-    next.send("release");
-    next.receive("released");
-    next.send("switches");
-    let before: u64 = next.receive("switches").parse().unwrap();
-    // Ten looks for lost wake-ups would fall into this.
+    idle.receive("granted");
+    idle.send("release");
+    idle.receive("released");
+    idle.send("switches");
+    let before: u64 = idle.receive("switches").parse().unwrap();
+    // A client with waiters would poll ten times in this time.
     wait::elapse(Duration::from_secs(1)).await;
-    next.send("switches");
-    let after: u64 = next.receive("switches").parse().unwrap();
+    idle.send("switches");
+    let after: u64 = idle.receive("switches").parse().unwrap();
     assert!(after - before <= 2, "the idle writer woke {} times", after - before);
 }

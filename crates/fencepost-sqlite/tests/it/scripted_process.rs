@@ -1,4 +1,4 @@
-//! Another process that does as it is told: that of the test kit, with a file system of its own, and with more words.
+//! The test kit's scripted process, with more commands, and with mounts of its own.
 
 use std::path::Path;
 use std::process::Command;
@@ -8,23 +8,23 @@ use fencepost_testkit::scripted_process::{ScriptedProcess, execute_commands_with
 
 use crate::bench::SqliteBench;
 
-/// One on this bench.
+/// Starts a process on this bench.
 pub(crate) fn scripted_process(bench: &SqliteBench) -> ScriptedProcess {
     ScriptedProcess::new(bench.path())
 }
 
-/// With a file system of one megabyte over the bench's folder, which only it sees.
+/// Starts a process that sees a file system of one megabyte over the bench's folder.
 pub(crate) fn on_a_small_disk(bench: &SqliteBench) -> ScriptedProcess {
-    behind_a_mount("mount -t tmpfs -o size=1m none \"$1\"", bench.folder(), &bench.path())
+    with_mount("mount -t tmpfs -o size=1m none \"$1\"", bench.folder(), &bench.path())
 }
 
-/// With the bench's database mounted under another name, alone, as containers do with a file of their host.
+/// Starts a process that sees the bench's database mounted under another name without its folder, as in a container.
 pub(crate) fn with_the_file_mounted_at(bench: &SqliteBench, other: &Path) -> ScriptedProcess {
     let mount = format!("mount --bind '{}' \"$1\"", bench.path().display());
-    behind_a_mount(&mount, other, other)
+    with_mount(&mount, other, other)
 }
 
-fn behind_a_mount(mount: &str, point: &Path, path: &Path) -> ScriptedProcess {
+fn with_mount(mount: &str, point: &Path, path: &Path) -> ScriptedProcess {
     let mut command = Command::new("unshare");
     if !rustix::process::geteuid().is_root() {
         command.args(["--user", "--map-root-user"]);
@@ -35,9 +35,9 @@ fn behind_a_mount(mount: &str, point: &Path, path: &Path) -> ScriptedProcess {
     ScriptedProcess::start_with(command, path)
 }
 
-/// Stops it, but not while it has the turn to write: nobody else could until it goes on. What it has written can be seen
-/// a moment before it gives the turn back.
-pub(crate) fn stop_between_writes(process: &ScriptedProcess, bench: &SqliteBench) {
+/// Pauses the process, but not while it has the turn to write, because no other could then write. What it has written can be
+/// read a moment before it releases the turn.
+pub(crate) fn pause_between_writes(process: &ScriptedProcess, bench: &SqliteBench) {
     let turn = bench.turnstile("turn");
     loop {
         process.pause();
@@ -78,21 +78,21 @@ async fn execute(client: &Client, words: &[&str]) {
     }
 }
 
-/// How often the thread that writes has gone to sleep so far.
+/// Returns how often the writer thread has gone to sleep so far.
 fn writer_switches() -> u64 {
     let threads = std::fs::read_dir("/proc/self/task").unwrap().flatten();
     let read =
         |thread: &std::path::Path, file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
     let writers = threads.filter(|thread| read(&thread.path(), "comm").starts_with("fencepost-sqlit"));
     let count = |status: String| {
-        let line =
+        let number =
             status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"))?.trim().to_owned();
-        line.parse::<u64>().ok()
+        number.parse::<u64>().ok()
     };
     writers.filter_map(|thread| count(read(&thread.path(), "status"))).sum()
 }
 
-/// Cells of 64 KiB until there is no room.
+/// Writes cells of 64 KiB until the disk is full.
 async fn fill(client: &Client) -> Error {
     let mut guards = Vec::new();
     for number in 0..1000 {

@@ -1,4 +1,4 @@
-//! Tokens that only grow: over clients, over power cuts, over a file that is made anew.
+//! Tokens only grow: from client to client, after a power failure, and when the file is created again.
 
 use fencepost_core::{Client, FencingToken};
 
@@ -28,9 +28,9 @@ async fn tokens_grow_from_client_to_client() {
     }
 }
 
-/// The last commits are missing, and the machine has another boot id and a wall clock that was set back.
+/// The last commits are missing, and the host has another boot id and a wall clock that was set back.
 #[tokio::test]
-async fn a_power_cut_does_not_repeat_a_token() {
+async fn a_power_failure_does_not_repeat_a_token() {
     let bench = SqliteBench::new();
     let before = next_token(&bench).await;
     let lost_commits = "UPDATE storage SET last = last - 1000, boot = boot + 1";
@@ -39,7 +39,7 @@ async fn a_power_cut_does_not_repeat_a_token() {
 }
 
 #[tokio::test]
-async fn no_token_is_handed_out_that_is_not_reserved_on_disk() {
+async fn only_tokens_that_are_reserved_on_disk_are_granted() {
     let bench = SqliteBench::new();
     next_token(&bench).await;
     bench.driver().execute("UPDATE storage SET reserved = last + 10", []).unwrap();
@@ -53,7 +53,7 @@ async fn no_token_is_handed_out_that_is_not_reserved_on_disk() {
 }
 
 #[tokio::test]
-async fn a_file_that_is_made_anew_goes_on_above_and_says_that_it_is_another() {
+async fn a_file_that_is_created_again_has_larger_tokens_and_another_id() {
     let bench = SqliteBench::new();
     let old_id = connected(&bench).await.info().storage_id;
     let old = next_token(&bench).await;

@@ -157,7 +157,7 @@ fn renewals_are_told_quietly_and_their_failures_loudly() {
         let failed = heard.events("renewal failed");
         assert_eq!(failed.len(), 3, "one for each that failed");
         assert!(failed.iter().all(|event| event.level == Level::WARN));
-        assert_eq!(failed[0].fields["error"], "the storage in memory was told to be away");
+        assert_eq!(failed[0].fields["error"], "injected fault: the backend in memory is unreachable");
     });
 }
 

@@ -101,7 +101,7 @@ async fn a_watch_is_made_on_a_stream_whose_token_is_not_good_any_more() {
 
 async fn open_encrypted(server: &EtcdServer, tls: &Tls) -> Result<Opened> {
     let member = Address { host: "localhost".into(), port: server.tls_port() };
-    let encryption = Some(Encryption::new(tls)?.speaking("h2"));
+    let encryption = Some(Encryption::new(tls)?.with_alpn("h2"));
     let setup = setup(&[], Account::default());
     open_with(Setup { members: vec![member], encryption, ..setup }).await
 }

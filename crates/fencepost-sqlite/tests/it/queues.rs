@@ -1,4 +1,4 @@
-//! What a client knows of a line and what is in the file are the same, whichever process reads it next.
+//! The queue that a client caches equals the one in the file, for every process that reads it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,7 +19,7 @@ fn attempt(name: &str, mode: Mode, ttl: Duration) -> Arc<Attempt> {
         wants: vec![Want { name: LockName::new(name).unwrap(), mode }],
         rule: Rule::All,
         ttl,
-        label: "bare".into(),
+        label: "test".into(),
         meta: [].into(),
     })
 }
@@ -28,45 +28,45 @@ async fn execute(backend: &Arc<dyn Backend>, op: Op) -> Reply {
     backend.execute(vec![op]).await.remove(0).unwrap()
 }
 
-async fn join(backend: &Arc<dyn Backend>, attempt: &Arc<Attempt>) -> Reply {
+async fn enqueue(backend: &Arc<dyn Backend>, attempt: &Arc<Attempt>) -> Reply {
     execute(backend, Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait }).await
 }
 
 async fn hold(backend: &Arc<dyn Backend>, attempt: &Arc<Attempt>) -> Grant {
-    match join(backend, attempt).await {
+    match enqueue(backend, attempt).await {
         Reply::Granted(award) => Grant { attempt: attempt.clone(), award },
         other => panic!("{other:?}"),
     }
 }
 
-/// Waiters whose client is dead, and whose tickets live on.
+/// Adds waiters whose client is dead and whose tickets have not expired.
 async fn dead_waiters(bench: &SqliteBench, count: usize, mode: Mode) {
     let dead = bench.connect().await.unwrap();
     for _ in 0..count {
         let waiter = attempt("a", mode, LONG);
-        assert!(matches!(join(&dead, &waiter).await, Reply::Waiting { .. }));
+        assert!(matches!(enqueue(&dead, &waiter).await, Reply::Waiting { .. }));
     }
     drop(dead);
 }
 
-async fn tickets(bench: &SqliteBench, count: usize) {
+async fn until_tickets(bench: &SqliteBench, count: usize) {
     wait::until(&format!("{count} tickets"), async || bench.count("tickets") == count).await;
 }
 
 #[tokio::test]
-async fn a_waiter_for_any_of_two_leaves_both_lines() {
+async fn a_waiter_for_any_of_two_leaves_both_queues() {
     let bench = SqliteBench::new();
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let a = ours.lock("a").ttl(LONG).acquire().await.unwrap();
     let b = ours.lock("b").ttl(LONG).acquire().await.unwrap();
     let lock = theirs.lock_any(["a", "b"]).ttl(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    tickets(&bench, 2).await;
+    until_tickets(&bench, 2).await;
     a.release().await.unwrap();
-    let got = wait::within_timeout("the lock", waiter).await.unwrap().unwrap();
-    assert_eq!(got.name().as_str(), "a");
+    let guard = wait::within_timeout("the lock", waiter).await.unwrap().unwrap();
+    assert_eq!(guard.name().as_str(), "a");
     assert_eq!(bench.count("tickets"), 0);
-    got.release().await.unwrap();
+    guard.release().await.unwrap();
     b.release().await.unwrap();
     assert_eq!(bench.count("holders"), 0);
 }
@@ -80,7 +80,7 @@ async fn an_owner_that_is_granted_again_has_its_new_token_in_the_file() {
     wait::elapse(SHORT).await;
     let second = hold(&ours, &me).await;
     assert!(second.award.token > first.award.token);
-    // Another process writes, so that the file is read anew.
+    // Another process writes, so that the file is read again.
     hold(&theirs, &attempt("z", Mode::Exclusive, LONG)).await;
     let token: u32 = bench
         .driver()
@@ -94,34 +94,34 @@ async fn an_owner_that_is_granted_again_has_its_new_token_in_the_file() {
 }
 
 #[tokio::test]
-async fn an_owner_that_joins_again_has_one_place() {
+async fn an_owner_that_is_queued_again_has_one_ticket() {
     let bench = SqliteBench::new();
     let (ours, theirs) = (bench.connect().await.unwrap(), bench.connect().await.unwrap());
     hold(&theirs, &attempt("a", Mode::Exclusive, LONG)).await;
     let me = attempt("a", Mode::Exclusive, SHORT);
-    join(&ours, &me).await;
+    enqueue(&ours, &me).await;
     wait::elapse(SHORT).await;
-    assert!(matches!(join(&ours, &me).await, Reply::Waiting { .. }));
+    assert!(matches!(enqueue(&ours, &me).await, Reply::Waiting { .. }));
     assert_eq!(bench.count("tickets"), 1);
 }
 
 #[tokio::test]
-async fn many_dead_waiters_cost_nobody_a_ttl() {
+async fn a_live_waiter_does_not_wait_for_the_tickets_of_dead_ones() {
     let bench = SqliteBench::new();
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let guard = ours.lock("a").ttl(LONG).acquire().await.unwrap();
     dead_waiters(&bench, 40, Mode::Exclusive).await;
     let lock = theirs.lock("a").ttl(LONG);
     let waiter = tokio::spawn(async move { lock.acquire().await });
-    tickets(&bench, 41).await;
+    until_tickets(&bench, 41).await;
     guard.release().await.unwrap();
-    let got = wait::within_timeout("the lock", waiter).await.unwrap().unwrap();
+    let guard = wait::within_timeout("the lock", waiter).await.unwrap().unwrap();
     assert!(ours.lock("a").try_acquire().await.unwrap().is_none());
-    drop(got);
+    drop(guard);
 }
 
 #[tokio::test]
-async fn a_dead_writer_in_line_does_not_keep_a_reader_out() {
+async fn a_dead_writer_in_the_queue_does_not_block_a_reader() {
     let bench = SqliteBench::new();
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let reading = ours.lock("a").mode(Mode::Shared).ttl(LONG).acquire().await.unwrap();
@@ -131,7 +131,7 @@ async fn a_dead_writer_in_line_does_not_keep_a_reader_out() {
     drop(reading);
 }
 
-/// A line of ten thousand is not read to find out who is next. Here a ticket at its end could not be.
+/// A queue of ten thousand is not read to find the successor. Here a ticket at its end is unreadable.
 #[tokio::test]
 async fn a_release_and_a_leave_read_the_first_waiters_only() {
     let bench = SqliteBench::new();
@@ -139,7 +139,7 @@ async fn a_release_and_a_leave_read_the_first_waiters_only() {
     let grant = hold(&ours, &attempt("a", Mode::Exclusive, LONG)).await;
     let waiters: Vec<_> = (0..2 * FIRST_WAITERS).map(|_| attempt("a", Mode::Exclusive, LONG)).collect();
     for waiter in &waiters {
-        assert!(matches!(join(&theirs, waiter).await, Reply::Waiting { .. }));
+        assert!(matches!(enqueue(&theirs, waiter).await, Reply::Waiting { .. }));
     }
     let unreadable = "INSERT INTO tickets SELECT name, seq + 1, randomblob(16), ttl_ns, until_ns, clock, since_ms, \
          client, rule, '0 ' || char(1), label, meta FROM tickets ORDER BY seq DESC LIMIT 1";
@@ -155,9 +155,9 @@ async fn a_release_and_a_leave_read_the_first_waiters_only() {
     assert_eq!(bench.count("tickets"), waiters.len() - 1);
 }
 
-/// Rows of another boot are looked at again and again; they must not stand before the others.
+/// Rows of another boot are read in every sweep; they must not exhaust its limit.
 #[tokio::test]
-async fn the_sweep_reaches_everything() {
+async fn the_sweep_reaches_all_rows() {
     let bench = SqliteBench::new();
     let client = bench.client().await;
     let driver = bench.driver();
@@ -182,9 +182,9 @@ async fn the_sweep_reaches_everything() {
             [clock],
         )
         .unwrap();
-    wait::until("the ended holder to be swept", async || {
+    wait::until("the expired holder to be removed", async || {
         driver.execute("UPDATE storage SET swept_ns = 0", []).unwrap();
-        client.lock("passer-by").acquire().await.unwrap().release().await.unwrap();
+        client.lock("other").acquire().await.unwrap().release().await.unwrap();
         bench.count("holders") == 0
     })
     .await;

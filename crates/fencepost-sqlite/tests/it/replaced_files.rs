@@ -1,5 +1,5 @@
-//! Files that are removed or swapped while clients have them open. Scenario 59: the holder is lost within a renewal, and
-//! a newcomer does not enter while the holder believes.
+//! Files that are removed or replaced while clients have them open. Scenario 59: the holder loses its lock within a renewal, and a
+//! new client does not acquire it while the holder considers it valid.
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -9,7 +9,7 @@ use fencepost_testkit::scripted_process::ScriptedProcess;
 use fencepost_testkit::wait;
 
 use crate::bench::SqliteBench;
-use crate::scripted_process::{scripted_process, stop_between_writes};
+use crate::scripted_process::{pause_between_writes, scripted_process};
 
 /// Long enough to be renewed in time on a busy machine.
 const TTL: &str = "6000";
@@ -28,14 +28,14 @@ fn remove(bench: &SqliteBench, endings: &[&str]) {
     }
 }
 
-/// A consistent copy of the database as it was before anything was locked.
+/// Makes a consistent copy of the database before any lock is held.
 fn backup(bench: &SqliteBench) -> PathBuf {
     let copy = bench.folder().join("backup.db");
     bench.driver().execute("VACUUM INTO ?1", [copy.to_str().unwrap()]).unwrap();
     copy
 }
 
-/// A holder in a process of its own.
+/// Starts a process that holds the lock.
 fn holder(bench: &SqliteBench) -> ScriptedProcess {
     let mut holder = scripted_process(bench);
     holder.send(&format!("acquire a {TTL}"));
@@ -43,23 +43,23 @@ fn holder(bench: &SqliteBench) -> ScriptedProcess {
     holder
 }
 
-/// Connects and takes the lock as soon as that is possible.
-async fn newcomer(bench: &SqliteBench) -> (Client, Guard) {
-    let mut got = None;
-    wait::until("a newcomer enters", async || {
+/// Connects a new client and acquires the lock as soon as possible.
+async fn new_holder(bench: &SqliteBench) -> (Client, Guard) {
+    let mut acquired = None;
+    wait::until("a new client to acquire the lock", async || {
         let Ok(client) = fencepost_sqlite::connect(bench.path().to_str().unwrap()).await else {
             return false;
         };
         if let Ok(Some(guard)) = client.lock("a").try_acquire().await {
-            got = Some((client, guard));
+            acquired = Some((client, guard));
         }
-        got.is_some()
+        acquired.is_some()
     })
     .await;
-    got.unwrap()
+    acquired.unwrap()
 }
 
-/// Asserts that the holder knows at this moment that it has lost the lock, and that its own storage told it so.
+/// Asserts that the holder knows at this moment that it has lost the lock, from a reply of its own backend.
 fn assert_lost(holder: &mut ScriptedProcess) {
     holder.send("kept");
     assert_eq!(holder.receive("lost"), "NotHeld");
@@ -71,14 +71,14 @@ fn is_lost(holder: &mut ScriptedProcess) -> bool {
     holder.receive("valid") == "false"
 }
 
-/// Swaps the files under a holder and an idle client; a newcomer enters, and only after the holder was lost.
-async fn nobody_else_believes(swap: impl FnOnce(&SqliteBench, PathBuf)) {
+/// Replaces the files under a holder and an idle client: a new client acquires the lock, and only after the holder has lost it.
+async fn check_with_a_new_client(replace: impl FnOnce(&SqliteBench, PathBuf)) {
     let bench = SqliteBench::new();
     let idle = connected(&bench).await;
     let backup = backup(&bench);
     let mut holder = holder(&bench);
-    swap(&bench, backup);
-    let (_client, guard) = newcomer(&bench).await;
+    replace(&bench, backup);
+    let (_client, guard) = new_holder(&bench).await;
     assert_lost(&mut holder);
     assert!(guard.is_valid());
     let error = idle.lock("b").acquire().await.unwrap_err();
@@ -86,29 +86,29 @@ async fn nobody_else_believes(swap: impl FnOnce(&SqliteBench, PathBuf)) {
     assert!(error.to_string().contains("removed or replaced"), "{error}");
 }
 
-/// Without a newcomer the holder finds out by itself, long before its lease ends.
-async fn the_holder_notices(swap: impl FnOnce(&SqliteBench, PathBuf)) {
+/// Without a new client, the holder detects it by itself, long before its lease expires.
+async fn check_without_a_new_client(replace: impl FnOnce(&SqliteBench, PathBuf)) {
     let bench = SqliteBench::new();
     let backup = backup(&bench);
     let mut holder = holder(&bench);
-    swap(&bench, backup);
-    wait::until("the holder is lost", async || is_lost(&mut holder)).await;
+    replace(&bench, backup);
+    wait::until("the holder to lose the lock", async || is_lost(&mut holder)).await;
     assert_lost(&mut holder);
 }
 
 macro_rules! ways {
-    ($($way:ident: $swap:expr;)*) => {
+    ($($way:ident: $replace:expr;)*) => {
         $(mod $way {
             use super::*;
 
             #[tokio::test]
-            async fn a_newcomer_enters_after_the_holder_is_lost() {
-                nobody_else_believes($swap).await;
+            async fn a_new_client_acquires_after_the_holder_has_lost_the_lock() {
+                check_with_a_new_client($replace).await;
             }
 
             #[tokio::test]
-            async fn the_holder_is_lost_within_a_renewal() {
-                the_holder_notices($swap).await;
+            async fn the_holder_loses_the_lock_within_a_renewal() {
+                check_without_a_new_client($replace).await;
             }
         })*
     };
@@ -121,7 +121,7 @@ ways! {
     the_database_is_removed: |bench, _| remove(bench, &[""]);
     everything_is_removed: |bench, _| remove(bench, &["", "-wal", "-shm"]);
     a_copy_is_renamed_over_it: |bench, copy| std::fs::rename(copy, bench.path()).unwrap();
-    a_copy_is_swapped_in: |bench, copy| {
+    a_copy_replaces_all_files: |bench, copy| {
         remove(bench, &["-wal", "-shm"]);
         std::fs::rename(copy, bench.path()).unwrap();
     };
@@ -131,24 +131,24 @@ ways! {
     };
 }
 
-/// A holder that is stopped cannot notice, and would believe when it goes on.
+/// A stopped holder cannot detect it, and would consider its lock valid when it continues.
 #[tokio::test]
-async fn a_newcomer_is_refused_while_a_holder_is_stopped() {
+async fn a_new_client_is_rejected_while_a_holder_is_stopped() {
     let bench = SqliteBench::new();
     let mut holder = holder(&bench);
-    stop_between_writes(&holder, &bench);
+    pause_between_writes(&holder, &bench);
     remove(&bench, &["-wal", "-shm"]);
     let error = fencepost_sqlite::connect(bench.path().to_str().unwrap()).await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Backend);
-    assert!(error.to_string().contains("do not react") && error.hint().is_some(), "{error}");
+    assert!(error.to_string().contains("do not respond") && error.hint().is_some(), "{error}");
     holder.resume();
-    let (_client, guard) = newcomer(&bench).await;
+    let (_client, guard) = new_holder(&bench).await;
     assert!(is_lost(&mut holder) && guard.is_valid());
 }
 
-/// With the folder goes everything by which a newcomer could find the holder.
+/// The renamed folder contains all files by which a new client could find the holder.
 #[tokio::test]
-async fn a_folder_that_is_renamed_takes_its_locks_away() {
+async fn locks_in_a_renamed_folder_are_lost() {
     let bench = SqliteBench::new();
     let folder = bench.folder().join("jobs");
     std::fs::create_dir(&folder).unwrap();
@@ -158,30 +158,30 @@ async fn a_folder_that_is_renamed_takes_its_locks_away() {
     holder.receive("granted");
     std::fs::rename(&folder, bench.folder().join("old")).unwrap();
     std::fs::create_dir(&folder).unwrap();
-    let newcomer = fencepost_sqlite::connect(path.to_str().unwrap()).await.unwrap();
-    let guard = newcomer.lock("a").acquire().await.unwrap();
-    wait::until("the holder is lost", async || is_lost(&mut holder)).await;
+    let new = fencepost_sqlite::connect(path.to_str().unwrap()).await.unwrap();
+    let guard = new.lock("a").acquire().await.unwrap();
+    wait::until("the holder to lose the lock", async || is_lost(&mut holder)).await;
     assert_lost(&mut holder);
     assert!(guard.is_valid());
 }
 
-/// A database without clients: what SQLite or an administrator removes then is made again, without a false alarm.
+/// Files of a database without clients that SQLite or an administrator removes are created again, without a false alarm.
 #[tokio::test]
-async fn files_that_nobody_has_open_may_be_removed() {
+async fn files_that_no_client_has_open_may_be_removed() {
     let bench = SqliteBench::new();
     for _ in 0..3 {
         let client = connected(&bench).await;
         client.lock("a").acquire().await.unwrap().release().await.unwrap();
         client.close().await;
-        // The last to close a database removes its log and its index.
+        // The last connection to close removes the log and its index.
         drop(bench.driver().execute_batch("PRAGMA wal_checkpoint(TRUNCATE)"));
         assert!(!file(&bench, "-wal").exists() && !file(&bench, "-shm").exists());
     }
 }
 
-/// Other programs that come and go, checkpoint and vacuum, remove nothing from under a holder.
+/// Other programs that open and close the database, checkpoint and vacuum do not remove files under a holder.
 #[tokio::test]
-async fn another_program_that_opens_and_closes_it_is_no_swap() {
+async fn another_program_that_opens_and_closes_the_database_does_not_replace_it() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").ttl(Duration::from_secs(3)).acquire().await.unwrap();
@@ -196,9 +196,9 @@ async fn another_program_that_opens_and_closes_it_is_no_swap() {
     assert_eq!(finding.map(|finding| finding.severity), None::<Severity>);
 }
 
-/// A database that is put back to an earlier state, through SQLite and under its locks: what it hands out would repeat.
+/// A database that is restored to an earlier state through SQLite, while locks are held: its tokens would repeat.
 #[tokio::test]
-async fn a_database_that_is_put_back_loses_its_locks() {
+async fn locks_of_a_restored_database_are_lost() {
     let bench = SqliteBench::new();
     let client = connected(&bench).await;
     let guard = client.lock("a").ttl(Duration::from_millis(600)).acquire().await.unwrap();

@@ -1,4 +1,4 @@
-//! The storage itself: a lock table that all clients share.
+//! A lock table that all clients share.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -14,7 +14,7 @@ use fencepost_core::{Client, LockName, Options, Result, StorageId};
 use crate::backend::MemoryBackend;
 use crate::faults::Faults;
 
-/// A storage in memory. Clones share it; each [`Memory::client`] is a client of its own, as another process would be.
+/// A backend in memory. Clones share its locks; each [`Memory::client`] is a separate client, like one in another process.
 #[derive(Clone, Debug)]
 pub struct Memory {
     pub(crate) clock: Clock,
@@ -23,45 +23,45 @@ pub struct Memory {
     state: Arc<Mutex<State>>,
 }
 
-/// How much a [`Memory`] remembers.
+/// The number of entries in a [`Memory`], expired ones included.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Count {
-    /// Locks about which anything is remembered.
-    pub lines: usize,
+    /// Locks with at least one entry.
+    pub locks: usize,
     /// Holders: one for each name of a grant.
     pub holders: usize,
-    /// Waiters.
+    /// Tickets of waiters.
     pub tickets: usize,
     /// Cells.
     pub cells: usize,
-    /// Owners that have left before they came.
-    pub departures: usize,
+    /// Tombstones: owners that left before their acquire arrived.
+    pub tombstones: usize,
 }
 
 #[derive(Debug)]
 struct State {
     table: LockTable,
-    /// The last number that was used for a token or a place in line.
+    /// The last number that was used for a token or a queue position.
     last: u64,
     next_client: u64,
     pushers: HashMap<ClientId, Pusher>,
-    /// How many operations there were since everything was swept.
+    /// The number of operations since the last sweep.
     unswept: usize,
 }
 
-/// After this many operations, and as many as there are locks and waiters, everything is swept: so it costs next to
-/// nothing.
-const SWEEP_AFTER: usize = 64;
+/// The smallest number of operations between sweeps. A sweep also waits for as many operations as there are locks and waiters, so
+/// that its cost per operation is constant.
+const MIN_SWEEP_INTERVAL: usize = 64;
 
-const IN_MEMORY: &str = "everything is in memory";
+const IN_MEMORY: &str = "the table needs no fetch: all records are in memory";
 
 impl State {
-    /// Asks the table, with what it depends on. Every client that listens can be reached.
-    fn ask<T>(
+    /// Runs a decision of the table. Clients are reachable while they are subscribed to wake-ups.
+    fn decide<T>(
         &mut self,
         client: ClientId,
         now: StorageTime,
-        ask: impl FnOnce(&mut LockTable, &mut Context<'_>) -> T,
+        decision: impl FnOnce(&mut LockTable, &mut Context<'_>) -> T,
     ) -> T {
         let Self { table, last, pushers, .. } = self;
         let mut numbers = std::iter::repeat_with(|| {
@@ -70,7 +70,7 @@ impl State {
         });
         let reachable = |client| pushers.get(&client).is_some_and(|pusher: &Pusher| !pusher.is_closed());
         let wall = wall_time();
-        ask(table, &mut Context { client, now, wall, numbers: &mut numbers, reachable: &reachable })
+        decision(table, &mut Context { client, now, wall, numbers: &mut numbers, reachable: &reachable })
     }
 }
 
@@ -81,12 +81,12 @@ impl Default for Memory {
 }
 
 impl Memory {
-    /// An empty storage on the machine's clock.
+    /// Creates an empty backend on the system clock.
     pub fn new() -> Self {
         Self::with_clock(Clock::system())
     }
 
-    /// An empty storage on this clock, which its clients use too.
+    /// Creates an empty backend on this clock, which its clients use too.
     pub fn with_clock(clock: impl Into<Clock>) -> Self {
         let last = u64::try_from(wall_time().as_micros()).unwrap_or_default();
         let table = LockTable::default();
@@ -99,7 +99,7 @@ impl Memory {
         }
     }
 
-    /// A new client of this storage.
+    /// Creates a client.
     ///
     /// # Errors
     /// If its thread cannot be started.
@@ -107,15 +107,15 @@ impl Memory {
         self.client_with(Options::new())
     }
 
-    /// A new client of this storage with these options, on the storage's clock.
+    /// Creates a client with these options, on the clock of this backend.
     ///
     /// # Errors
-    /// If an option makes no sense, or its thread cannot be started.
+    /// If an option is invalid, or its thread cannot be started.
     pub fn client_with(&self, options: Options) -> Result<Client> {
         options.clock(self.clock.clone()).client(Arc::new(self.backend()))
     }
 
-    /// A new backend of this storage, for one client.
+    /// Creates the backend of one client.
     pub fn backend(&self) -> MemoryBackend {
         let mut state = self.state();
         let client = ClientId(state.next_client);
@@ -124,67 +124,68 @@ impl Memory {
         MemoryBackend::new(self.clone(), client)
     }
 
-    /// What this storage is to do wrong.
+    /// Returns the faults to inject, which all clients share.
     pub fn faults(&self) -> &Faults {
         &self.faults
     }
 
-    /// Forgets every lock, ticket and cell, as a server that restarts empty. Tokens go on rising.
+    /// Removes all locks, tickets and cells, like a server that restarts empty. Tokens keep growing.
     pub fn forget(&self) {
         self.state().table = LockTable::default();
     }
 
-    /// Forgets who holds this lock, as if its record had been deleted: for tests.
+    /// Removes the holders of this lock, as if its record had been deleted: for tests.
     pub fn forget_holders(&self, name: &LockName) {
         self.state().table.forget_holders(name);
     }
 
-    /// How much is remembered, ended or not: for tests that look for leaks.
+    /// Counts all entries, expired ones included: for tests that check for leaks.
     pub fn count(&self) -> Count {
         let state = self.state();
-        let lines = || state.table.records().map(|(_, line)| line).filter(|line| !line.is_empty());
+        let locks = || state.table.records().map(|(_, lock)| lock).filter(|lock| !lock.is_empty());
         Count {
-            lines: lines().count(),
-            holders: lines().map(|line| line.holders.len()).sum(),
+            locks: locks().count(),
+            holders: locks().map(|lock| lock.holders.len()).sum(),
             tickets: state.table.tickets().len(),
-            cells: lines().filter(|line| line.cell.is_some()).count(),
-            departures: state.table.tombstones(),
+            cells: locks().filter(|lock| lock.cell.is_some()).count(),
+            tombstones: state.table.tombstones(),
         }
     }
 
-    /// Whether there is nothing to remember: no holder, no waiter, no cell.
+    /// Whether there is no holder, no waiter and no cell.
     pub fn is_clean(&self) -> bool {
-        self.state().table.records().all(|(_, line)| line.is_empty())
+        self.state().table.records().all(|(_, lock)| lock.is_empty())
     }
 
     pub(crate) fn execute(&self, client: ClientId, ops: &[Op]) -> Vec<Result<Reply>> {
         let mut state = self.state();
         let now = StorageTime::read(&self.clock);
-        let decide = |op| {
-            let reply = state.ask(client, now, |table, context| table.decide(op, context));
+        let execute = |op| {
+            let reply = state.decide(client, now, |table, context| table.decide(op, context));
             reply.expect(IN_MEMORY)
         };
-        let replies = ops.iter().map(decide).collect();
+        let replies = ops.iter().map(execute).collect();
         state.unswept += ops.len();
         let table = &state.table;
-        if state.unswept > SWEEP_AFTER.max(table.records().len() + table.tickets().len() + table.tombstones())
+        if state.unswept
+            > MIN_SWEEP_INTERVAL.max(table.records().len() + table.tickets().len() + table.tombstones())
         {
             state.unswept = 0;
-            state.ask(client, now, LockTable::sweep_all).expect(IN_MEMORY);
+            state.decide(client, now, LockTable::sweep_all).expect(IN_MEMORY);
         }
-        for (to, push) in state.table.take_pushes() {
-            if let Some(pusher) = state.pushers.get(&to) {
-                pusher.push(push);
+        for (client, wakeup) in state.table.take_pushes() {
+            if let Some(pusher) = state.pushers.get(&client) {
+                pusher.push(wakeup);
             }
         }
         replies
     }
 
-    pub(crate) fn listen(&self, client: ClientId, pusher: Pusher) {
+    pub(crate) fn subscribe(&self, client: ClientId, pusher: Pusher) {
         self.state().pushers.insert(client, pusher);
     }
 
-    pub(crate) fn hang_up(&self, client: ClientId) {
+    pub(crate) fn unsubscribe(&self, client: ClientId) {
         self.state().pushers.remove(&client);
     }
 

@@ -1,4 +1,4 @@
-//! Callers are woken in bulk, runtime by runtime; none waits for another runtime than its own.
+//! Callers are woken in batches, one per runtime; none waits for another runtime than its own.
 
 use std::sync::mpsc;
 use std::time::Duration;
@@ -23,14 +23,14 @@ async fn cycle(client: Client, name: String) {
     client.lock(name).ttl(LONG).acquire().await.unwrap().release().await.unwrap();
 }
 
-/// So many tasks, each with a lock of its own.
-fn cycles(client: &Client, who: &str, tasks: usize) -> Vec<JoinHandle<()>> {
-    (0..tasks).map(|task| tokio::spawn(cycle(client.clone(), format!("{who}/{task}")))).collect()
+/// Spawns tasks that each acquire and release a lock of their own.
+fn cycles(client: &Client, prefix: &str, tasks: usize) -> Vec<JoinHandle<()>> {
+    (0..tasks).map(|task| tokio::spawn(cycle(client.clone(), format!("{prefix}/{task}")))).collect()
 }
 
 async fn all(tasks: Vec<JoinHandle<()>>) {
     for task in tasks {
-        wait::within_timeout("a task is woken", task).await.unwrap();
+        wait::within_timeout("a task to be woken", task).await.unwrap();
     }
 }
 
@@ -44,7 +44,7 @@ fn a_blocked_runtime_delays_only_its_own_callers() {
         move || {
             single_threaded().block_on(async {
                 let tasks = cycles(&client, "blocked", 16);
-                // They have asked; the answers come while their only thread does not run them.
+                // Their requests are sent; the replies arrive while their only thread does not run them.
                 tokio::task::yield_now().await;
                 is_blocked.send(()).unwrap();
                 unblocked.recv().unwrap();
@@ -63,7 +63,7 @@ fn a_blocked_runtime_delays_only_its_own_callers() {
     assert!(memory.is_clean());
 }
 
-/// As `fencepost::blocking` is called from inside of a runtime: whoever waits is the only thread that could run an errand.
+/// As if `fencepost::blocking` was called inside a runtime: the blocked thread is the only one that could run the waker task.
 #[test]
 fn a_caller_that_blocks_its_runtime_is_answered_among_tasks() {
     let memory = Memory::new();
@@ -79,7 +79,7 @@ fn a_caller_that_blocks_its_runtime_is_answered_among_tasks() {
 }
 
 #[test]
-fn callers_of_any_executor_are_answered_beside_each_other() {
+fn callers_of_different_executors_are_answered_concurrently() {
     let memory = Memory::new();
     let client = memory.client().unwrap();
     let thread = |number| {
@@ -114,7 +114,7 @@ fn a_low_latency_client_answers_few_and_many() {
 }
 
 #[test]
-fn a_runtime_that_ends_while_answers_are_under_way_leaves_nothing() {
+fn a_runtime_that_ends_while_replies_are_in_flight_leaves_nothing() {
     single_threaded().block_on(async {
         let bench = MemoryBench::new();
         let (client, proxy) = bench.proxied().await;
@@ -124,12 +124,12 @@ fn a_runtime_that_ends_while_answers_are_under_way_leaves_nothing() {
             for task in 0..64 {
                 ending.spawn(cycle(client.clone(), format!("ending/{task}")));
             }
-            wait::until("they are under way", async || proxy.count(OpKind::Acquire) >= round).await;
+            wait::until("they are in flight", async || proxy.count(OpKind::Acquire) >= round).await;
             proxy.resume();
             ending.shutdown_background();
-            all(cycles(&client, "staying", 16)).await;
+            all(cycles(&client, "surviving", 16)).await;
         }
-        wait::until("nothing is left", async || {
+        wait::until("nothing to be stored", async || {
             bench.peek().await == fencepost_testkit::StoredCounts::default()
         })
         .await;
@@ -145,19 +145,19 @@ fn ten_thousand_acquires_most_of_them_dropped_leave_nothing() {
         let mut rng = Rng::new(4);
         for _ in 0..100 {
             let tasks = cycles(&client, "many", 100);
-            let mut staying = Vec::new();
+            let mut kept = Vec::new();
             for (number, task) in tasks.into_iter().enumerate() {
                 for _ in 0..rng.below(3) {
                     tokio::task::yield_now().await;
                 }
                 if number % 4 == 0 {
-                    staying.push(task);
+                    kept.push(task);
                 } else {
                     task.abort();
                 }
             }
-            all(staying).await;
+            all(kept).await;
         }
-        wait::until("nothing is left", async || memory.is_clean()).await;
+        wait::until("nothing to be stored", async || memory.is_clean()).await;
     });
 }
