@@ -170,7 +170,11 @@ fn foreign_nodes_that_do_not_exclude_are_reported() {
     let _ = server.try_cli(&zookeeper::CliLogin::Anonymous, &["create", &node]);
     server.cli(&["create", &kazoo, "host"]);
     let ran = stage.run(&["run", "a", "--", "true"]).expect(0);
-    assert!(ran.stderr().contains("warning: ") && ran.stderr().contains("is of kazoo"), "{}", ran.stderr());
+    assert!(
+        ran.stderr().contains("warning: ") && ran.stderr().contains("belongs to kazoo"),
+        "{}",
+        ran.stderr()
+    );
     let doctor = stage.run(&["doctor", "--json", "a"]).expect(1);
     let examined = serde_json::from_str(&doctor.stdout()).unwrap();
     assert_eq!(finding(&examined, "foreign nodes").0, "problem");
