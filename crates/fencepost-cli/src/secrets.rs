@@ -35,11 +35,15 @@ fn without_secret_options(text: &str) -> String {
 
 /// Returns what a URL connects to, without user, password and options.
 pub(crate) fn location(url: &str) -> String {
-    let url = url.split(['?', '#']).next().unwrap_or_default();
-    match url.split_once("://") {
+    let (address, options) = url.split_once(['?', '#']).unwrap_or((url, ""));
+    match address.split_once("://") {
         // A password may contain any character: everything before the last `@` can be part of it.
-        Some((scheme, rest)) => format!("{scheme}://{}", rest.rsplit('@').next().unwrap_or_default()),
-        None => url.to_owned(),
+        Some((scheme, rest)) => match rest.rsplit_once('@') {
+            Some((_, host)) => format!("{scheme}://{host}"),
+            None if options.contains('@') => format!("{scheme}://…"),
+            None => address.to_owned(),
+        },
+        None => address.to_owned(),
     }
 }
 
@@ -61,6 +65,7 @@ mod tests {
     fn a_location_has_no_user_and_no_options() {
         assert_eq!(location("redis://u:p@h:6379/0?tls_ca=/a@b"), "redis://h:6379/0");
         assert_eq!(location("redis://u:p/w@h"), "redis://h");
+        assert_eq!(location("redis://u:p?w@h"), "redis://…");
         assert_eq!(location("etcd://a:1,b:2"), "etcd://a:1,b:2");
         assert_eq!(location("sqlite:/var/lib/locks.db"), "sqlite:/var/lib/locks.db");
     }

@@ -227,7 +227,10 @@ mod tests {
             OnLost::Term.survivable_outage(ttl, kill_after).as_millis()
         };
         let table = [(4, 1000), (10, 2500), (30, 5000), (60, 5000), (30, 10_000)];
-        assert_eq!(table.map(|(ttl, grace)| survived(ttl, grace)), [1041, 2981, 11_948, 29_148, 6948]);
+        assert_eq!(
+            table.map(|(ttl, kill_after)| survived(ttl, kill_after)),
+            [1041, 2981, 11_948, 29_148, 6948]
+        );
         assert_eq!(survived(1, 333), 38);
     }
 

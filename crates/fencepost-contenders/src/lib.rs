@@ -1,8 +1,8 @@
 //! The rules of backends in which every attempt has its own entry: a key in etcd, a node in ZooKeeper. The server stores the
 //! entries of a lock in order of creation. A client that reads them can tell which attempts hold the lock and which wait.
 //!
-//! Nothing here does I/O: [`holder_count`] says how many entries of a queue hold the lock, [`EntryMeta`] is the data stored in an
-//! entry, [`OwnEntries`] records the entries of one client, [`lock_state`] describes a queue for listings.
+//! Nothing here does I/O: [`holder_count`] says how many entries of a queue hold the lock, [`EntryMeta`] is the data stored
+//! in an entry, [`OwnEntries`] records the entries of one client, [`lock_state`] describes a queue for listings.
 
 mod entry_meta;
 mod lock_state;
@@ -71,7 +71,7 @@ mod tests {
         }
     }
 
-    /// Whoever holds goes on holder_count when anybody leaves: a grant is never taken back.
+    /// A holder keeps the lock when another entry is removed: a grant is never revoked.
     #[test]
     fn removing_an_entry_never_revokes_another_hold() {
         use Mode::{Exclusive as X, Shared as S};

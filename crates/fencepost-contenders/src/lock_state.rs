@@ -79,8 +79,8 @@ impl Contender {
     }
 }
 
-/// Returns the state of the lock with this queue; `now` is wall-clock time. A cell in the data of a holder takes precedence over
-/// the persistent one.
+/// Returns the state of the lock with this queue; `now` is wall-clock time. A cell in the data of a holder takes precedence
+/// over the persistent one.
 pub fn lock_state(
     name: &LockName,
     queue: &[Contender],

@@ -12,7 +12,7 @@ use fencepost_core::{Attempt, LockName, Owner};
 pub struct OwnEntry<E> {
     /// The attempt that the entries belong to.
     pub attempt: Arc<Attempt>,
-    /// When an operation last asked to keep the entries.
+    /// When an operation last kept the entries.
     pub kept_at: Moment,
     /// The entries.
     pub entry: E,

@@ -1,4 +1,4 @@
-//! One client's backend.
+//! The backend of one client.
 
 use std::sync::{Arc, Mutex};
 
@@ -11,19 +11,18 @@ use fencepost_net::{Account, Encryption};
 use futures_util::stream::BoxStream;
 use tokio::sync::mpsc;
 
-use crate::about::introduce;
-use crate::client_state::{ClientState, State};
+use crate::cluster::{Cluster, MAX_NESTED_TXNS};
 use crate::config::{self, Config, Layout};
 use crate::diagnose::{diagnose, locate};
 use crate::flight::Flight;
-use crate::keys::Keys;
-use crate::link::{Link, Setup};
+use crate::layout::Keys;
+use crate::link::{Link, LinkConfig};
 use crate::sharing::may_share;
-use crate::store::{Store, TOGETHER};
-use crate::{resting, watching};
+use crate::state::{ClientState, State};
+use crate::{storage_id, watch_events, yielding};
 
-/// How many flights may be under way at once.
-const FLIGHTS: usize = 2;
+/// The maximum number of concurrent flights.
+const MAX_FLIGHTS: usize = 2;
 
 pub(crate) struct EtcdBackend {
     client: Arc<ClientState>,
@@ -40,30 +39,30 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
         user: Some(login.user.clone()),
         password: Some(login.password.clone()),
     });
-    let setup = Setup {
+    let link_config = LinkConfig {
         members: config.members.clone(),
         account,
         encryption: encryption.map(|encryption| encryption.with_alpn("h2")),
         location: location.clone(),
     };
-    let (tell, events) = mpsc::unbounded_channel();
-    let link = Link::open(setup, tell).await?;
+    let (event_sender, events) = mpsc::unbounded_channel();
+    let link = Link::open(link_config, event_sender).await?;
     let keys = Keys::new(&config.namespace, config.layout);
-    let storage_id = introduce(&link, &keys, options.wants_existing()).await?;
+    let storage_id = storage_id::read_or_create(&link, &keys, options.wants_existing()).await?;
     let (push, pushes) = push::channel();
     let client = Arc::new(ClientState {
-        store: Store { keys, location, storage_id, link },
+        cluster: Cluster { keys, location, storage_id, link },
         clock: Clock::system(),
         state: Mutex::new(State::default()),
         push,
-        leasing: tokio::sync::Mutex::new(()),
+        lease_creation: tokio::sync::Mutex::new(()),
         granted: Arc::default(),
-        resting: Arc::default(),
+        yield_started: Arc::default(),
     });
-    tokio::spawn(watching::listen(Arc::downgrade(&client), events));
-    tokio::spawn(watching::watch_what_lasts(Arc::downgrade(&client)));
+    tokio::spawn(watch_events::handle_events(Arc::downgrade(&client), events));
+    tokio::spawn(watch_events::watch_long_grants(Arc::downgrade(&client)));
     if config.layout == Layout::Single {
-        tokio::spawn(resting::end_rests(Arc::downgrade(&client)));
+        tokio::spawn(yielding::end_yields(Arc::downgrade(&client)));
     }
     Ok(Arc::new(EtcdBackend { client, config, pushes }))
 }
@@ -73,12 +72,12 @@ impl Backend for EtcdBackend {
     fn info(&self) -> BackendInfo {
         let mut info = BackendInfo::new(
             "etcd",
-            self.client.store.location.clone(),
+            self.client.cluster.location.clone(),
             Scope::Fleet,
-            self.client.store.storage_id,
+            self.client.cluster.storage_id,
         );
-        info.flights = FLIGHTS;
-        info.batch = TOGETHER;
+        info.flights = MAX_FLIGHTS;
+        info.batch = MAX_NESTED_TXNS;
         info.may_share = Some(may_share);
         info
     }
@@ -92,24 +91,24 @@ impl Backend for EtcdBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        let mut seen = self.client.store.lock_state(name).await?;
-        self.client.add_those_who_wait_here(&mut seen);
-        Ok(seen)
+        let mut state = self.client.cluster.lock_state(name).await?;
+        self.client.add_local_waiters(&mut state);
+        Ok(state)
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
-        let mut list = self.client.store.list(prefix, &page).await?;
-        list.locks.iter_mut().for_each(|seen| self.client.add_those_who_wait_here(seen));
+        let mut list = self.client.cluster.list(prefix, &page).await?;
+        list.locks.iter_mut().for_each(|lock| self.client.add_local_waiters(lock));
         list.locks.retain(|lock| !lock.is_idle());
         Ok(list)
     }
 
     async fn diagnose(&self) -> Vec<Finding> {
-        diagnose(&self.client.store, &self.config).await
+        diagnose(&self.client.cluster, &self.config).await
     }
 
     async fn locate(&self, name: &LockName) -> Vec<Finding> {
-        locate(&self.client.store, name).await
+        locate(&self.client.cluster, name).await
     }
 
     async fn close(&self) {

@@ -1,5 +1,5 @@
-//! Cells: one that stays while the lock is held is in its holder's own key, one that stays longer has a key elsewhere.
-//! Either is written under a condition on the holder's key.
+//! Cells. A cell that exists while the lock is held is stored in its holder's key, a persistent cell in a key of its own.
+//! Either is written under a comparison of the holder's key.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,16 +8,16 @@ use fencepost_contenders::{EntryMeta, PersistentCell};
 use fencepost_core::backend::Reply;
 use fencepost_core::{Cell, Error, ErrorKind, Grant, Keep, LockName, Mode, Result, Want, request_timeout};
 
-use crate::client_state::ClientState;
+use crate::cluster::Cluster;
 use crate::config::Layout;
-use crate::enter::revision_of;
-use crate::leases::seconds;
+use crate::key_ops::create_revision;
+use crate::leases::whole_seconds;
 use crate::proto::{RequestOp, TxnRequest};
-use crate::request::{created, delete, in_order, nested, put, replace};
-use crate::store::Store;
+use crate::request::{created_by, delete, nested, oldest_first, put, put_keeping_lease};
+use crate::state::ClientState;
 
 pub(crate) async fn read_cell(client: &ClientState, name: &LockName) -> Result<Reply> {
-    Ok(Reply::Cell(client.store.lock_state(name).await?.cell))
+    Ok(Reply::Cell(client.cluster.lock_state(name).await?.cell))
 }
 
 pub(crate) async fn write_cell(
@@ -27,75 +27,71 @@ pub(crate) async fn write_cell(
     bytes: &Arc<[u8]>,
     keep: Keep,
 ) -> Result<Reply> {
-    let store = &client.store;
-    if store.keys.layout == Layout::Single {
-        return Err(Error::new(ErrorKind::Unsupported, "locks with layout=single have no cell")
-            .with_hint("leave out layout=, and Fencepost keeps locks in its own form, which has"));
+    let cluster = &client.cluster;
+    if cluster.keys.layout == Layout::Single {
+        return Err(Error::new(ErrorKind::Unsupported, "layout=single does not support cells")
+            .with_hint("remove layout= from the URL: Fencepost's own layout supports them"));
     }
     let Some(want) = grant.held().iter().find(|want| want.name == *name) else {
         return Ok(Reply::NotHeld);
     };
-    let (mut entry_meta, seat) = {
+    let (mut entry_meta, key) = {
         let (owner, state) = (grant.attempt.owner, client.state());
-        let known = state.places.get(owner).map(|place| place.entry.entry_meta.clone());
-        (known.unwrap_or_else(|| EntryMeta::new(&grant.attempt)), state.seat(store, want, owner))
+        let known = state.own_entries.get(owner).map(|own| own.entry.meta.clone());
+        (known.unwrap_or_else(|| EntryMeta::new(&grant.attempt)), state.entry_key(cluster, want, owner))
     };
-    let (cell, timeout) = (store.keys.cell(name), request_timeout(grant.award.ttl));
-    let (lease, writes) = match keep {
+    let (cell_key, timeout) = (cluster.keys.cell(name), request_timeout(grant.award.ttl));
+    let (lease, write) = match keep {
         Keep::WhileHeld => {
             entry_meta.cell = Some(bytes.clone());
-            (None, delete(cell))
+            (None, delete(cell_key))
         }
         Keep::For(_) | Keep::Always => {
-            let lasts = if let Keep::For(lasts) = keep { Some(lasts) } else { None };
-            let lease = match lasts {
-                Some(lasts) => Some(store.cell_lease(lasts, timeout).await?),
+            let ttl = if let Keep::For(ttl) = keep { Some(ttl) } else { None };
+            let lease = match ttl {
+                Some(ttl) => Some(cluster.cell_lease(ttl, timeout).await?),
                 None => None,
             };
-            let kept =
-                PersistentCell { cell: Cell { token: grant.award.token, bytes: bytes.clone() }, ttl: lasts };
-            (lease, put(cell, kept.to_bytes(), lease.unwrap_or(0)))
+            let cell = Cell { token: grant.award.token, bytes: bytes.clone() };
+            let stored = PersistentCell { cell, ttl }.to_bytes();
+            (lease, put(cell_key, stored, lease.unwrap_or(0)))
         }
     };
-    let mut success = store.without_cells_of_others(want, &seat, timeout).await?;
-    success.extend([replace(seat.clone(), entry_meta.to_bytes()), writes]);
-    let compare = vec![created(seat, revision_of(grant))];
+    let mut success = cluster.clear_other_cells(want, &key, timeout).await?;
+    success.extend([put_keeping_lease(key.clone(), entry_meta.to_bytes()), write]);
+    let compare = vec![created_by(key, create_revision(grant))];
     let request = TxnRequest { compare, success, failure: Vec::new() };
-    if store.txn(request, timeout).await?.succeeded {
+    if cluster.txn(request, timeout).await?.succeeded {
         return Ok(Reply::Written);
     }
     if let Some(lease) = lease {
-        // Nothing hangs on it; if this fails it ends by itself.
-        let _ = store.link.lease_revoke(lease, timeout).await;
+        // It has no keys; if the revocation fails, it expires by itself.
+        let _ = cluster.link.lease_revoke(lease, timeout).await;
     }
     Ok(Reply::NotHeld)
 }
 
-impl Store {
-    /// Returns what removes the cells in the keys of others that share a lock: it has one cell.
-    async fn without_cells_of_others(
-        &self,
-        want: &Want,
-        own: &[u8],
-        timeout: Duration,
-    ) -> Result<Vec<RequestOp>> {
+impl Cluster {
+    /// Returns the operations that clear the cells of other holders of a shared lock: a lock has one cell.
+    async fn clear_other_cells(&self, want: &Want, own: &[u8], timeout: Duration) -> Result<Vec<RequestOp>> {
         if want.mode == Mode::Exclusive {
             return Ok(Vec::new());
         }
-        let line = self.link.range(in_order(self.keys.line(&want.name)), timeout).await;
-        let line = line.map_err(|failure| self.failed(failure))?.kvs;
-        let emptied = line.into_iter().filter(|key| key.key != own).filter_map(|key| {
+        let queue = self.link.range(oldest_first(self.keys.queue(&want.name)), timeout).await;
+        let queue = queue.map_err(|failure| self.to_error(failure))?.kvs;
+        let cleared = queue.into_iter().filter(|key| key.key != own).filter_map(|key| {
             let entry_meta =
                 EntryMeta::from_bytes(&key.value).filter(|entry_meta| entry_meta.cell.is_some())?;
-            let compare = vec![created(key.key.clone(), key.create_revision)];
-            let success = vec![replace(key.key, EntryMeta { cell: None, ..entry_meta }.to_bytes())];
+            let compare = vec![created_by(key.key.clone(), key.create_revision)];
+            let without_cell = EntryMeta { cell: None, ..entry_meta }.to_bytes();
+            let success = vec![put_keeping_lease(key.key, without_cell)];
             Some(nested(TxnRequest { compare, success, failure: Vec::new() }))
         });
-        Ok(emptied.collect())
+        Ok(cleared.collect())
     }
 
-    async fn cell_lease(&self, lasts: Duration, timeout: Duration) -> Result<i64> {
-        let lease = self.link.lease_grant(seconds(lasts), 0, timeout).await;
-        Ok(lease.map_err(|failure| self.failed(failure))?.id)
+    async fn cell_lease(&self, ttl: Duration, timeout: Duration) -> Result<i64> {
+        let lease = self.link.lease_grant(whole_seconds(ttl), 0, timeout).await;
+        Ok(lease.map_err(|failure| self.to_error(failure))?.id)
     }
 }

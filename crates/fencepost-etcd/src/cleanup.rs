@@ -1,211 +1,178 @@
-//! Leaving, and removing what is left of attempts that have ended: their keys, and requests that may still arrive.
+//! Cleans up after attempts that have ended: deletes their keys, and prevents late requests from creating new ones.
 
 use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
-use fencepost_core::backend::{Reply, Wakeup};
+use fencepost_core::backend::Wakeup;
 use fencepost_core::clock::Moment;
 use fencepost_core::{Attempt, LostReason, Owner, Result, request_timeout};
 use futures_util::future::join_all;
 
-use crate::client_state::{ClientState, State};
 use crate::error::Failure;
-use crate::flight::Flight;
-use crate::keys::is_own;
-use crate::look::Found;
+use crate::layout::is_owned_by;
 use crate::proto::KeyValue;
-use crate::request::{all, all_gone, found, get, one, put};
-use crate::watching::BROKEN;
+use crate::request::{delete_each, get, kvs, put, single_key, unconditional};
+use crate::state::{ClientState, State};
+use crate::watch_events::BROKEN;
 
-/// How often places that no operation cares for are looked for.
-const SWEEP: Duration = Duration::from_millis(100);
-/// How long the end of a lease is waited for when a client closes.
-const CLOSING: Duration = Duration::from_secs(1);
+/// The minimum time between two searches for expired entries.
+const SWEEP_INTERVAL: Duration = Duration::from_millis(100);
+/// The timeout of each lease revocation when a client closes.
+const REVOKE_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// An attempt that no operation has cared for during a ttl, its lease, and when that is given up.
-type Lapsed = (Arc<Attempt>, i64, Moment);
+/// An attempt that no operation has kept for a ttl, its lease, and when that lease is abandoned.
+type Expired = (Arc<Attempt>, i64, Moment);
 
 impl State {
-    /// Ends the attempt of this owner if no operation has cared for it while its lease lasts. That may be longer than was asked
-    /// for.
-    fn lapsed(&mut self, owner: Owner, now: Moment) -> Option<Lapsed> {
-        let place = self.places.get_mut(owner)?;
-        let (attempt, lease) = (place.attempt.clone(), place.entry.lease);
-        let ttl = self.leases.get(lease).map_or(attempt.ttl, |given| given.ttl.max(attempt.ttl));
-        place.entry.ending |= place.kept_at + ttl < now;
-        (place.kept_at + ttl < now).then_some((attempt, lease, place.kept_at + ttl * 2))
+    /// Marks the attempt of this owner as ending if no operation has kept it for the ttl of its lease, which may be longer
+    /// than requested.
+    fn expire(&mut self, owner: Owner, now: Moment) -> Option<Expired> {
+        let own = self.own_entries.get_mut(owner)?;
+        let (attempt, lease) = (own.attempt.clone(), own.entry.lease);
+        let ttl = self.leases.get(lease).map_or(attempt.ttl, |lease| lease.ttl.max(attempt.ttl));
+        own.entry.ending |= own.kept_at + ttl < now;
+        (own.kept_at + ttl < now).then_some((attempt, lease, own.kept_at + ttl * 2))
     }
 
-    /// Forgets retired leases that have ended by themselves. They are not revoked: an acquire that was given one before it was
-    /// retired may be under way.
-    fn forget_ended_leases(&mut self, now: Moment) {
-        let mut ended = self.leases.retired();
-        ended.retain(|id| self.leases.get(*id).is_some_and(|it| it.confirmed + it.ttl * 3 < now));
-        if ended.is_empty() {
+    /// Removes retired leases that have expired. They are not revoked: an acquire that uses one may be in flight.
+    fn remove_expired_leases(&mut self, now: Moment) {
+        let mut expired = self.leases.retired();
+        expired
+            .retain(|id| self.leases.get(*id).is_some_and(|lease| lease.confirmed_at + lease.ttl * 3 < now));
+        if expired.is_empty() {
             return;
         }
-        let entries = self.places.iter().map(|(_, place)| &place.entry);
+        let entries = self.own_entries.iter().map(|(_, own)| &own.entry);
         let used: HashSet<i64> = entries.flat_map(|entry| [entry.lease, entry.proven_lease()]).collect();
-        for id in ended.into_iter().filter(|id| !used.contains(id)) {
-            self.leases.forget(id);
+        for id in expired.into_iter().filter(|id| !used.contains(id)) {
+            self.leases.remove(id);
         }
-    }
-}
-
-impl Flight<'_> {
-    /// Leaves the line, or defeats an acquire that may still arrive.
-    pub(crate) async fn leave(self, attempt: &Arc<Attempt>) -> Result<Reply> {
-        let (client, owner) = (self.client, attempt.owner);
-        let was_seen = {
-            let mut state = client.state();
-            if state.places.remove_local_waiter(owner) {
-                state.watches.end(&client.store.link, owner);
-                client.wake_next(&state, attempt);
-                return Ok(Reply::Left);
-            }
-            state.departed.insert(owner, self.asked + attempt.ttl);
-            let Some(place) = state.live(owner) else { return Ok(Reply::Left) };
-            place.entry.revision.is_some()
-        };
-        let found = self.look(std::slice::from_ref(attempt)).await.pop().transpose();
-        let found = found.map_err(|failure| client.store.failed(failure))?;
-        if let Some((Found::There { revision, seen, lines }, _)) = found {
-            if let Some(reply) = client.stands(attempt, &lines, revision, seen, self.asked)
-                && let Reply::Granted(award) = self.settled(attempt, reply).await?
-            {
-                client.state().departed.remove(&owner);
-                return Ok(Reply::AlreadyGranted(award));
-            }
-            if was_seen {
-                // Nothing of it can still arrive.
-                client.state().departed.remove(&owner);
-            }
-        }
-        client.ends(owner);
-        Ok(Reply::Left)
     }
 }
 
 impl ClientState {
     pub(crate) fn is_ending(&self, owner: Owner) -> bool {
-        self.state().places.get(owner).is_some_and(|place| place.entry.ending)
+        self.state().own_entries.get(owner).is_some_and(|own| own.entry.ending)
     }
 
-    /// Loses an attempt of which a key was removed. Without a place it is awarded nothing, whatever was read before.
+    /// Ends an attempt after one of its keys was deleted or broken, and notifies its owner. Without an entry it is granted
+    /// nothing, whatever was read before.
     pub(crate) async fn lose(&self, owner: Owner, why: LostReason) {
-        let place = self.state().places.get(owner).map(|it| (it.attempt.clone(), it.entry.is_held()));
-        let Some((attempt, is_held)) = place else { return };
-        // Of several names the others go too; and the client that has marked a key may not come to remove it.
-        let is_some_left = why == LostReason::Broken || attempt.wants.len() > 1;
-        if is_some_left {
-            self.ends(owner);
+        let own = self.state().own_entries.get(owner).map(|own| (own.attempt.clone(), own.entry.is_held()));
+        let Some((attempt, is_held)) = own else { return };
+        // The other keys of several names are to be deleted too; and the client that marked a key as broken may fail before
+        // it deletes the key.
+        let has_keys = why == LostReason::Broken || attempt.wants.len() > 1;
+        if has_keys {
+            self.mark_ending(owner);
         } else {
             self.forget(owner);
         }
         self.push.push(if is_held { Wakeup::Lost { owner, reason: why } } else { Wakeup::Check { owner } });
-        if is_some_left {
-            // If it fails, the next operation of this owner does it, or the sweep.
-            let _ = self.clear_away(&attempt).await;
+        if has_keys {
+            // After a failure, the next operation of this owner or the sweep repeats it.
+            let _ = self.clean_up(&attempt).await;
         }
     }
 
-    /// Removes what is left of an attempt that has ended, and frees its place: a request of it that was sent and not answered
-    /// does nothing when it arrives. Several may do this at the same time, and the first that is done lets the owner come
-    /// again; so nothing is removed that was found after that.
-    pub(crate) async fn clear_away(&self, attempt: &Attempt) -> Result<()> {
+    /// Deletes the keys of an attempt that is ending, and removes its entry: an unanswered request of it does nothing when
+    /// it is applied late. Several cleanups may run concurrently, and the first that finishes allows the owner to acquire
+    /// again; so keys that were found after that are not deleted.
+    pub(crate) async fn clean_up(&self, attempt: &Attempt) -> Result<()> {
         let owner = attempt.owner;
         let (revision, unanswered) = {
             let state = self.state();
-            let Some(place) = state.places.get(owner).filter(|place| place.entry.ending) else {
+            let Some(own) = state.own_entries.get(owner).filter(|own| own.entry.ending) else {
                 return Ok(());
             };
-            (place.entry.revision, place.entry.unanswered.clone())
+            (own.entry.revision, own.entry.unanswered.clone())
         };
         for lease in unanswered.iter().copied().collect::<BTreeSet<i64>>() {
             self.put_tombstone(attempt, lease).await?;
         }
-        let made = match revision.filter(|_| unanswered.is_empty()) {
-            Some(revision) => self.seats_of(attempt).into_iter().map(|seat| (seat, revision)).collect(),
-            None => self.keys_of(attempt).await?,
+        let keys = match revision.filter(|_| unanswered.is_empty()) {
+            Some(revision) => self.entry_keys(attempt).into_iter().map(|key| (key, revision)).collect(),
+            None => self.find_keys(attempt).await?,
         };
-        if !made.is_empty() && self.is_ending(owner) {
-            self.store.txn(all_gone(made), request_timeout(attempt.ttl)).await?;
+        if !keys.is_empty() && self.is_ending(owner) {
+            self.cluster.txn(delete_each(keys), request_timeout(attempt.ttl)).await?;
         }
         if self.is_ending(owner) {
             for lease in unanswered {
-                self.state().is_answered(owner, lease);
+                self.state().record_answered(owner, lease);
             }
             self.forget(owner);
         }
         Ok(())
     }
 
-    fn seats_of(&self, attempt: &Attempt) -> Vec<Vec<u8>> {
+    fn entry_keys(&self, attempt: &Attempt) -> Vec<Vec<u8>> {
         let state = self.state();
-        attempt.wants.iter().map(|want| state.seat(&self.store, want, attempt.owner)).collect()
+        attempt.wants.iter().map(|want| state.entry_key(&self.cluster, want, attempt.owner)).collect()
     }
 
-    /// Returns the keys of an attempt, and what created them. What else is in its seats is another's.
-    async fn keys_of(&self, attempt: &Attempt) -> Result<Vec<(Vec<u8>, i64)>> {
-        let look = all(self.seats_of(attempt).into_iter().map(|seat| get(one(seat))).collect());
-        let answer = self.store.txn(look, request_timeout(attempt.ttl)).await?;
+    /// Returns the existing keys of an attempt with their create revisions. A key with its suffix may belong to another
+    /// attempt.
+    async fn find_keys(&self, attempt: &Attempt) -> Result<Vec<(Vec<u8>, i64)>> {
+        let reads = self.entry_keys(attempt).into_iter().map(|key| get(single_key(key))).collect();
+        let response = self.cluster.txn(unconditional(reads), request_timeout(attempt.ttl)).await?;
         let state = self.state();
-        let entry = state.places.get(attempt.owner).map(|place| &place.entry);
-        let (revision, lease) = (entry.and_then(|it| it.revision), entry.map(|it| it.lease));
-        // What was marked as broken does not say any more whose it is.
+        let entry = state.own_entries.get(attempt.owner).map(|own| &own.entry);
+        let (revision, lease) = (entry.and_then(|entry| entry.revision), entry.map(|entry| entry.lease));
+        // The value of a key that was marked as broken does not name its owner any more.
         let is_broken = |key: &KeyValue| key.value == BROKEN && Some(key.lease) == lease;
-        let is_its = |key: &&KeyValue| {
-            Some(key.create_revision) == revision || is_own(key, attempt.owner) || is_broken(key)
+        let is_own = |key: &&KeyValue| {
+            Some(key.create_revision) == revision || is_owned_by(key, attempt.owner) || is_broken(key)
         };
-        let keys = answer.responses.iter().flat_map(found).filter(is_its);
+        let keys = response.responses.iter().flat_map(kvs).filter(is_own);
         Ok(keys.map(|key| (key.key.clone(), key.create_revision)).collect())
     }
 
-    /// Defeats what an attempt has sent on this lease. The tombstone hangs on the same lease, and so lives for exactly as long
-    /// as a late request could create keys.
+    /// Prevents unanswered requests of an attempt on this lease from taking effect. The tombstone is attached to the same
+    /// lease, so it exists exactly as long as a late request could create keys.
     async fn put_tombstone(&self, attempt: &Attempt, lease: i64) -> Result<()> {
-        let tombstone = put(self.store.keys.left(attempt.owner, lease), Vec::new(), lease);
-        match self.store.link.txn(all(vec![tombstone]), request_timeout(attempt.ttl)).await {
+        let tombstone = put(self.cluster.keys.tombstone(attempt.owner, lease), Vec::new(), lease);
+        match self.cluster.link.txn(unconditional(vec![tombstone]), request_timeout(attempt.ttl)).await {
             Ok(_) => {
-                self.state().leases.has_tombstone(lease);
+                self.state().leases.count_tombstone(lease);
                 Ok(())
             }
-            // A late request fails as well.
+            // Without the lease, a late request fails as well.
             Err(Failure::NoLease) => Ok(()),
-            Err(failure) => Err(self.store.failed(failure)),
+            Err(failure) => Err(self.cluster.to_error(failure)),
         }
     }
 
-    /// Removes what no operation has cared for during a ttl. If that fails for another ttl although the lease lives, the lease
-    /// is given up with everything on it.
+    /// Cleans up after attempts that no operation has kept for a ttl. If that fails for another ttl although the lease
+    /// lives, the lease is abandoned with all attempts on it.
     pub(crate) async fn sweep(&self, now: Moment) {
-        let lapsed: Vec<Lapsed> = {
+        let expired: Vec<Expired> = {
             let mut state = self.state();
-            if state.swept.is_some_and(|swept| now.since(swept) < SWEEP) {
+            if state.last_sweep.is_some_and(|last| now.since(last) < SWEEP_INTERVAL) {
                 return;
             }
-            state.swept = Some(now);
-            state.departed.retain(|_, until| *until > now);
-            state.forget_ended_leases(now);
-            let lapsed = state.places.expire(now);
-            lapsed.into_iter().filter_map(|owner| state.lapsed(owner, now)).collect()
+            state.last_sweep = Some(now);
+            state.tombstones.retain(|_, until| *until > now);
+            state.remove_expired_leases(now);
+            let expired = state.own_entries.expire(now);
+            expired.into_iter().filter_map(|owner| state.expire(owner, now)).collect()
         };
-        let cleared = join_all(lapsed.iter().map(|(attempt, ..)| self.clear_away(attempt))).await;
-        for ((_, lease, end), cleared) in lapsed.iter().zip(cleared) {
-            if cleared.is_err() && *end < now {
+        let results = join_all(expired.iter().map(|(attempt, ..)| self.clean_up(attempt))).await;
+        for ((_, lease, abandon_at), result) in expired.iter().zip(results) {
+            if result.is_err() && *abandon_at < now {
                 self.lose_lease(*lease, LostReason::Abandoned);
             }
         }
     }
 
-    /// Ends all leases, and with them everything that this client still has.
+    /// Revokes all leases, and with them all keys of this client.
     pub(crate) async fn revoke_all(&self) {
         let leases = self.state().leases.ids();
         for id in leases {
-            match self.store.link.lease_revoke(id, CLOSING).await {
+            match self.cluster.link.lease_revoke(id, REVOKE_TIMEOUT).await {
                 Ok(_) | Err(Failure::NoLease) => {}
-                // It ends by itself.
+                // The leases expire by themselves.
                 Err(Failure::Failed(_)) => return,
             }
         }
@@ -221,7 +188,7 @@ mod tests {
     const NOW: Moment = Moment::from_nanos(1_000_000_000_000);
 
     #[test]
-    fn an_attempt_that_no_operation_cares_for_ends_after_a_ttl() {
+    fn an_attempt_that_no_operation_keeps_ends_after_a_ttl() {
         let mut state = State::default();
         let attempt = Arc::new(Attempt {
             owner: Owner::random(),
@@ -231,11 +198,11 @@ mod tests {
             label: "test".into(),
             meta: [].into(),
         });
-        state.enters(&attempt, 1, NOW);
-        assert!(state.lapsed(attempt.owner, NOW + attempt.ttl).is_none());
+        state.register(&attempt, 1, NOW);
+        assert!(state.expire(attempt.owner, NOW + attempt.ttl).is_none());
         assert!(state.live(attempt.owner).is_some());
-        let (_, lease, end) = state.lapsed(attempt.owner, NOW + attempt.ttl * 11 / 10).unwrap();
-        assert_eq!((lease, end), (1, NOW + attempt.ttl * 2));
-        assert!(state.live(attempt.owner).is_none() && state.places.get(attempt.owner).is_some());
+        let (_, lease, abandon_at) = state.expire(attempt.owner, NOW + attempt.ttl * 11 / 10).unwrap();
+        assert_eq!((lease, abandon_at), (1, NOW + attempt.ttl * 2));
+        assert!(state.live(attempt.owner).is_none() && state.own_entries.get(attempt.owner).is_some());
     }
 }

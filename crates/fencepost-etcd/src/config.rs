@@ -1,32 +1,33 @@
-//! What an `etcd://` URL says: which members, who we are there, and how the locks are kept.
+//! The parsed `etcd://` URL: members, credentials, and the layout of the keys.
 
 use fencepost_core::Result;
 use fencepost_net::{Address, Login, Tls, Url, bad, checked_namespace};
 
-const PORT: u16 = 2379;
+const DEFAULT_PORT: u16 = 2379;
 
 const OPTIONS: [&str; 7] =
     ["namespace", "layout", "tls_ca", "tls_cert", "tls_key", "tls_server_name", "tls_insecure"];
 
-/// What follows the namespace in keys. `a/lock` is no namespace, because `a/lock/cell` is a lock of the namespace `a`.
-const KINDS: [&str; 4] = ["about", "cell", "left", "lock"];
+/// The path segments that follow the namespace in keys. `a/lock` is not a valid namespace, because `a/lock/cell` is a lock
+/// in the namespace `a`.
+const KEY_KINDS: [&str; 4] = ["about", "cell", "left", "lock"];
 
-/// Where the keys of a lock are.
+/// The layout of the keys of a lock.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Layout {
-    /// Below the namespace, so that no two locks meet.
+    /// Below the namespace; the keys of two locks never overlap.
     #[default]
     Own,
-    /// Below the lock's name, as `etcdctl lock` and the official client have them.
+    /// Below the name of the lock, as `etcdctl lock` and the official client store them.
     Raw,
-    /// One key, which is the lock's name.
+    /// One key with the name of the lock.
     Single,
 }
 
 impl Layout {
     const ALL: [Self; 3] = [Self::Own, Self::Raw, Self::Single];
 
-    /// What it is called in a URL, if it has to be said.
+    /// Returns its value of the URL option `layout`; `None` for the default.
     pub(crate) fn word(self) -> Option<&'static str> {
         match self {
             Self::Own => None,
@@ -40,13 +41,13 @@ impl Layout {
     }
 }
 
-/// Everything a URL says.
+/// The parsed URL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Config {
     pub(crate) members: Vec<Address>,
     pub(crate) login: Option<Login>,
     pub(crate) tls: Option<Tls>,
-    /// What our own keys begin with, before a slash.
+    /// The prefix of Fencepost's own keys, without the slash.
     pub(crate) namespace: String,
     pub(crate) layout: Layout,
 }
@@ -54,7 +55,7 @@ pub(crate) struct Config {
 impl Config {
     pub(crate) const DEFAULT_NAMESPACE: &str = "fencepost";
 
-    /// The URL without user and password.
+    /// Returns the URL without user and password.
     pub(crate) fn location(&self) -> String {
         let scheme = if self.tls.is_some() { "etcds" } else { "etcd" };
         let namespace = Some(&self.namespace).filter(|namespace| *namespace != Self::DEFAULT_NAMESPACE);
@@ -68,7 +69,7 @@ impl Config {
     }
 }
 
-/// Reads a URL. What it complains about, it names, but never the part that may hold a password.
+/// Parses a URL. Errors name the invalid part, but never one that may contain a password.
 pub(crate) fn parse(url: &str) -> Result<Config> {
     let url = Url::parse("etcd", "etcd://HOST:2379, or etcd://USER:PASSWORD@HOST,HOST,HOST", url)?;
     let is_tls = match url.scheme.as_str() {
@@ -77,11 +78,11 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
         _ => return Err(url.unknown_scheme(&["etcd", "etcds"], "etcd://, and etcds:// for TLS")),
     };
     if !url.path.is_empty() {
-        let hint = "?namespace=NAME says what all keys begin with";
+        let hint = "to set the prefix of all keys, use ?namespace=NAME";
         return Err(bad("the etcd URL has a path").with_hint(hint));
     }
     let mut config = Config {
-        members: url.hosts(PORT)?,
+        members: url.hosts(DEFAULT_PORT)?,
         login: url.login()?,
         tls: url.tls(is_tls, "write etcds:// for TLS")?,
         namespace: Config::DEFAULT_NAMESPACE.into(),
@@ -89,7 +90,7 @@ pub(crate) fn parse(url: &str) -> Result<Config> {
     };
     for (key, value) in url.options() {
         match key {
-            "namespace" => config.namespace = checked_namespace(value, '/', &KINDS)?,
+            "namespace" => config.namespace = checked_namespace(value, '/', &KEY_KINDS)?,
             "layout" => {
                 let unknown =
                     || url.unknown_value((key, value), &["raw", "single"], "Fencepost's own layout");
@@ -136,8 +137,8 @@ mod tests {
     }
 
     #[test]
-    fn nonsense_is_refused_without_repeating_it() {
-        let nonsense = [
+    fn an_invalid_url_is_rejected_without_repeating_it() {
+        let invalid = [
             "etcd:hunter2",
             "etcd://",
             "etcd://hunter2@h",
@@ -160,7 +161,7 @@ mod tests {
             "etcd://%zz@h",
             "etcd+floppy://u:hunter2@h",
         ];
-        for url in nonsense {
+        for url in invalid {
             let error = parse(url).unwrap_err();
             assert_eq!(error.kind(), ErrorKind::BadConfig, "{url}");
             assert!(!format!("{error:?}").contains("hunter2"), "{error:?}");

@@ -1,4 +1,4 @@
-//! One flight: operations of which none depends on another, so that all of them leave at once.
+//! One flight: operations that do not depend on each other and are sent together.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,193 +10,198 @@ use fencepost_core::{Attempt, Error, ErrorKind, Grant, Mode, Result, Rule};
 use futures_util::future::{BoxFuture, join, join_all, join4};
 
 use crate::cell::{read_cell, write_cell};
-use crate::client_state::ClientState;
-use crate::enter::Step;
-use crate::leases::{Leased, seconds};
+use crate::key_ops::KeyOp;
+use crate::leases::{Leased, whole_seconds};
+use crate::state::ClientState;
 
-/// What is answered to the operation with this number.
-type Answered = (usize, Result<Reply>);
-/// An attempt that comes, and whether it waits.
-type Coming<'a> = (usize, &'a Arc<Attempt>, OnBusy);
+/// The reply to the operation at this index of the flight.
+type IndexedReply = (usize, Result<Reply>);
+/// An acquire, with its index in the flight.
+type Acquire<'a> = (usize, &'a Arc<Attempt>, OnBusy);
 
 /// A flight of one client.
 #[derive(Clone, Copy)]
 pub(crate) struct Flight<'a> {
     pub(crate) client: &'a ClientState,
-    /// When it left. What is granted counts from then.
-    pub(crate) asked: Moment,
+    /// When the flight was sent. The leases of its grants count from then.
+    pub(crate) sent_at: Moment,
 }
 
 impl<'a> Flight<'a> {
     pub(crate) fn new(client: &'a ClientState) -> Self {
-        Self { client, asked: client.clock.now() }
+        Self { client, sent_at: client.clock.now() }
     }
 
-    /// Executes the operations, and removes what was abandoned.
+    /// Executes the operations, and removes expired entries of this client.
     pub(crate) async fn execute(self, ops: &[Op]) -> Vec<Result<Reply>> {
         {
-            // Before the sweep looks for what no operation cares for.
+            // Before the sweep looks for entries that no operation keeps.
             let mut state = self.client.state();
-            ops.iter().filter_map(Op::owner).for_each(|owner| state.care_for(owner, self.asked));
+            ops.iter().filter_map(Op::owner).for_each(|owner| state.keep(owner, self.sent_at));
         }
-        let (answers, ()) = join(Box::pin(self.carry(ops)), self.client.sweep(self.asked)).await;
+        let (indexed, ()) = join(Box::pin(self.dispatch(ops)), self.client.sweep(self.sent_at)).await;
         let mut replies: Vec<Option<Result<Reply>>> = ops.iter().map(|_| None).collect();
-        for (at, reply) in answers {
-            replies[at] = Some(reply);
+        for (index, reply) in indexed {
+            replies[index] = Some(reply);
         }
-        let unanswered = || Err(Error::new(ErrorKind::OutcomeUnknown, "an operation was not answered"));
-        let replies = replies.into_iter().map(|reply| reply.unwrap_or_else(unanswered));
-        join_all(ops.iter().zip(replies).map(|(op, reply)| self.finish(op, reply))).await
+        let no_reply = || Err(Error::new(ErrorKind::OutcomeUnknown, "an operation got no reply"));
+        let replies = replies.into_iter().map(|reply| reply.unwrap_or_else(no_reply));
+        join_all(ops.iter().zip(replies).map(|(op, reply)| self.clean_up_after(op, reply))).await
     }
 
-    async fn carry(self, ops: &[Op]) -> Vec<Answered> {
-        let (mut coming, mut going) = (Vec::new(), Vec::new());
+    async fn dispatch(self, ops: &[Op]) -> Vec<IndexedReply> {
+        let (mut acquires, mut releases) = (Vec::new(), Vec::new());
         let (mut checks, mut renewals, mut singles) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, op) in ops.iter().enumerate() {
+        for (index, op) in ops.iter().enumerate() {
             match op {
-                Op::Acquire { attempt, on_busy } => coming.push((at, attempt, *on_busy)),
-                Op::Release(grant) => going.push((at, grant)),
-                Op::Check(attempt) => checks.push((at, attempt)),
-                Op::Renew(grant) => renewals.push((at, grant)),
-                _ => singles.push(async move { (at, self.single(op).await) }),
+                Op::Acquire { attempt, on_busy } => acquires.push((index, attempt, *on_busy)),
+                Op::Release(grant) => releases.push((index, grant)),
+                Op::Check(attempt) => checks.push((index, attempt)),
+                Op::Renew(grant) => renewals.push((index, grant)),
+                _ => singles.push(async move { (index, self.execute_single(op).await) }),
             }
         }
-        let comings = Box::pin(self.come_and_go(coming, going, Again::Once));
-        let (come, checked, renewed, singles) =
-            join4(comings, self.check_all(checks), self.renew(&renewals), join_all(singles)).await;
-        [come, checked, renewed, singles].into_iter().flatten().collect()
+        let key_ops = Box::pin(self.acquire_and_release(acquires, releases, LeaseRetry::Once));
+        let (key_ops, checked, renewed, singles) =
+            join4(key_ops, self.check_all(checks), self.renew(&renewals), join_all(singles)).await;
+        [key_ops, checked, renewed, singles].into_iter().flatten().collect()
     }
 
-    async fn single(self, op: &Op) -> Result<Reply> {
+    async fn execute_single(self, op: &Op) -> Result<Reply> {
         match op {
             Op::Leave(attempt) => self.leave(attempt).await,
             Op::ReadCell(name) => read_cell(self.client, name).await,
             Op::WriteCell { grant, name, bytes, keep } => {
                 write_cell(self.client, grant, name, bytes, *keep).await
             }
-            Op::Break { name, token } => self.client.store.break_lock(name, *token).await,
+            Op::Break { name, token } => self.client.cluster.break_lock(name, *token).await,
             Op::Acquire { .. } | Op::Check(_) | Op::Renew(_) | Op::Release(_) => Ok(Reply::NoTicket),
         }
     }
 
-    /// Removes what is left of an attempt that has ended. The engine then asks as another owner, or not at all: that nothing is
-    /// left, and nothing can arrive, is a part of those answers.
-    async fn finish(self, op: &Op, reply: Result<Reply>) -> Result<Reply> {
+    /// Removes the remaining keys of an attempt that has ended. After `NoTicket` and `Left` the engine continues with another
+    /// owner or not at all, so these replies guarantee that no key exists and that no late request can create one.
+    async fn clean_up_after(self, op: &Op, reply: Result<Reply>) -> Result<Reply> {
         let Some(attempt) = op.attempt().filter(|attempt| self.client.is_ending(attempt.owner)) else {
             return reply;
         };
-        match self.client.clear_away(attempt).await {
+        match self.client.clean_up(attempt).await {
             Err(error) if matches!(reply, Ok(Reply::NoTicket | Reply::Left)) => Err(error),
-            // If it failed, the next operation of this owner does it, or the sweep.
+            // After a failure, the next operation of this owner or the sweep repeats the cleanup.
             Ok(()) | Err(_) => reply,
         }
     }
 
-    async fn check_all(self, checks: Vec<(usize, &Arc<Attempt>)>) -> Vec<Answered> {
-        let mut answers = Vec::with_capacity(checks.len());
-        let (mut inside, mut standing) = (Vec::new(), Vec::new());
+    async fn check_all(self, checks: Vec<(usize, &Arc<Attempt>)>) -> Vec<IndexedReply> {
+        let mut replies = Vec::with_capacity(checks.len());
+        let (mut local, mut queued) = (Vec::new(), Vec::new());
         {
             let mut state = self.client.state();
-            for (at, attempt) in checks {
-                if state.places.keep_local_waiter(attempt.owner, self.asked) {
-                    inside.push((at, attempt));
+            for (index, attempt) in checks {
+                if state.own_entries.keep_local_waiter(attempt.owner, self.sent_at) {
+                    local.push((index, attempt));
                 } else if state.live(attempt.owner).is_some() {
-                    standing.push((at, Arc::clone(attempt)));
+                    queued.push((index, Arc::clone(attempt)));
                 } else {
-                    answers.push((at, Ok(Reply::NoTicket)));
+                    replies.push((index, Ok(Reply::NoTicket)));
                 }
             }
         }
-        let (numbers, standing): (Vec<usize>, Vec<Arc<Attempt>>) = standing.into_iter().unzip();
-        let (inside, checked) = join(self.check_inside(inside), self.check(&standing)).await;
-        answers.extend(inside);
-        for ((at, attempt), reply) in numbers.into_iter().zip(standing).zip(checked) {
+        let (indices, queued): (Vec<usize>, Vec<Arc<Attempt>>) = queued.into_iter().unzip();
+        let (local, checked) = join(self.check_local_waiters(local), self.check(&queued)).await;
+        replies.extend(local);
+        for ((index, attempt), reply) in indices.into_iter().zip(queued).zip(checked) {
             if let Ok(None) = reply {
-                self.client.ends(attempt.owner);
+                self.client.mark_ending(attempt.owner);
             }
-            answers.push((at, reply.map(|reply| reply.unwrap_or(Reply::NoTicket))));
+            replies.push((index, reply.map(|reply| reply.unwrap_or(Reply::NoTicket))));
         }
-        answers
+        replies
     }
 
-    /// Checks attempts that wait in this process: one after the other, as those for one lock may not come together.
-    async fn check_inside(self, checks: Vec<(usize, &Arc<Attempt>)>) -> Vec<Answered> {
+    /// Checks local waiters one after the other, because two acquires of one lock may not be in one transaction.
+    async fn check_local_waiters(self, checks: Vec<(usize, &Arc<Attempt>)>) -> Vec<IndexedReply> {
         let client = self.client;
-        let mut answers = Vec::with_capacity(checks.len());
-        for (at, attempt) in checks {
+        let mut replies = Vec::with_capacity(checks.len());
+        for (index, attempt) in checks {
             {
                 let state = client.state();
-                if !state.places.may_enqueue(attempt) {
-                    client.pass_on(&state, attempt);
-                    answers.push((at, Ok(Reply::Waiting { check_after: attempt.ttl })));
+                if !state.own_entries.may_enqueue(attempt) {
+                    client.forward_wakeup(&state, attempt);
+                    replies.push((index, Ok(Reply::Waiting { check_after: attempt.ttl })));
                     continue;
                 }
             }
-            let coming = vec![(at, attempt, OnBusy::Wait)];
-            let came = Box::pin(self.come_and_go(coming, Vec::new(), Again::Once)).await;
-            let was_answered = came.iter().all(|(_, reply)| reply.is_ok());
-            answers.extend(came);
+            let acquire = vec![(index, attempt, OnBusy::Wait)];
+            let acquired = Box::pin(self.acquire_and_release(acquire, Vec::new(), LeaseRetry::Once)).await;
+            let has_reply = acquired.iter().all(|(_, reply)| reply.is_ok());
+            replies.extend(acquired);
             let mut state = client.state();
-            if state.places.keep_local_waiter(attempt.owner, self.asked) {
-                // It could not come after all, and is still the next.
-                state.places.move_to_front(attempt.owner);
-                // Or was the next until just now, and has not asked; an attempt that failed asks again by itself.
-                if was_answered {
-                    client.pass_on(&state, attempt);
+            if state.own_entries.keep_local_waiter(attempt.owner, self.sent_at) {
+                // It could not create its keys after all, and stays first in the local queue.
+                state.own_entries.move_to_front(attempt.owner);
+                // Another local waiter may have become the first meanwhile. After an error the attempt retries by itself.
+                if has_reply {
+                    client.forward_wakeup(&state, attempt);
                 }
             } else {
-                // Several may have left at once, and only the first was told.
-                client.wake_next(&state, attempt);
+                // Several entries may have been removed at once, and only the first local waiter was woken.
+                client.wake_unblocked(&state, attempt);
             }
         }
-        answers
+        replies
     }
 
     /// Executes acquires and releases, in as few transactions as possible.
-    async fn come_and_go(
+    async fn acquire_and_release(
         self,
-        coming: Vec<Coming<'_>>,
-        going: Vec<(usize, &Grant)>,
-        again: Again,
-    ) -> Vec<Answered> {
-        let (mut answers, coming) = self.resume(coming).await;
-        let given = self.leases_for(coming.iter().map(|(_, attempt, _)| attempt.ttl)).await;
-        let mut steps: Vec<(usize, Step)> =
-            going.into_iter().map(|(at, grant)| (at, Step::Go(grant.clone()))).collect();
-        let mut rare = Vec::new();
-        for (at, attempt, on_busy) in coming {
-            let leased = match &given[&seconds(attempt.ttl)] {
+        acquires: Vec<Acquire<'_>>,
+        releases: Vec<(usize, &Grant)>,
+        retry: LeaseRetry,
+    ) -> Vec<IndexedReply> {
+        let (mut replies, acquires) = self.resume_acquires(acquires).await;
+        let lease_by_secs = self.leases_for(acquires.iter().map(|(_, attempt, _)| attempt.ttl)).await;
+        let mut direct: Vec<(usize, KeyOp)> =
+            releases.into_iter().map(|(index, grant)| (index, KeyOp::Release(grant.clone()))).collect();
+        let mut optimistic = Vec::new();
+        for (index, attempt, on_busy) in acquires {
+            let leased = match &lease_by_secs[&whole_seconds(attempt.ttl)] {
                 Err(error) => {
-                    answers.push((at, Err(error.clone())));
+                    replies.push((index, Err(error.clone())));
                     continue;
                 }
                 Ok(leased) => *leased,
             };
-            if self.waits_inside(attempt, on_busy) {
-                answers.push((at, Ok(Reply::Waiting { check_after: attempt.ttl })));
+            if self.must_wait_locally(attempt, on_busy) {
+                replies.push((index, Ok(Reply::Waiting { check_after: attempt.ttl })));
+                continue;
+            }
+            let op = KeyOp::Acquire { attempt: attempt.clone(), on_busy, leased };
+            if must_read_first(attempt, on_busy) {
+                optimistic.push((index, op));
             } else {
-                let step = Step::Come { attempt: attempt.clone(), on_busy, leased };
-                if is_rare(attempt, on_busy) { rare.push((at, step)) } else { steps.push((at, step)) }
+                direct.push((index, op));
             }
         }
-        // In the order in which they were sent: a release makes room for an acquire that comes after it.
-        steps.sort_unstable_by_key(|(at, _)| *at);
-        let (numbers, steps): (Vec<usize>, Vec<Step>) = steps.into_iter().unzip();
-        let common = async {
-            let came = self.send_all(&steps).await;
-            let replies =
-                steps.iter().zip(came).map(async |(step, came)| self.after(step, came, again).await);
-            numbers.into_iter().zip(join_all(replies).await).collect::<Vec<Answered>>()
+        // In the order of the flight: an acquire that follows a release of the same lock must see it as released.
+        direct.sort_unstable_by_key(|(index, _)| *index);
+        let (indices, direct): (Vec<usize>, Vec<KeyOp>) = direct.into_iter().unzip();
+        let direct = async {
+            let outcomes = self.send_all(&direct).await;
+            let direct = direct.iter().zip(outcomes);
+            let direct = direct.map(async |(op, outcome)| self.into_reply(op, outcome, retry).await);
+            indices.into_iter().zip(join_all(direct).await).collect::<Vec<IndexedReply>>()
         };
-        let (numbers, rare): (Vec<usize>, Vec<Step>) = rare.into_iter().unzip();
-        let read = join_all(rare.iter().map(|step| self.read_and_come(step, again)));
-        let (common, read) = join(common, read).await;
-        answers.extend(common.into_iter().chain(numbers.into_iter().zip(read)));
-        answers
+        let (indices, optimistic): (Vec<usize>, Vec<KeyOp>) = optimistic.into_iter().unzip();
+        let optimistic = join_all(optimistic.iter().map(|op| self.read_then_acquire(op, retry)));
+        let (direct, optimistic) = join(direct, optimistic).await;
+        replies.extend(direct);
+        replies.extend(indices.into_iter().zip(optimistic));
+        replies
     }
 
-    /// Executes one acquire from its beginning.
-    pub(crate) fn come_again<'b>(
+    /// Executes one acquire again, from the beginning.
+    pub(crate) fn retry_acquire<'b>(
         self,
         attempt: &'b Arc<Attempt>,
         on_busy: OnBusy,
@@ -205,81 +210,84 @@ impl<'a> Flight<'a> {
         'a: 'b,
     {
         Box::pin(async move {
-            let came = self.come_and_go(vec![(0, attempt, on_busy)], Vec::new(), Again::Never).await;
-            came.into_iter().next().map_or_else(|| Err(self.client.store.undone(attempt)), |(_, reply)| reply)
+            let acquire = vec![(0, attempt, on_busy)];
+            let replies = self.acquire_and_release(acquire, Vec::new(), LeaseRetry::Never).await;
+            let undone = || Err(self.client.cluster.undone_by_cleanup(attempt));
+            replies.into_iter().next().map_or_else(undone, |(_, reply)| reply)
         })
     }
 
-    /// Answers those of these acquires that need no keys, or have come before. Returns the others.
-    async fn resume(self, coming: Vec<Coming<'_>>) -> (Vec<Answered>, Vec<Coming<'_>>) {
-        let (mut answers, mut open, mut known) = (Vec::new(), Vec::new(), Vec::new());
-        for (at, attempt, on_busy) in coming {
-            if let Err(error) = self.client.store.can_be_taken(attempt) {
-                answers.push((at, Err(error)));
+    /// Replies to the acquires that need no new keys: unsupported ones, those of owners that have left, and those whose keys
+    /// exist already. Returns the others.
+    async fn resume_acquires(self, acquires: Vec<Acquire<'_>>) -> (Vec<IndexedReply>, Vec<Acquire<'_>>) {
+        let (mut replies, mut new, mut known) = (Vec::new(), Vec::new(), Vec::new());
+        for (index, attempt, on_busy) in acquires {
+            if let Err(error) = self.client.cluster.check_supported(attempt) {
+                replies.push((index, Err(error)));
                 continue;
             }
             let mut state = self.client.state();
-            if state.has_departed(attempt.owner, self.asked) {
-                answers.push((at, Ok(Reply::Busy)));
+            if state.has_tombstone(attempt.owner, self.sent_at) {
+                replies.push((index, Ok(Reply::Busy)));
             } else if state.live(attempt.owner).is_some() {
-                known.push((at, attempt, on_busy));
+                known.push((index, attempt, on_busy));
             } else {
-                open.push((at, attempt, on_busy));
+                new.push((index, attempt, on_busy));
             }
         }
         let attempts: Vec<Arc<Attempt>> = known.iter().map(|(_, attempt, _)| Arc::clone(attempt)).collect();
-        for (again, found) in known.into_iter().zip(self.check(&attempts).await) {
-            match found.transpose() {
-                Some(reply) => answers.push((again.0, reply)),
-                // What was sent before has not arrived, or its lease has ended.
-                None => open.push(again),
+        for (acquire, checked) in known.into_iter().zip(self.check(&attempts).await) {
+            match checked.transpose() {
+                Some(reply) => replies.push((acquire.0, reply)),
+                // The earlier request has not been applied, or its lease has ended.
+                None => new.push(acquire),
             }
         }
-        let mut rest = Vec::with_capacity(open.len());
-        for again in open {
-            let is_ending = self.client.is_ending(again.1.owner);
-            match if is_ending { self.client.clear_away(again.1).await } else { Ok(()) } {
-                Ok(()) => rest.push(again),
-                Err(error) => answers.push((again.0, Err(error))),
+        let mut to_send = Vec::with_capacity(new.len());
+        for acquire in new {
+            let is_ending = self.client.is_ending(acquire.1.owner);
+            match if is_ending { self.client.clean_up(acquire.1).await } else { Ok(()) } {
+                Ok(()) => to_send.push(acquire),
+                Err(error) => replies.push((acquire.0, Err(error))),
             }
         }
-        (answers, rest)
+        (replies, to_send)
     }
 
-    /// Returns whether an attempt has to wait in this process, and lets it do so.
-    fn waits_inside(self, attempt: &Arc<Attempt>, on_busy: OnBusy) -> bool {
+    /// Returns whether an attempt has to wait in this process, and adds it to the local waiters if so.
+    fn must_wait_locally(self, attempt: &Arc<Attempt>, on_busy: OnBusy) -> bool {
         let mut state = self.client.state();
-        let rests = attempt.wants.iter().any(|want| state.rests.rests(&want.name, self.asked));
-        let may_come = !rests && state.places.may_enqueue(attempt);
-        if on_busy == OnBusy::Return || may_come || state.places.get(attempt.owner).is_some() {
+        let is_yielding = attempt.wants.iter().any(|want| state.yields.is_yielding(&want.name, self.sent_at));
+        let may_enqueue = !is_yielding && state.own_entries.may_enqueue(attempt);
+        if on_busy == OnBusy::Return || may_enqueue || state.own_entries.get(attempt.owner).is_some() {
             return false;
         }
-        if rests {
-            // It will ask at the end of the rest, whatever happens until then.
-            state.watches.asks(attempt);
+        if is_yielding {
+            // It retries when the yield ends, whatever happens until then.
+            state.watches.clear_deletions(attempt);
         }
-        state.places.wait_locally(attempt, self.asked);
+        state.own_entries.wait_locally(attempt, self.sent_at);
         true
     }
 
-    /// Returns a lease for each of these.
+    /// Returns a lease for each of these ttls, by its whole seconds.
     async fn leases_for(self, ttls: impl Iterator<Item = Duration>) -> HashMap<i64, Result<Leased>> {
-        let ttls: HashMap<i64, Duration> = ttls.map(|ttl| (seconds(ttl), ttl)).collect();
+        let ttls: HashMap<i64, Duration> = ttls.map(|ttl| (whole_seconds(ttl), ttl)).collect();
         let leases = ttls.into_iter().map(async |(seconds, ttl)| (seconds, self.client.lease_for(ttl).await));
         join_all(leases).await.into_iter().collect()
     }
 }
 
-/// Whether an acquire whose lease was gone is sent again, with another one.
+/// Whether an acquire whose lease was missing is sent again with a new lease.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Again {
+pub(crate) enum LeaseRetry {
     Once,
     Never,
 }
 
-/// Returns whether an attempt has to read the lines before it enters.
-fn is_rare(attempt: &Attempt, on_busy: OnBusy) -> bool {
+/// Returns whether an acquire has to read the queues before its transaction can be built.
+fn must_read_first(attempt: &Attempt, on_busy: OnBusy) -> bool {
     let is_any = attempt.rule == Rule::Any && attempt.wants.len() > 1;
-    let is_slot = attempt.wants.iter().any(|want| matches!(want.mode, Mode::Semaphore { .. }));
-    is_any || (is_slot && on_busy == OnBusy::Return)
+    let is_semaphore = attempt.wants.iter().any(|want| matches!(want.mode, Mode::Semaphore { .. }));
+    is_any || (is_semaphore && on_busy == OnBusy::Return)
 }

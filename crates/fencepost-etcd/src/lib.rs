@@ -1,36 +1,38 @@
-//! Fencepost locks in etcd: every attempt has a key of its own under the lock's name, with a lease; the earliest holds. The
-//! fencing token is the revision that made the key.
+//! Fencepost locks in etcd: every attempt has its own key with a lease below the name of the lock, and the oldest key
+//! holds. The fencing token is the revision that created the key.
 
-mod about;
-mod any;
+mod acquire;
 mod backend;
 mod cell;
+mod check;
 mod cleanup;
-mod client_state;
+mod cluster;
 mod config;
 mod diagnose;
-mod enter;
 mod error;
 mod flight;
-mod keys;
+mod key_ops;
+mod layout;
+mod lease_migration;
 mod leases;
 mod link;
 mod listing;
-mod look;
+mod optimistic;
+mod position;
 mod proto;
-mod question;
+mod release;
 mod renew;
 mod request;
-mod resting;
 mod rights;
-mod seats;
 mod sharing;
-mod standing;
-mod store;
-mod succession;
+mod state;
+mod storage_id;
 mod successor;
-mod watches;
-mod watching;
+mod suffixes;
+mod transactions;
+mod watch_events;
+mod watch_registry;
+mod yielding;
 
 use std::sync::Arc;
 
@@ -40,7 +42,7 @@ use fencepost_core::{Client, Options, Result};
 /// Connects to the etcd that the URL names.
 ///
 /// # Errors
-/// If the URL makes no sense, nobody answers, or the server refuses.
+/// If the URL is invalid, no member is reachable, or the cluster rejects the client.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
@@ -51,13 +53,13 @@ pub async fn connect(url: &str) -> Result<Client> {
 /// Connects with these options.
 ///
 /// # Errors
-/// Those of [`connect`], and if an option makes no sense.
+/// Those of [`connect`], and if an option is invalid.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect_with(url: &str, options: Options) -> Result<Client> {
-    let (url, told) = (url.to_owned(), options.clone());
-    options.connect(async move { backend::open(&url, &told).await }).await
+    let (url, backend_options) = (url.to_owned(), options.clone());
+    options.connect(async move { backend::open(&url, &backend_options).await }).await
 }
 
 /// Connects as the backend of one client. Must be called inside the runtime in which it will be used.
@@ -71,10 +73,10 @@ pub async fn open(url: &str) -> Result<Arc<dyn Backend>> {
     backend::open(url, &Options::new()).await
 }
 
-/// The rights that an account needs on the servers that the URL names, as text that can be pasted.
+/// Returns the `etcdctl` commands that grant an account the permissions it needs on the cluster that the URL names.
 ///
 /// # Errors
-/// If the URL makes no sense.
+/// If the URL is invalid.
 pub fn rights(url: &str) -> Result<String> {
     Ok(rights::rights_on(&config::parse(url)?))
 }

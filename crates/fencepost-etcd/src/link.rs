@@ -1,8 +1,8 @@
-//! One client's way to the cluster: pinned to one member, and to the next when that one fails.
+//! The link of one client to the cluster: connected to one member, and to the next when that one fails.
 
 mod calls;
-mod each;
-mod member;
+mod connection;
+mod member_status;
 mod stream;
 #[cfg(test)]
 mod tests;
@@ -18,150 +18,153 @@ use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 
 use crate::error::unreachable;
 use crate::proto::ResponseHeader;
-use member::{Live, Tokens};
+use connection::{Connection, Tokens};
 use stream::Command;
 
-pub(crate) use watchers::{Change, WatchEvent, WatchId, Watched};
+pub(crate) use watchers::{Change, WatchEvent, WatchId, WatchTarget};
 
-/// Where the cluster is, and who we are there.
-pub(crate) struct Setup {
+/// The addresses of the cluster and the credentials of the client.
+pub(crate) struct LinkConfig {
     pub(crate) members: Vec<Address>,
     pub(crate) account: Account,
-    /// One that speaks `h2`.
+    /// Negotiates `h2`.
     pub(crate) encryption: Option<Encryption>,
     /// The URL without secrets.
     pub(crate) location: String,
 }
 
-/// What a link and its stream share.
+/// The state that a link shares with its connections and its watch stream.
 struct Common {
-    setup: Setup,
+    config: LinkConfig,
     clock: Clock,
-    /// The cluster that answered first: no other will do.
-    cluster: OnceLock<u64>,
+    /// The id of the cluster that responded first: responses of another one are rejected.
+    cluster_id: OnceLock<u64>,
     tokens: Tokens,
-    /// The term of the newest answer.
+    /// The Raft term of the latest response.
     term: AtomicU64,
 }
 
 impl Common {
-    /// Makes sure that it is still the same cluster that answers. Some answers do not say (etcd 3.4's of alarms); but nobody
-    /// is asked anything who has not said it once.
-    fn recognise(&self, header: Option<&ResponseHeader>) -> Result<()> {
-        // Some answers do not say it.
+    /// Checks that the response is of the same cluster as all before. Some responses have no header (alarms in etcd 3.4),
+    /// but every connection has checked it once.
+    fn check_cluster(&self, header: Option<&ResponseHeader>) -> Result<()> {
+        // Some responses have no term.
         if let Some(header) = header.filter(|header| header.raft_term > 0) {
             self.term.store(header.raft_term, Ordering::Relaxed);
         }
-        if header.is_none_or(|header| *self.cluster.get_or_init(|| header.cluster_id) == header.cluster_id) {
+        if header.is_none_or(|header| *self.cluster_id.get_or_init(|| header.cluster_id) == header.cluster_id)
+        {
             return Ok(());
         }
-        let message = format!("another cluster answers at {}", self.setup.location);
+        let message = format!("another cluster responds at {}", self.config.location);
         Err(Error::new(ErrorKind::Backend, message).with_hint(
-            "tokens of different clusters have no order; connect again once you are sure it is right",
+            "fencing tokens of different clusters have no order; reconnect if the other cluster is intended",
         ))
     }
 }
 
-/// One client's way to the cluster. It ends when it is dropped, and keeps no lease alive by itself.
+/// The link of one client to the cluster. It closes when it is dropped, and keeps no lease alive by itself.
 pub(crate) struct Link {
     common: Arc<Common>,
-    live: Coalesced<Arc<Live>>,
-    /// The member to try next.
-    next: AtomicUsize,
+    connection: Coalesced<Arc<Connection>>,
+    /// The index of the member to try next.
+    next_member: AtomicUsize,
     commands: UnboundedSender<Command>,
-    last_watch: AtomicI64,
+    last_watch_id: AtomicI64,
 }
 
 impl Link {
-    /// Connects to the first member that answers. What happens to the keys that are watched goes to `events`. The link lives
-    /// on the runtime in which it is made.
+    /// Connects to the first member that responds. Changes of watched keys are sent to `events`. The link runs on the
+    /// runtime in which it is created.
     ///
     /// # Errors
-    /// If no member answers, or lets us in.
-    pub(crate) async fn open(setup: Setup, events: UnboundedSender<WatchEvent>) -> Result<Arc<Self>> {
-        let (commands, orders) = unbounded_channel();
+    /// If no member responds, or the members reject the client.
+    pub(crate) async fn open(config: LinkConfig, events: UnboundedSender<WatchEvent>) -> Result<Arc<Self>> {
+        let (commands, command_receiver) = unbounded_channel();
         let link = Arc::new(Self {
             common: Arc::new(Common {
-                setup,
+                config,
                 clock: Clock::system(),
-                cluster: OnceLock::new(),
+                cluster_id: OnceLock::new(),
                 tokens: Tokens::default(),
                 term: AtomicU64::new(0),
             }),
-            live: Coalesced::default(),
-            next: AtomicUsize::new(0),
+            connection: Coalesced::default(),
+            next_member: AtomicUsize::new(0),
             commands,
-            last_watch: AtomicI64::new(0),
+            last_watch_id: AtomicI64::new(0),
         });
-        link.live().await?;
-        tokio::spawn(stream::tend(Arc::downgrade(&link), link.common.clone(), orders, events));
+        link.connection().await?;
+        tokio::spawn(stream::run(Arc::downgrade(&link), link.common.clone(), command_receiver, events));
         Ok(link)
     }
 
-    /// The URL without secrets.
+    /// Returns the URL without secrets.
     pub(crate) fn location(&self) -> &str {
-        &self.common.setup.location
+        &self.common.config.location
     }
 
-    /// Returns the term of the newest answer.
+    /// Returns the Raft term of the latest response.
     pub(crate) fn term(&self) -> u64 {
         self.common.term.load(Ordering::Relaxed)
     }
 
-    /// Watches a key, or all from it to before `range_end`. Returns at once; if the stream is lost, it is made again and goes on
-    /// where it was.
-    pub(crate) fn watch(&self, watched: Watched) -> WatchId {
-        let id = WatchId(self.last_watch.fetch_add(1, Ordering::Relaxed) + 1);
-        // If nobody listens any more, the runtime is going away.
-        let _ = self.commands.send(Command::Watch(id, watched));
+    /// Watches a key or a range. Returns at once; if the stream breaks, the watch is created again and continues from the
+    /// last revision that it has seen.
+    pub(crate) fn watch(&self, target: WatchTarget) -> WatchId {
+        let id = WatchId(self.last_watch_id.fetch_add(1, Ordering::Relaxed) + 1);
+        // Without a receiver, the runtime is shutting down.
+        let _ = self.commands.send(Command::Watch(id, target));
         id
     }
 
-    /// Ends a watch. Returns at once; what is on its way still arrives.
+    /// Ends a watch. Returns at once; events in flight are still sent.
     pub(crate) fn unwatch(&self, id: WatchId) {
         let _ = self.commands.send(Command::Unwatch(id));
     }
 
-    /// The connection, which is made if there is none: to the first member that answers, those that failed last being tried
-    /// last.
-    async fn live(&self) -> Result<Arc<Live>> {
-        self.live.get(|live| !live.is_over(), || self.connect()).await
+    /// Returns the connection. If there is none, connects to the first member that responds, starting after the last one
+    /// tried.
+    async fn connection(&self) -> Result<Arc<Connection>> {
+        self.connection.get(|connection| !connection.is_closed(), || self.connect()).await
     }
 
-    async fn connect(&self) -> Result<Arc<Live>> {
-        let members = &self.common.setup.members;
-        let mut worst = None;
+    async fn connect(&self) -> Result<Arc<Connection>> {
+        let members = &self.common.config.members;
+        let mut error = None;
         for _ in members {
-            // Beforehand: if this caller gives up, the next one does not wait for the same member.
-            let at = self.next.fetch_add(1, Ordering::Relaxed) % members.len();
-            match tokio::time::timeout(CONNECT_TIMEOUT, Live::connect(&self.common, &members[at])).await {
-                Ok(Ok(live)) => return Ok(Arc::new(live)),
-                Ok(Err(error)) => note(&mut worst, error),
-                Err(_) => note(&mut worst, self.silent(&members[at])),
+            // Before connecting: if this caller is cancelled, the next one does not wait for the same member.
+            let index = self.next_member.fetch_add(1, Ordering::Relaxed) % members.len();
+            match tokio::time::timeout(CONNECT_TIMEOUT, Connection::connect(&self.common, &members[index]))
+                .await
+            {
+                Ok(Ok(connection)) => return Ok(Arc::new(connection)),
+                Ok(Err(failed)) => keep_most_specific(&mut error, failed),
+                Err(_) => keep_most_specific(&mut error, self.connect_timeout(&members[index])),
             }
         }
-        Err(worst.unwrap_or_else(|| unreachable(self.location())))
+        Err(error.unwrap_or_else(|| unreachable(self.location())))
     }
 
-    fn silent(&self, member: &Address) -> Error {
-        let why = format!("no answer from {member} within {CONNECT_TIMEOUT:?}");
-        let late = unreachable(self.location()).with_source(why);
-        // A server that does not expect TLS waits for more.
-        if self.common.setup.encryption.is_some() { late.with_hint("is it a TLS port?") } else { late }
+    fn connect_timeout(&self, member: &Address) -> Error {
+        let reason = format!("no response from {member} within {CONNECT_TIMEOUT:?}");
+        let error = unreachable(self.location()).with_source(reason);
+        // A server without TLS takes the handshake for the start of a request, and waits for the rest.
+        if self.common.config.encryption.is_some() { error.with_hint("is it a TLS port?") } else { error }
     }
 
-    /// A member did not do what it should: another may do better, if there is one. If there is none, only a connection that is
-    /// dead is worth another.
-    fn move_on(&self, live: &Live, sent: Moment) {
-        if self.common.setup.members.len() > 1 || live.is_silent_since(sent) {
-            live.give_up();
+    /// Closes the connection after a failed call, so that the next call uses another member. If there is only one member,
+    /// closes it only if nothing was received since the call was sent.
+    fn fail_over(&self, connection: &Connection, sent_at: Moment) {
+        if self.common.config.members.len() > 1 || connection.is_silent_since(sent_at) {
+            connection.close();
         }
     }
 }
 
-/// Of several errors the one that says more than that nobody is there.
-fn note(worst: &mut Option<Error>, error: Error) {
-    if worst.as_ref().is_none_or(|known| known.kind() == ErrorKind::Unreachable) {
-        *worst = Some(error);
+/// Keeps the error that is more specific than "unreachable".
+fn keep_most_specific(kept: &mut Option<Error>, error: Error) {
+    if kept.as_ref().is_none_or(|kept| kept.kind() == ErrorKind::Unreachable) {
+        *kept = Some(error);
     }
 }

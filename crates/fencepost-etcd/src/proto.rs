@@ -1,4 +1,4 @@
-//! What we say to etcd and what it answers: generated from `proto/etcd.proto` by `cargo xtask proto`.
+//! The messages of the etcd API, generated from `proto/etcd.proto` by `cargo xtask proto`.
 
 mod etcdserverpb;
 

@@ -1,6 +1,6 @@
-//! Requests in fewer words: comparisons and the parts of a transaction.
+//! Builders for comparisons and operations of transactions, and accessors for their responses.
 
-use crate::keys::Stretch;
+use crate::layout::KeyRange;
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::range_request::{SortOrder, SortTarget};
 use crate::proto::request_op::Request;
@@ -9,63 +9,64 @@ use crate::proto::{
     TxnResponse, response_op::Response,
 };
 
-fn equal(key: Vec<u8>, target: CompareTarget, revision: TargetUnion) -> Compare {
+fn equal(key: Vec<u8>, target: CompareTarget, value: TargetUnion) -> Compare {
     Compare {
         result: CompareResult::Equal.into(),
         target: target.into(),
         key,
         range_end: Vec::new(),
-        target_union: Some(revision),
+        target_union: Some(value),
     }
 }
 
-/// The key was created by this revision; 0 stands for a key that is not there.
-pub(crate) fn created(key: Vec<u8>, revision: i64) -> Compare {
+/// Compares the revision that created the key; 0 means that the key does not exist.
+pub(crate) fn created_by(key: Vec<u8>, revision: i64) -> Compare {
     equal(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
 }
 
-/// The key has another value.
-pub(crate) fn differs(key: Vec<u8>, value: &[u8]) -> Compare {
+/// Requires that the key has another value.
+pub(crate) fn value_differs(key: Vec<u8>, value: &[u8]) -> Compare {
     let equal = equal(key, CompareTarget::Value, TargetUnion::Value(value.to_vec()));
     Compare { result: CompareResult::NotEqual.into(), ..equal }
 }
 
-/// There is no such key.
-pub(crate) fn absent(key: Vec<u8>) -> Compare {
-    created(key, 0)
+/// Requires that the key does not exist.
+pub(crate) fn key_absent(key: Vec<u8>) -> Compare {
+    created_by(key, 0)
 }
 
-/// There is no key in this stretch.
-pub(crate) fn empty(stretch: Stretch) -> Compare {
-    Compare { range_end: stretch.to, ..absent(stretch.from) }
+/// Requires that no key of the range exists.
+pub(crate) fn range_empty(range: KeyRange) -> Compare {
+    Compare { range_end: range.end, ..key_absent(range.start) }
 }
 
+/// Requires that the key was last modified by this revision.
+fn modified_by(key: Vec<u8>, revision: i64) -> Compare {
+    equal(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
+}
+
+/// Requires that no key of the range was modified after this revision.
+pub(crate) fn unmodified_since(range: KeyRange, revision: i64) -> Compare {
+    let before = modified_by(range.start, revision + 1);
+    Compare { result: CompareResult::Less.into(), range_end: range.end, ..before }
+}
+
+/// Puts a key with a value on a lease; lease 0 means none.
 pub(crate) fn put(key: Vec<u8>, value: Vec<u8>, lease: i64) -> RequestOp {
     op(Request::RequestPut(PutRequest { key, value, lease, ..PutRequest::default() }))
 }
 
-/// Puts a value and leaves the key's lease as it is.
-pub(crate) fn replace(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
+/// Puts a value and keeps the lease of the key.
+pub(crate) fn put_keeping_lease(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
     op(Request::RequestPut(PutRequest { key, value, ignore_lease: true, ..PutRequest::default() }))
 }
 
-/// The key was changed for the last time by this revision.
-fn changed(key: Vec<u8>, revision: i64) -> Compare {
-    equal(key, CompareTarget::Mod, TargetUnion::ModRevision(revision))
-}
-
-/// No key of this stretch was changed after this revision.
-pub(crate) fn unchanged_since(stretch: Stretch, revision: i64) -> Compare {
-    let before = changed(stretch.from, revision + 1);
-    Compare { result: CompareResult::Less.into(), range_end: stretch.to, ..before }
-}
-
-/// This key, if it is as it was found, hangs on another lease, with the value that it has. A move that arrives after a later
-/// one does nothing.
-pub(crate) fn moved(found: &KeyValue, lease: i64) -> TxnRequest {
-    let key = || found.key.clone();
+/// Attaches a key to another lease and keeps its value, if the key is unmodified since it was read. A move that is applied
+/// after a later one does nothing.
+pub(crate) fn move_to_lease(read: &KeyValue, lease: i64) -> TxnRequest {
+    let key = || read.key.clone();
     let put = PutRequest { key: key(), lease, ignore_value: true, ..PutRequest::default() };
-    let compare = vec![created(key(), found.create_revision), changed(key(), found.mod_revision)];
+    let compare = vec![created_by(key(), read.create_revision), modified_by(key(), read.mod_revision)];
     TxnRequest { compare, success: vec![op(Request::RequestPut(put))], failure: Vec::new() }
 }
 
@@ -85,64 +86,80 @@ fn op(request: Request) -> RequestOp {
     RequestOp { request: Some(request) }
 }
 
-/// One key.
-pub(crate) fn one(key: Vec<u8>) -> RangeRequest {
+/// Reads one key.
+pub(crate) fn single_key(key: Vec<u8>) -> RangeRequest {
     RangeRequest { key, ..RangeRequest::default() }
 }
 
-/// One key, without its value.
-pub(crate) fn mere(key: Vec<u8>) -> RangeRequest {
-    RangeRequest { keys_only: true, ..one(key) }
+/// Reads one key without its value.
+pub(crate) fn keys_only(key: Vec<u8>) -> RangeRequest {
+    RangeRequest { keys_only: true, ..single_key(key) }
 }
 
-/// All keys of a stretch, the earliest first.
-pub(crate) fn in_order(stretch: Stretch) -> RangeRequest {
+/// Reads all keys of a range, in order of creation.
+pub(crate) fn oldest_first(range: KeyRange) -> RangeRequest {
     RangeRequest {
-        key: stretch.from,
-        range_end: stretch.to,
+        key: range.start,
+        range_end: range.end,
         sort_order: SortOrder::Ascend.into(),
         sort_target: SortTarget::Create.into(),
         ..RangeRequest::default()
     }
 }
 
-/// The latest keys of a stretch, the latest first, without their values.
-pub(crate) fn latest(stretch: Stretch, limit: i64) -> RangeRequest {
-    RangeRequest { sort_order: SortOrder::Descend.into(), limit, keys_only: true, ..in_order(stretch) }
+/// Reads the keys of a range that were created last, without their values; a limit of 0 means all.
+pub(crate) fn newest_first(range: KeyRange, limit: i64) -> RangeRequest {
+    RangeRequest { sort_order: SortOrder::Descend.into(), limit, keys_only: true, ..oldest_first(range) }
 }
 
-/// The key that was created by this revision is taken away.
-pub(crate) fn gone(key: Vec<u8>, revision: i64) -> TxnRequest {
+/// Deletes a key if it was created by this revision.
+pub(crate) fn delete_if_created_by(key: Vec<u8>, revision: i64) -> TxnRequest {
     let success = vec![delete(key.clone())];
-    TxnRequest { compare: vec![created(key, revision)], success, failure: Vec::new() }
+    TxnRequest { compare: vec![created_by(key, revision)], success, failure: Vec::new() }
 }
 
-/// Each of these keys is taken away that was created by this revision, whatever became of the others.
-pub(crate) fn all_gone(keys: impl IntoIterator<Item = (Vec<u8>, i64)>) -> TxnRequest {
-    let mut ends: Vec<TxnRequest> = keys.into_iter().map(|(key, revision)| gone(key, revision)).collect();
-    match (ends.len(), ends.pop()) {
+/// Deletes each of these keys that was created by its revision, independently of the others.
+pub(crate) fn delete_each(keys: impl IntoIterator<Item = (Vec<u8>, i64)>) -> TxnRequest {
+    let deletes = keys.into_iter().map(|(key, revision)| delete_if_created_by(key, revision));
+    let mut deletes: Vec<TxnRequest> = deletes.collect();
+    match (deletes.len(), deletes.pop()) {
         (1, Some(only)) => only,
-        (_, last) => all(ends.into_iter().chain(last).map(nested).collect()),
+        (_, last) => unconditional(deletes.into_iter().chain(last).map(nested).collect()),
     }
 }
 
-/// Everything at once, without a condition.
-pub(crate) fn all(success: Vec<RequestOp>) -> TxnRequest {
+/// Executes all of these operations in one transaction without comparisons.
+pub(crate) fn unconditional(success: Vec<RequestOp>) -> TxnRequest {
     TxnRequest { compare: Vec::new(), success, failure: Vec::new() }
 }
 
-/// What was found by the part of a transaction that looked.
-pub(crate) fn found(response: &ResponseOp) -> &[KeyValue] {
+/// Returns the keys that a read returned.
+pub(crate) fn kvs(response: &ResponseOp) -> &[KeyValue] {
     match &response.response {
         Some(Response::ResponseRange(range)) => &range.kvs,
         _ => &[],
     }
 }
 
-/// The answers to a nested transaction.
-pub(crate) fn inner(response: ResponseOp) -> Option<TxnResponse> {
+/// Returns the keys that the next read of a transaction returned.
+pub(crate) fn next_kvs<'a>(reads: &mut impl Iterator<Item = &'a ResponseOp>) -> &'a [KeyValue] {
+    reads.next().map_or(&[], kvs)
+}
+
+/// Returns the response to a nested transaction.
+pub(crate) fn nested_response(response: ResponseOp) -> Option<TxnResponse> {
     match response.response {
         Some(Response::ResponseTxn(txn)) => Some(txn),
         _ => None,
     }
+}
+
+/// Returns the revision at which a transaction was executed.
+pub(crate) fn revision(response: &TxnResponse) -> i64 {
+    response.header.map_or(0, |header| header.revision)
+}
+
+/// Returns the Raft term in which a transaction was executed.
+pub(crate) fn raft_term(response: &TxnResponse) -> u64 {
+    response.header.map_or(0, |header| header.raft_term)
 }

@@ -1,5 +1,5 @@
-//! Which operations on one lock may leave in the same flight. All conditions of an etcd transaction are looked at before
-//! anything is done, so what depends on another operation goes after it.
+//! Which operations on one lock may be in the same flight. etcd evaluates all comparisons of a transaction before it
+//! executes any operation, so an operation that depends on another one is sent after it.
 
 use fencepost_core::backend::{OnBusy, Op};
 use fencepost_core::{Attempt, Mode, Rule};
@@ -9,18 +9,18 @@ use fencepost_core::{Attempt, Mode, Rule};
 pub(crate) fn may_share(one: &Op, other: &Op) -> bool {
     match (one, other) {
         (Op::Check(_) | Op::Renew(_), Op::Check(_) | Op::Renew(_)) | (Op::Release(_), Op::Release(_)) => true,
-        // Two acquires in one transaction would both find the lock free, so only one comes. It sees a release before it as
-        // done, and one behind it as not done: that is how parts of a transaction see each other.
+        // Two acquires in one transaction would both find the lock free, so there is only one. It sees the effect of a
+        // release ahead of it in the transaction, and not of one behind it.
         (Op::Acquire { attempt, on_busy: OnBusy::Wait }, Op::Release(grant))
         | (Op::Release(grant), Op::Acquire { attempt, on_busy: OnBusy::Wait }) => {
-            is_plain(attempt) && is_plain(&grant.attempt)
+            is_exclusive(attempt) && is_exclusive(&grant.attempt)
         }
         _ => false,
     }
 }
 
-/// Returns whether an attempt wants one lock, or all of several, for itself alone.
-fn is_plain(attempt: &Attempt) -> bool {
+/// Returns whether an attempt wants one lock, or all of several, exclusively.
+fn is_exclusive(attempt: &Attempt) -> bool {
     attempt.wants.iter().all(|want| want.mode == Mode::Exclusive)
         && (attempt.rule == Rule::All || attempt.wants.len() == 1)
 }
@@ -45,7 +45,7 @@ mod tests {
         })
     }
 
-    fn ask(on_busy: OnBusy) -> Op {
+    fn acquire(on_busy: OnBusy) -> Op {
         Op::Acquire { attempt: attempt(Mode::Exclusive), on_busy }
     }
 
@@ -69,30 +69,30 @@ mod tests {
         shares
     }
 
-    /// Scenario 48: of two acquires of one name by one transaction, both would be the first.
+    /// Scenario 48: two acquires of one name in one transaction would both find the lock free.
     #[test]
-    fn one_acquire_of_a_name_at_a_time() {
+    fn two_acquires_of_one_lock_share_no_flight() {
         for (one, other) in
             [(OnBusy::Wait, OnBusy::Wait), (OnBusy::Wait, OnBusy::Return), (OnBusy::Return, OnBusy::Return)]
         {
-            assert!(!share(&ask(one), &ask(other)));
+            assert!(!share(&acquire(one), &acquire(other)));
         }
     }
 
     #[test]
-    fn a_release_travels_with_the_acquire_that_comes_next() {
-        assert!(share(&release(Mode::Exclusive), &ask(OnBusy::Wait)));
-        assert!(!share(&release(Mode::Exclusive), &ask(OnBusy::Return)));
-        assert!(!share(&release(Mode::Shared), &ask(OnBusy::Wait)));
+    fn a_release_shares_a_flight_with_the_next_acquire() {
+        assert!(share(&release(Mode::Exclusive), &acquire(OnBusy::Wait)));
+        assert!(!share(&release(Mode::Exclusive), &acquire(OnBusy::Return)));
+        assert!(!share(&release(Mode::Shared), &acquire(OnBusy::Wait)));
         assert!(share(&release(Mode::Shared), &release(Mode::Exclusive)));
     }
 
     #[test]
-    fn what_depends_on_another_operation_goes_after_it() {
+    fn dependent_operations_share_no_flight() {
         let read = || Op::ReadCell(LockName::new("a").unwrap());
         for (one, other) in [
-            (ask(OnBusy::Wait), read()),
-            (ask(OnBusy::Wait), check()),
+            (acquire(OnBusy::Wait), read()),
+            (acquire(OnBusy::Wait), check()),
             (check(), read()),
             (check(), release(Mode::Exclusive)),
             (Op::Leave(attempt(Mode::Exclusive)), check()),

@@ -1,67 +1,68 @@
-//! Handing over within a process: the transaction of a release also looks whether the waiter of this process that waits for
-//! it is next now, and that its key is there. Waiters of other processes hear of it by their watches.
+//! The hand-over within a process: the transaction of a release also reads whether the successor in the same process holds
+//! now. Waiters of other processes are notified by their watches.
 
 use std::sync::Arc;
 
 use fencepost_core::backend::{Reply, Wakeup};
 use fencepost_core::{Attempt, Grant, Mode};
 
-use crate::client_state::{ClientState, State};
+use crate::position::Position;
 use crate::proto::{RangeRequest, RequestOp, TxnResponse};
-use crate::request::{found, get, latest, mere};
-use crate::standing::Before;
+use crate::request::{get, keys_only, kvs, newest_first, revision};
+use crate::state::{ClientState, State};
 
-/// The waiter of this process that comes after a grant which is given back. It is told by the answer to the release, or, if
-/// there is none, that it should look for itself.
+/// The waiter of this process that gets the lock after a release. The response to the release tells whether it holds;
+/// otherwise it is woken and checks by itself.
 pub(crate) struct Successor<'a> {
     client: &'a ClientState,
     attempt: Arc<Attempt>,
-    seat: Vec<u8>,
+    key: Vec<u8>,
     /// The revision that created its key.
     revision: i64,
-    is_told: bool,
+    is_granted: bool,
 }
 
 impl<'a> Successor<'a> {
-    /// Returns the waiter of this process that waits for the end of this grant, and for nothing else. Until it is told, its
-    /// watch does not wake it.
-    pub(crate) fn of(client: &'a ClientState, state: &mut State, grant: &Grant) -> Option<Self> {
+    /// Returns the waiter of this process that waits for the end of this grant only. Its watch does not wake it while the
+    /// release is in flight.
+    pub(crate) fn find(client: &'a ClientState, state: &mut State, grant: &Grant) -> Option<Self> {
         let [want] = grant.held() else { return None };
-        let ending = state.seat(&client.store, want, grant.attempt.owner);
-        let owner = state.watches.waits_for(&ending)?;
-        let place = state.places.get(owner)?;
-        let is_plain = matches!(place.attempt.wants.as_slice(), [want] if want.mode == Mode::Exclusive);
-        let revision = place.entry.revision.filter(|_| is_plain)?;
-        let attempt = place.attempt.clone();
-        let seat = state.seat(&client.store, &attempt.wants[0], owner);
-        state.successors.insert(owner).then(|| Self { client, attempt, seat, revision, is_told: false })
+        let released = state.entry_key(&client.cluster, want, grant.attempt.owner);
+        let owner = state.watches.waiter_for(&released)?;
+        let own = state.own_entries.get(owner)?;
+        let is_exclusive = matches!(own.attempt.wants.as_slice(), [want] if want.mode == Mode::Exclusive);
+        let revision = own.entry.revision.filter(|_| is_exclusive)?;
+        let attempt = own.attempt.clone();
+        let key = state.entry_key(&client.cluster, &attempt.wants[0], owner);
+        state.successors.insert(owner).then(|| Self { client, attempt, key, revision, is_granted: false })
     }
 
-    /// Returns what tells whether it is next: its own key, and what is before it.
-    pub(crate) fn questions(&self) -> [RequestOp; 2] {
+    /// Returns the reads that tell whether it holds: its own key, and what is ahead of it.
+    pub(crate) fn reads(&self) -> [RequestOp; 2] {
         let want = &self.attempt.wants[0];
-        let before = latest(self.client.store.keys.line(&want.name), 1);
-        [get(mere(self.seat.clone())), get(RangeRequest { max_create_revision: self.revision - 1, ..before })]
+        let ahead = newest_first(self.client.cluster.keys.queue(&want.name), 1);
+        let ahead = RangeRequest { max_create_revision: self.revision - 1, ..ahead };
+        [get(keys_only(self.key.clone())), get(ahead)]
     }
 
-    /// Tells it if the transaction that ended the grant has found that it holds now.
-    pub(crate) fn on_response(mut self, answer: &TxnResponse) {
-        let (true, [_, own, before]) = (answer.succeeded, answer.responses.as_slice()) else { return };
-        let is_there = found(own).first().is_some_and(|key| key.create_revision == self.revision);
-        if !is_there || !found(before).is_empty() {
+    /// Grants it the lock if the transaction that released it has read that it holds now.
+    pub(crate) fn on_response(mut self, response: &TxnResponse) {
+        let (true, [_, own, ahead]) = (response.succeeded, response.responses.as_slice()) else { return };
+        let exists = kvs(own).first().is_some_and(|key| key.create_revision == self.revision);
+        if !exists || !kvs(ahead).is_empty() {
             return;
         }
-        // What is known of its lease is counted from the newest operation of it: that is what the engine counts from.
-        let kept = {
+        // The elapsed time of its lease is relative to its latest operation, which is what the engine counts from.
+        let kept_at = {
             let state = self.client.state();
-            let place = state.places.get(self.attempt.owner);
-            place.filter(|place| place.entry.revision == Some(self.revision)).map(|place| place.kept_at)
+            let own = state.own_entries.get(self.attempt.owner);
+            own.filter(|own| own.entry.revision == Some(self.revision)).map(|own| own.kept_at)
         };
-        let Some(kept) = kept else { return };
-        let seen = answer.header.map_or(0, |header| header.revision);
-        let stands = self.client.stands(&self.attempt, &[Before::Free], self.revision, seen, kept);
-        if let Some(Reply::Granted(award)) = stands {
-            self.is_told = true;
+        let Some(kept_at) = kept_at else { return };
+        let (own, read) = (self.revision, revision(response));
+        let reply = self.client.record_positions(&self.attempt, &[Position::Unblocked], own, read, kept_at);
+        if let Some(Reply::Granted(award)) = reply {
+            self.is_granted = true;
             self.client.push.push(Wakeup::Granted { attempt: self.attempt.clone(), award });
         }
     }
@@ -70,7 +71,7 @@ impl<'a> Successor<'a> {
 impl Drop for Successor<'_> {
     fn drop(&mut self) {
         self.client.state().successors.remove(&self.attempt.owner);
-        if !self.is_told {
+        if !self.is_granted {
             self.client.wake(self.attempt.owner);
         }
     }

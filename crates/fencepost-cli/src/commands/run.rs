@@ -102,7 +102,7 @@ fn lease_of(timing: Timing, default_ttl: Duration) -> Result<(Duration, Duration
     let bad = |text: String, hint: &str| Err(Error::new(ErrorKind::BadConfig, text).with_hint(hint));
     if timing.ttl.is_some_and(|ttl| !(MIN_TTL..=MAX_TTL).contains(&ttl)) {
         return bad(
-            format!("--ttl {} is out of range for fencepost run: from 1s to 24h", exact(ttl)),
+            format!("--ttl {} is out of range: from 1s to 24h", exact(ttl)),
             "the ttl is how long the lock outlives a crash; a live holder renews it for as long as it takes",
         );
     }
@@ -155,7 +155,7 @@ mod tests {
             text(Some(30_000), Some(15_000)),
             "--kill-after 15s is more than a third of the ttl: 30s / 3 = 10s"
         );
-        let range = "is out of range for fencepost run: from 1s to 24h";
+        let range = "is out of range: from 1s to 24h";
         assert_eq!(text(Some(500), None), format!("--ttl 500ms {range}"));
         assert_eq!(text(Some(0), None), format!("--ttl 0s {range}"));
         assert_eq!(text(Some(90_000_000), None), format!("--ttl 1d1h {range}"));

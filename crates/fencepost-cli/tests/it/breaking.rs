@@ -37,7 +37,7 @@ fn the_holder_is_shown_and_broken_when_the_name_is_typed() {
     for part in [
         "lock:     backup\n",
         "held by:  web-3\n",
-        "Breaking does not stop it",
+        "a program that uses the library is not\nstopped",
         "within 10s",
         "`Guard::lost`",
     ] {

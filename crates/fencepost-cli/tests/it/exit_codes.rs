@@ -89,18 +89,9 @@ fn misuse_is_125() {
         (&["run", "", "touch", "entered"], "must not be empty"),
         (&["run", "a\nb", "touch", "entered"], "control characters"),
         (&["run", "--ttl", "5min", "a", "touch", "entered"], "there is no unit \"min\""),
-        (
-            &["run", "--ttl", "999ms", "a", "touch", "entered"],
-            "--ttl 999ms is out of range for fencepost run: from 1s to 24h",
-        ),
-        (
-            &["run", "--ttl", "0", "a", "touch", "entered"],
-            "--ttl 0s is out of range for fencepost run: from 1s to 24h",
-        ),
-        (
-            &["run", "--ttl", "25h", "a", "touch", "entered"],
-            "--ttl 1d1h is out of range for fencepost run: from 1s",
-        ),
+        (&["run", "--ttl", "999ms", "a", "touch", "entered"], "--ttl 999ms is out of range: from 1s to 24h"),
+        (&["run", "--ttl", "0", "a", "touch", "entered"], "--ttl 0s is out of range: from 1s to 24h"),
+        (&["run", "--ttl", "25h", "a", "touch", "entered"], "--ttl 1d1h is out of range: from 1s"),
         (&["run", "--ttl", "-1s", "a", "touch", "entered"], "'--ttl <DUR>': it must not be negative"),
         (
             &["run", "--ttl", "abc", "a", "touch", "entered"],

@@ -124,7 +124,7 @@ fn a_foreign_key_on_redis_is_removed_by_hand() {
 
 /// The entries of other programs on etcd and ZooKeeper have a revision, which is their token.
 #[test]
-fn a_foreign_entry_on_etcd_and_zookeeper_is_broken_and_its_program_not_told() {
+fn a_foreign_entry_on_etcd_and_zookeeper_is_broken_and_its_program_not_notified() {
     let sandbox = Sandbox::new();
     let own = format!("foreign-{:x}-{}", std::process::id(), free_port());
     let (etcd, zookeeper) = (etcd::shared(), zookeeper::shared());
@@ -140,7 +140,7 @@ fn a_foreign_entry_on_etcd_and_zookeeper_is_broken_and_its_program_not_told() {
         let ran = run(&["break", name, "--yes"]).expect(0);
         let said = ran.stderr();
         assert!(said.contains("The holder is not a Fencepost client."), "{said}");
-        assert!(said.contains("it is not told"), "{said}");
+        assert!(said.contains("it is not notified"), "{said}");
         assert!(ran.stdout().starts_with(&format!("broke {name:?}: token ")), "{}", ran.stdout());
         run(&["run", "-n", name, "--", "true"]).expect(0);
     }

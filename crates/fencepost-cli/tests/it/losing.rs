@@ -181,8 +181,8 @@ fn a_command_that_ignores_term_is_killed_when_the_backend_hangs() {
     let _hung = Hung::new(&sandbox);
     running.expect(76);
     assert!(!is_alive(&command));
-    assert_eq!(sandbox.line("told"), "x", "it had its grace");
-    assert!(running.said().contains("its lease ran out"), "{}", running.said());
+    assert_eq!(sandbox.line("told"), "x", "it got TERM first");
+    assert!(running.said().contains("its lease expired"), "{}", running.said());
 }
 
 #[test]

@@ -5,7 +5,7 @@ use std::process::Command;
 use fencepost_testkit::servers::etcd::{self, EtcdServer};
 use fencepost_testkit::servers::free_port;
 use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
-use fencepost_testkit::servers::zookeeper;
+use fencepost_testkit::servers::zookeeper::{self, ZooKeeperServer, ZooKeeperServerConfig};
 use serde_json::Value;
 
 use crate::sandbox::{Ran, Running, Sandbox, until};
@@ -170,7 +170,11 @@ fn foreign_nodes_that_do_not_exclude_are_reported() {
     let _ = server.try_cli(&zookeeper::CliLogin::Anonymous, &["create", &node]);
     server.cli(&["create", &kazoo, "host"]);
     let ran = stage.run(&["run", "a", "--", "true"]).expect(0);
-    assert!(ran.stderr().contains("warning: ") && ran.stderr().contains("is of kazoo"), "{}", ran.stderr());
+    assert!(
+        ran.stderr().contains("warning: ") && ran.stderr().contains("belongs to kazoo"),
+        "{}",
+        ran.stderr()
+    );
     let doctor = stage.run(&["doctor", "--json", "a"]).expect(1);
     let examined = serde_json::from_str(&doctor.stdout()).unwrap();
     assert_eq!(finding(&examined, "foreign nodes").0, "problem");
@@ -202,11 +206,11 @@ fn malformed_urls_are_rejected_and_their_secrets_not_quoted() {
     let sandbox = Sandbox::new();
     for (url, said) in [
         ("etcd://u:geheim@h/path", "has a path"),
-        ("etcd://u:geheim@h?geheim=1", "option"),
-        ("etcd://u:geheim@h?layout=geheim", "layout"),
+        ("etcd://u:geheim@h?nonsense=1", "unknown option \"nonsense\""),
+        ("etcd://u:geheim@h?layout=nonsense", "\"layout\""),
         ("etcd://", ""),
-        ("zk://u:geheim@h?dialect=geheim", "dialect"),
-        ("zk://u:geheim@h?auth=geheim", "auth"),
+        ("zk://u:geheim@h?dialect=nonsense", "\"dialect\""),
+        ("zk://u:geheim@h?auth=nonsense", "\"auth\""),
         ("zk://h?auth=sasl", "user and password"),
         ("zk://h?tls_insecure=true", "TLS"),
     ] {
@@ -291,4 +295,18 @@ fn a_server_that_rejects_writes_for_a_while_ends_no_waiter() {
     stage.let_go();
     holder.expect(0);
     waiter.expect(0);
+}
+
+/// A default is never an error: it is the nearest ttl that the servers can keep. An explicit one is rejected.
+#[test]
+fn the_default_ttl_is_one_that_the_backend_can_keep() {
+    let server =
+        ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_config("maxSessionTimeout=10000"));
+    let stage = Stage { sandbox: Sandbox::new(), url: server.url() };
+    let said = stage.run(&["run", "-v", "a", "--", "true"]).expect(0).stderr();
+    assert!(said.contains(", the nearest to the default of 30s that zk can keep\n"), "{said}");
+    let refused = stage.run(&["run", "--ttl", "30s", "a", "--", "true"]).expect(125).stderr();
+    assert!(refused.contains("ttl"), "{refused}");
+    let quiet = stage.run(&["run", "a", "--", "true"]).expect(0).stderr();
+    assert_eq!(quiet, "");
 }

@@ -1,4 +1,4 @@
-//! Who can read what is said to the cluster, and who can say something there.
+//! Checks encryption and authentication.
 
 use fencepost_core::Finding;
 use fencepost_net::{Address, encryption_finding};
@@ -9,26 +9,27 @@ fn is_local(config: &Config) -> bool {
     config.members.iter().all(Address::is_local)
 }
 
-/// Whether the way to the members is encrypted.
+/// Checks whether the connections to the members are encrypted.
 pub(super) fn encryption(config: &Config) -> Finding {
-    let advice = "give the members certificates, and write etcds://";
+    let advice = "configure TLS on the members, and use etcds://";
     encryption_finding(config.tls.as_ref(), &config.members, advice)
 }
 
-/// Whether the cluster asks who we are, and who we are there.
+/// Checks whether the cluster authenticates clients, and as which user this client is known.
 pub(super) fn authentication(config: &Config, is_logged_in: bool) -> Finding {
     let is_certified = config.tls.as_ref().is_some_and(|tls| tls.identity.is_some());
-    let advice = "`fencepost rights` prints the role to make; then `etcdctl auth enable`";
+    let advice = "create the role that `fencepost rights` prints, then run `etcdctl auth enable`";
     match &config.login {
         Some(login) if is_logged_in => Finding::ok("authentication", format!("on, as {}", login.user)),
-        Some(_) => Finding::warning("authentication", "off: the account in the URL was not asked for")
+        Some(_) => Finding::warning("authentication", "off: the cluster does not use the account in the URL")
             .with_advice(advice),
-        None if is_certified => Finding::ok("authentication", "no account, and a certificate of our own"),
+        None if is_certified => Finding::ok("authentication", "by client certificate, without an account"),
         None if is_local(config) => Finding::ok("authentication", "off, on this host"),
-        None => {
-            Finding::warning("authentication", "off: whoever reaches a member can take or break every lock")
-                .with_advice(advice)
-        }
+        None => Finding::warning(
+            "authentication",
+            "off: every client that reaches a member can acquire or break every lock",
+        )
+        .with_advice(advice),
     }
 }
 
@@ -40,7 +41,7 @@ mod tests {
     use crate::config::parse;
 
     #[test]
-    fn what_others_can_read_or_do_is_a_warning() {
+    fn missing_encryption_or_authentication_is_a_warning() {
         use Severity::{Ok as Fine, Warning};
         for (url, is_logged_in, encrypted, authenticated) in [
             ("etcd://localhost,127.0.0.1,[::1]", false, Fine, Fine),

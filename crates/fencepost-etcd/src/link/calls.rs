@@ -1,4 +1,4 @@
-//! The calls: each one sent once, and again only if it surely had no effect.
+//! The calls to the cluster: each is sent once, and again only if it is known to have had no effect.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use tonic::transport::Channel;
 use tonic::{Request, Response, Status};
 
 use super::Link;
-use super::member::{Live, Token};
-use crate::error::{Failure, Meaning, causes, meaning, stranger, unreachable};
+use super::connection::{Connection, Token};
+use crate::error::{Failure, FailureClass, classify, not_authenticated, source_chain, unreachable};
 use crate::proto::alarm_request::AlarmAction;
 use crate::proto::cluster_client::ClusterClient;
 use crate::proto::kv_client::KvClient;
@@ -22,34 +22,34 @@ use crate::proto::{
     ResponseHeader, TxnRequest, TxnResponse,
 };
 
-/// How often a call asks for a new token: every change of anybody's rights makes the last one useless.
-const LOGINS: usize = 8;
+/// The maximum number of new auth tokens per call: every change of a user or role invalidates all tokens.
+const MAX_LOGINS: usize = 8;
 
-/// What becomes of a call that is sent and not answered.
+/// Whether a call without a response may have had an effect.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Effect {
-    /// Nothing that anybody could see.
-    None,
-    /// It may have had its effect.
-    Some,
+    /// It has no effect.
+    ReadOnly,
+    /// It may have been applied.
+    Write,
 }
 
-/// How a lease was kept alive.
+/// The response to a keep-alive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptAlive {
     pub(crate) ttl_secs: u64,
-    /// Of whoever answered, which may not be the leader any more.
+    /// The term of the member that responded, which may not be the leader any more.
     pub(crate) raft_term: u64,
 }
 
-/// An answer that says who gave it.
-trait Answer {
+/// A response with a header.
+trait HasHeader {
     fn header(&self) -> Option<&ResponseHeader>;
 }
 
-macro_rules! answers {
-    ($($answer:ty),* $(,)?) => {$(
-        impl Answer for $answer {
+macro_rules! has_header {
+    ($($response:ty),* $(,)?) => {$(
+        impl HasHeader for $response {
             fn header(&self) -> Option<&ResponseHeader> {
                 self.header.as_ref()
             }
@@ -57,7 +57,7 @@ macro_rules! answers {
     )*};
 }
 
-answers!(
+has_header!(
     AlarmResponse,
     LeaseGrantResponse,
     LeaseKeepAliveResponse,
@@ -68,168 +68,174 @@ answers!(
     TxnResponse,
 );
 
-type Answered<T> = Result<T, Failure>;
+type CallResult<T> = Result<T, Failure>;
 
 impl Link {
-    /// A transaction. It counts as a write.
-    pub(crate) async fn txn(&self, request: TxnRequest, patience: Duration) -> Answered<TxnResponse> {
+    /// Sends a transaction, which counts as a write.
+    pub(crate) async fn txn(&self, request: TxnRequest, timeout: Duration) -> CallResult<TxnResponse> {
         let call = async |channel, request| kv(channel).txn(request).await;
-        self.call(Effect::Some, request, patience, call).await
+        self.call(Effect::Write, request, timeout, call).await
     }
 
-    /// Reads; linearizable, unless the request says otherwise.
-    pub(crate) async fn range(&self, request: RangeRequest, patience: Duration) -> Answered<RangeResponse> {
+    /// Sends a read, which is linearizable unless the request says otherwise.
+    pub(crate) async fn range(&self, request: RangeRequest, timeout: Duration) -> CallResult<RangeResponse> {
         let call = async |channel, request| kv(channel).range(request).await;
-        self.call(Effect::None, request, patience, call).await
+        self.call(Effect::ReadOnly, request, timeout, call).await
     }
 
-    /// A new lease, under an id that the server chooses if it is 0.
+    /// Grants a lease; the server chooses the id if it is 0.
     pub(crate) async fn lease_grant(
         &self,
         ttl_secs: i64,
         id: i64,
-        patience: Duration,
-    ) -> Answered<LeaseGrantResponse> {
+        timeout: Duration,
+    ) -> CallResult<LeaseGrantResponse> {
         let call = async |channel, request| LeaseClient::new(channel).lease_grant(request).await;
-        self.call(Effect::Some, LeaseGrantRequest { ttl: ttl_secs, id }, patience, call).await
+        self.call(Effect::Write, LeaseGrantRequest { ttl: ttl_secs, id }, timeout, call).await
     }
 
-    /// Ends a lease, and its keys with it.
-    pub(crate) async fn lease_revoke(&self, id: i64, patience: Duration) -> Answered<LeaseRevokeResponse> {
+    /// Revokes a lease, which deletes its keys.
+    pub(crate) async fn lease_revoke(&self, id: i64, timeout: Duration) -> CallResult<LeaseRevokeResponse> {
         let call = async |channel, request| LeaseClient::new(channel).lease_revoke(request).await;
-        self.call(Effect::Some, LeaseRevokeRequest { id }, patience, call).await
+        self.call(Effect::Write, LeaseRevokeRequest { id }, timeout, call).await
     }
 
-    /// What is left of a lease.
+    /// Returns the remaining ttl of a lease.
     pub(crate) async fn lease_time_to_live(
         &self,
         id: i64,
-        patience: Duration,
-    ) -> Answered<LeaseTimeToLiveResponse> {
+        timeout: Duration,
+    ) -> CallResult<LeaseTimeToLiveResponse> {
         let call = async |channel, request| LeaseClient::new(channel).lease_time_to_live(request).await;
         let request = LeaseTimeToLiveRequest { id, keys: false };
-        let answer = self.call(Effect::None, request, patience, call).await?;
-        if answer.ttl < 0 { Err(Failure::NoLease) } else { Ok(answer) }
+        let response = self.call(Effect::ReadOnly, request, timeout, call).await?;
+        if response.ttl < 0 { Err(Failure::NoLease) } else { Ok(response) }
     }
 
-    /// Lets a lease begin anew, once.
-    pub(crate) async fn keep_alive(&self, id: i64, patience: Duration) -> Answered<KeptAlive> {
+    /// Keeps a lease alive once: restarts its ttl.
+    pub(crate) async fn keep_alive(&self, id: i64, timeout: Duration) -> CallResult<KeptAlive> {
         let call = async |channel, request: Request<LeaseKeepAliveRequest>| {
             let (metadata, extensions, request) = request.into_parts();
             let once = Request::from_parts(metadata, extensions, stream::iter([request]));
-            let answers = LeaseClient::new(channel).lease_keep_alive(once).await?;
-            let (metadata, mut answers, extensions) = answers.into_parts();
-            let answer = answers.message().await?;
-            let answer = answer.ok_or_else(|| Status::unavailable("the stream ended without an answer"))?;
-            Ok(Response::from_parts(metadata, answer, extensions))
+            let responses = LeaseClient::new(channel).lease_keep_alive(once).await?;
+            let (metadata, mut responses, extensions) = responses.into_parts();
+            let response = responses.message().await?;
+            let response =
+                response.ok_or_else(|| Status::unavailable("the stream ended without a response"))?;
+            Ok(Response::from_parts(metadata, response, extensions))
         };
-        let answer = self.call(Effect::Some, LeaseKeepAliveRequest { id }, patience, call).await?;
-        let ttl_secs = u64::try_from(answer.ttl).unwrap_or(0);
+        let response = self.call(Effect::Write, LeaseKeepAliveRequest { id }, timeout, call).await?;
+        let ttl_secs = u64::try_from(response.ttl).unwrap_or(0);
         if ttl_secs == 0 {
             return Err(Failure::NoLease);
         }
-        Ok(KeptAlive { ttl_secs, raft_term: answer.header.map_or(0, |header| header.raft_term) })
+        Ok(KeptAlive { ttl_secs, raft_term: response.header.map_or(0, |header| header.raft_term) })
     }
 
-    /// What is wrong with the cluster.
-    pub(crate) async fn alarms(&self, patience: Duration) -> Answered<AlarmResponse> {
+    /// Returns the raised alarms.
+    pub(crate) async fn alarms(&self, timeout: Duration) -> CallResult<AlarmResponse> {
         let call = async |channel, request| MaintenanceClient::new(channel).alarm(request).await;
         let request =
             AlarmRequest { action: AlarmAction::Get.into(), member_id: 0, alarm: AlarmType::None.into() };
-        self.call(Effect::None, request, patience, call).await
+        self.call(Effect::ReadOnly, request, timeout, call).await
     }
 
-    /// Who is in the cluster.
-    pub(crate) async fn members(&self, patience: Duration) -> Answered<MemberListResponse> {
+    /// Returns the members of the cluster.
+    pub(crate) async fn members(&self, timeout: Duration) -> CallResult<MemberListResponse> {
         let call = async |channel, request| ClusterClient::new(channel).member_list(request).await;
-        self.call(Effect::None, MemberListRequest {}, patience, call).await
+        self.call(Effect::ReadOnly, MemberListRequest {}, timeout, call).await
     }
 
-    async fn call<Q: Clone, A: Answer>(
+    async fn call<Q: Clone, R: HasHeader>(
         &self,
         effect: Effect,
         request: Q,
-        patience: Duration,
-        ask: impl AsyncFn(Channel, Request<Q>) -> Result<Response<A>, Status>,
-    ) -> Answered<A> {
-        let clock = &self.common.clock;
-        let deadline = clock.now() + patience;
-        let (mut logins, mut moves) = (0, 0);
-        // Once per member, and again with every new token.
+        timeout: Duration,
+        send: impl AsyncFn(Channel, Request<Q>) -> Result<Response<R>, Status>,
+    ) -> CallResult<R> {
+        let (clock, config) = (&self.common.clock, &self.common.config);
+        let deadline = clock.now() + timeout;
+        let (mut logins, mut failovers) = (0, 0);
+        // Once per member, and again with every new auth token.
         loop {
-            let live = self.live_within(deadline.since(clock.now())).await?;
+            let connection = self.connection_within(deadline.since(clock.now())).await?;
             let token = self.common.tokens.current();
-            let dressed = Live::dress(request.clone(), token.clone());
-            let sent = clock.now();
-            let sending = tokio::time::timeout(deadline.since(sent), ask(live.channel(), dressed));
-            let Ok(answer) = sending.await else {
-                self.move_on(&live, sent);
-                let why = format!("no answer within {patience:?}");
-                return Err(self.unanswered(effect, why).into());
+            let with_metadata = Connection::with_metadata(request.clone(), token.clone());
+            let sent_at = clock.now();
+            let call = send(connection.channel(), with_metadata);
+            let Ok(result) = tokio::time::timeout(deadline.since(sent_at), call).await else {
+                self.fail_over(&connection, sent_at);
+                let reason = format!("no response within {timeout:?}");
+                return Err(self.no_reply(effect, reason).into());
             };
-            let status = match answer {
-                Ok(answer) => {
-                    live.has_heard();
-                    let answer = answer.into_inner();
-                    self.common.recognise(answer.header())?;
-                    return Ok(answer);
+            let status = match result {
+                Ok(response) => {
+                    connection.record_received();
+                    let response = response.into_inner();
+                    self.common.check_cluster(response.header())?;
+                    return Ok(response);
                 }
                 Err(status) => status,
             };
             if std::error::Error::source(&status).is_none() {
-                live.has_heard();
+                connection.record_received();
             }
-            match meaning(self.location(), &status) {
-                Meaning::NoLease => return Err(Failure::NoLease),
-                Meaning::Refused(error) => return Err(error.into()),
-                Meaning::StaleToken if logins == LOGINS || self.common.setup.account.user.is_none() => {
-                    return Err(stranger(self.location(), &self.common.setup.account).into());
+            match classify(self.location(), &status) {
+                FailureClass::NoLease => return Err(Failure::NoLease),
+                FailureClass::Refused(error) => return Err(error.into()),
+                FailureClass::StaleToken if logins == MAX_LOGINS || config.account.user.is_none() => {
+                    return Err(not_authenticated(self.location(), &config.account).into());
                 }
-                Meaning::StaleToken => {
+                FailureClass::StaleToken => {
                     logins += 1;
-                    self.log_in_within(deadline.since(clock.now()), &live, token.as_ref()).await?;
+                    self.log_in_within(deadline.since(clock.now()), &connection, token.as_ref()).await?;
                 }
-                Meaning::Elsewhere => {
-                    self.move_on(&live, sent);
-                    moves += 1;
-                    let is_only = self.common.setup.members.len() == 1 && !live.is_over();
-                    if is_only || moves > self.common.setup.members.len() {
-                        return Err(unreachable(self.location()).with_source(causes(&status)).into());
+                FailureClass::OtherMember => {
+                    self.fail_over(&connection, sent_at);
+                    failovers += 1;
+                    let is_only = config.members.len() == 1 && !connection.is_closed();
+                    if is_only || failovers > config.members.len() {
+                        return Err(unreachable(self.location()).with_source(source_chain(&status)).into());
                     }
                 }
-                Meaning::Unknown => {
-                    self.move_on(&live, sent);
-                    return Err(self.unanswered(effect, causes(&status)).into());
+                FailureClass::OutcomeUnknown => {
+                    self.fail_over(&connection, sent_at);
+                    return Err(self.no_reply(effect, source_chain(&status)).into());
                 }
             }
         }
     }
 
-    async fn live_within(&self, patience: Duration) -> Result<std::sync::Arc<Live>> {
-        let late = |_| Err(unreachable(self.location()).with_source("connecting takes too long"));
-        tokio::time::timeout(patience, self.live()).await.unwrap_or_else(late)
+    async fn connection_within(&self, timeout: Duration) -> Result<std::sync::Arc<Connection>> {
+        let timed_out = |_| Err(unreachable(self.location()).with_source("the connection attempt timed out"));
+        tokio::time::timeout(timeout, self.connection()).await.unwrap_or_else(timed_out)
     }
 
-    async fn log_in_within(&self, patience: Duration, live: &Live, stale: Option<&Token>) -> Result<()> {
-        let late = |_| {
-            live.give_up();
-            Err(unreachable(self.location()).with_source("logging in takes too long"))
+    async fn log_in_within(
+        &self,
+        timeout: Duration,
+        connection: &Connection,
+        stale: Option<&Token>,
+    ) -> Result<()> {
+        let timed_out = |_| {
+            connection.close();
+            Err(unreachable(self.location()).with_source("the authentication timed out"))
         };
-        tokio::time::timeout(patience, live.log_in(stale)).await.unwrap_or_else(late)
+        tokio::time::timeout(timeout, connection.log_in(stale)).await.unwrap_or_else(timed_out)
     }
 
-    fn unanswered(&self, effect: Effect, why: String) -> Error {
+    fn no_reply(&self, effect: Effect, reason: String) -> Error {
         match effect {
-            Effect::None => unreachable(self.location()).with_source(why),
-            Effect::Some => {
-                let message = format!("{} did not say whether it has done it", self.location());
-                Error::new(ErrorKind::OutcomeUnknown, message).with_source(why)
+            Effect::ReadOnly => unreachable(self.location()).with_source(reason),
+            Effect::Write => {
+                let message = format!("no reply from {}; the request may have been applied", self.location());
+                Error::new(ErrorKind::OutcomeUnknown, message).with_source(reason)
             }
         }
     }
 }
 
-/// An answer is as long as it is: whatever was done is done.
+/// Returns a client without a limit for responses: the request is applied however long its response is.
 fn kv(channel: Channel) -> KvClient<Channel> {
     KvClient::new(channel).max_decoding_message_size(usize::MAX)
 }

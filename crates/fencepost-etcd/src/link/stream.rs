@@ -1,7 +1,7 @@
-//! The one stream of watches: made when somebody watches, made again when it breaks, and asked whether it still lives.
+//! The one watch stream of a link: opened with the first watch, opened again when it breaks, and probed regularly.
 //!
-//! The server counts pings of HTTP/2 as an attack if they come more often than every five seconds. A question on the stream is
-//! none, and it proves more.
+//! The server treats HTTP/2 pings that are more frequent than every five seconds as an attack. A progress request on the
+//! stream is not a ping, and proves more.
 
 use std::sync::{Arc, Weak};
 use std::time::Duration;
@@ -12,38 +12,38 @@ use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio_stream::wrappers::UnboundedReceiverStream;
 use tonic::{Status, Streaming};
 
-use super::member::{Live, Token};
-use super::watchers::{Change, Todo, WatchEvent, WatchId, Watched, Watchers, probe};
+use super::connection::{Connection, Token};
+use super::watchers::{Action, Change, WatchEvent, WatchId, WatchTarget, Watchers, probe};
 use super::{Common, Link};
-use crate::error::{Meaning, meaning};
+use crate::error::{FailureClass, classify};
 use crate::proto::watch_client::WatchClient;
 use crate::proto::{WatchRequest, WatchResponse};
 
-/// How often a stream that somebody listens to is asked whether it lives.
-const PROBE: Duration = Duration::from_secs(1);
-/// A stream that says nothing for so long after it was asked is dead.
-const SILENCE: Duration = Duration::from_secs(2);
+/// How often a stream with watches is probed.
+const PROBE_INTERVAL: Duration = Duration::from_secs(1);
+/// A stream without a response for this long after a request is dead.
+const RESPONSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// What the link wants of the stream.
+/// A command of the link to the stream.
 pub(super) enum Command {
-    Watch(WatchId, Watched),
+    Watch(WatchId, WatchTarget),
     Unwatch(WatchId),
 }
 
-/// A token that is not accepted, or that there was none.
-struct Stale(Option<Token>);
+/// The auth token that the server has rejected, or `None` if there was none.
+struct RejectedToken(Option<Token>);
 
-/// Why a stream ended.
-enum Ended {
-    /// So has the link.
-    WithLink,
+/// The reason why a stream ended.
+enum StreamEnd {
+    /// The link was dropped.
+    LinkDropped,
     Broken,
-    /// The server does not accept the token with which it was opened.
-    StaleToken(Stale),
+    /// The server has rejected the auth token with which it was opened.
+    TokenRejected(RejectedToken),
 }
 
-/// Keeps the stream going for as long as there is the link.
-pub(super) async fn tend(
+/// Keeps the stream open until the link is dropped.
+pub(super) async fn run(
     link: Weak<Link>,
     common: Arc<Common>,
     mut commands: UnboundedReceiver<Command>,
@@ -51,26 +51,26 @@ pub(super) async fn tend(
 ) {
     let mut watchers = Watchers::default();
     let mut backoff = Backoff::default();
-    let mut stale = None;
+    let mut rejected = None;
     loop {
         while watchers.is_empty() {
             let Some(command) = commands.recv().await else {
                 return;
             };
-            note(&mut watchers, command);
+            apply_offline(&mut watchers, command);
         }
-        let live = match link.upgrade() {
-            Some(link) => link.live().await,
+        let connection = match link.upgrade() {
+            Some(link) => link.connection().await,
             None => return,
         };
-        if let Ok(live) = live {
-            let mut stream = Stream::new(&common, &live, &mut watchers);
-            match stream.run(&mut watchers, &mut commands, &events, stale.take()).await {
-                Ended::WithLink => return,
-                Ended::Broken => {}
-                Ended::StaleToken(token) => stale = Some(token),
+        if let Ok(connection) = connection {
+            let mut stream = Stream::new(&common, &connection, &mut watchers);
+            match stream.run(&mut watchers, &mut commands, &events, rejected.take()).await {
+                StreamEnd::LinkDropped => return,
+                StreamEnd::Broken => {}
+                StreamEnd::TokenRejected(token) => rejected = Some(token),
             }
-            if stream.has_spoken {
+            if stream.has_response {
                 backoff = Backoff::default();
             }
         }
@@ -78,10 +78,10 @@ pub(super) async fn tend(
     }
 }
 
-/// While there is no stream.
-fn note(watchers: &mut Watchers, command: Command) {
+/// Applies a command while there is no stream.
+fn apply_offline(watchers: &mut Watchers, command: Command) {
     match command {
-        Command::Watch(id, watched) => watchers.add(id, watched),
+        Command::Watch(id, target) => watchers.add(id, target),
         Command::Unwatch(id) => drop(watchers.remove(id)),
     }
 }
@@ -89,113 +89,119 @@ fn note(watchers: &mut Watchers, command: Command) {
 /// One stream, on one connection.
 struct Stream<'a> {
     common: &'a Common,
-    live: &'a Live,
+    connection: &'a Connection,
     requests: UnboundedSender<WatchRequest>,
-    unsent: Option<UnboundedReceiver<WatchRequest>>,
-    /// The last of those that were made as soon as it was there.
-    first_numbers: i64,
-    /// Since when an answer is overdue.
-    asked: Option<Moment>,
-    has_spoken: bool,
+    request_receiver: Option<UnboundedReceiver<WatchRequest>>,
+    /// The number of the last watch that was created when the stream was opened.
+    last_initial_number: i64,
+    /// When the oldest unanswered request was sent.
+    requested_at: Option<Moment>,
+    has_response: bool,
 }
 
 impl<'a> Stream<'a> {
-    fn new(common: &'a Common, live: &'a Live, watchers: &mut Watchers) -> Self {
-        let (requests, unsent) = unbounded_channel();
+    fn new(common: &'a Common, connection: &'a Connection, watchers: &mut Watchers) -> Self {
+        let (requests, request_receiver) = unbounded_channel();
         let mut stream = Self {
             common,
-            live,
+            connection,
             requests,
-            unsent: Some(unsent),
-            first_numbers: 0,
-            asked: None,
-            has_spoken: false,
+            request_receiver: Some(request_receiver),
+            last_initial_number: 0,
+            requested_at: None,
+            has_response: false,
         };
         for request in watchers.create_all() {
             stream.send(request);
         }
-        stream.first_numbers = watchers.last_number();
+        stream.last_initial_number = watchers.last_number();
         stream
     }
 
     fn send(&mut self, request: WatchRequest) {
-        self.asked.get_or_insert_with(|| self.common.clock.now());
-        // If nobody takes it, the stream is about to end.
+        self.requested_at.get_or_insert_with(|| self.common.clock.now());
+        // Without a receiver, the stream is about to end.
         let _ = self.requests.send(request);
     }
 
-    /// Runs until it ends. `stale` is the token that the last one failed with, if that was it.
+    /// Runs the stream until it ends. `rejected` is the auth token of the previous stream, if that was rejected.
     async fn run(
         &mut self,
         watchers: &mut Watchers,
         commands: &mut UnboundedReceiver<Command>,
         events: &UnboundedSender<WatchEvent>,
-        stale: Option<Stale>,
-    ) -> Ended {
-        let is_fresh = stale.is_some();
-        if let Some(stale) = stale
-            && !matches!(tokio::time::timeout(SILENCE, self.live.log_in(stale.0.as_ref())).await, Ok(Ok(())))
+        rejected: Option<RejectedToken>,
+    ) -> StreamEnd {
+        let is_new_token = rejected.is_some();
+        if let Some(rejected) = rejected
+            && !self.replace_token(&rejected).await
         {
-            return Ended::StaleToken(stale);
+            return StreamEnd::TokenRejected(rejected);
         }
         let token = self.common.tokens.current();
-        let mut messages = match self.opened(token.clone()).await {
+        let mut messages = match self.open(token.clone()).await {
             Ok(messages) => messages,
             Err(Some(status)) => return self.failed(&status, token),
-            Err(None) => return self.given_up(),
+            Err(None) => return self.close_connection(),
         };
         let Ok(mut timer) = self.common.clock.timer() else {
-            return Ended::Broken;
+            return StreamEnd::Broken;
         };
-        timer.arm(self.common.clock.now() + PROBE);
+        timer.arm(self.common.clock.now() + PROBE_INTERVAL);
         loop {
             tokio::select! {
                 command = commands.recv() => match command {
-                    Some(command) => self.obey(watchers, command),
-                    None => return Ended::WithLink,
+                    Some(command) => self.apply(watchers, command),
+                    None => return StreamEnd::LinkDropped,
                 },
                 message = messages.message() => match message {
                     Ok(Some(message)) => {
-                        let todo = match self.heard(watchers, message) {
-                            Ok(todo) => todo,
+                        let actions = match self.on_response(watchers, message) {
+                            Ok(actions) => actions,
                             Err(ended) => return ended,
                         };
-                        for todo in todo {
-                            if let Some(ended) = self.act(watchers, events, todo, is_fresh, token.as_ref()) {
+                        for action in actions {
+                            if let Some(ended) = self.perform(watchers, events, action, is_new_token, token.as_ref()) {
                                 return ended;
                             }
                         }
                     }
-                    Ok(None) => return Ended::Broken,
+                    Ok(None) => return StreamEnd::Broken,
                     Err(status) => return self.failed(&status, token),
                 },
                 () = timer.fired() => {
                     if self.is_dead() {
-                        return self.given_up();
+                        return self.close_connection();
                     }
                     if !watchers.is_empty() {
                         self.send(probe());
                     }
-                    timer.arm(self.common.clock.now() + PROBE);
+                    timer.arm(self.common.clock.now() + PROBE_INTERVAL);
                 }
-                () = self.live.over() => return Ended::Broken,
+                () = self.connection.closed() => return StreamEnd::Broken,
             }
         }
     }
 
-    /// The server's side of the stream begins with its first message.
-    async fn opened(&mut self, token: Option<Token>) -> Result<Streaming<WatchResponse>, Option<Status>> {
-        let requests = self.unsent.take().map(UnboundedReceiverStream::new).ok_or(None)?;
-        let request = Live::dress(requests, token);
-        let mut client = WatchClient::new(self.live.channel()).max_decoding_message_size(usize::MAX);
-        let opening = tokio::time::timeout(SILENCE, client.watch(request));
+    /// Requests a new auth token. Returns whether there is one.
+    async fn replace_token(&self, rejected: &RejectedToken) -> bool {
+        let login = self.connection.log_in(rejected.0.as_ref());
+        matches!(tokio::time::timeout(RESPONSE_TIMEOUT, login).await, Ok(Ok(())))
+    }
+
+    /// Opens the stream: the response starts with the first message of the server.
+    async fn open(&mut self, token: Option<Token>) -> Result<Streaming<WatchResponse>, Option<Status>> {
+        let requests = self.request_receiver.take().map(UnboundedReceiverStream::new).ok_or(None)?;
+        let request = Connection::with_metadata(requests, token);
+        let mut client = WatchClient::new(self.connection.channel()).max_decoding_message_size(usize::MAX);
+        let opening = tokio::time::timeout(RESPONSE_TIMEOUT, client.watch(request));
         opening.await.map_err(|_| None)?.map(tonic::Response::into_inner).map_err(Some)
     }
 
-    fn obey(&mut self, watchers: &mut Watchers, command: Command) {
+    fn apply(&mut self, watchers: &mut Watchers, command: Command) {
         let request = match command {
-            Command::Watch(id, watched) => {
-                watchers.add(id, watched);
+            Command::Watch(id, target) => {
+                watchers.add(id, target);
                 watchers.create(id)
             }
             Command::Unwatch(id) => watchers.remove(id),
@@ -205,58 +211,63 @@ impl<'a> Stream<'a> {
         }
     }
 
-    fn heard(&mut self, watchers: &mut Watchers, message: WatchResponse) -> Result<Vec<Todo>, Ended> {
-        self.asked = None;
-        self.has_spoken = true;
-        self.live.has_heard();
-        if self.common.recognise(message.header.as_ref()).is_err() {
-            return Err(self.given_up());
+    fn on_response(
+        &mut self,
+        watchers: &mut Watchers,
+        message: WatchResponse,
+    ) -> Result<Vec<Action>, StreamEnd> {
+        self.requested_at = None;
+        self.has_response = true;
+        self.connection.record_received();
+        if self.common.check_cluster(message.header.as_ref()).is_err() {
+            return Err(self.close_connection());
         }
-        Ok(watchers.take(message))
+        Ok(watchers.on_response(message))
     }
 
-    fn act(
+    fn perform(
         &mut self,
         watchers: &mut Watchers,
         events: &UnboundedSender<WatchEvent>,
-        todo: Todo,
-        is_fresh: bool,
+        action: Action,
+        is_new_token: bool,
         token: Option<&Token>,
-    ) -> Option<Ended> {
-        match todo {
-            // If nobody listens any more, the client is going away.
-            Todo::Tell(event) => drop(events.send(event)),
-            Todo::Send(request) => self.send(request),
-            Todo::Reopen => return Some(Ended::Broken),
-            // Older servers say the same of a right that is missing and of a token that has expired.
-            Todo::Refused { number, .. }
-                if token.is_some() && !(is_fresh && number <= self.first_numbers) =>
+    ) -> Option<StreamEnd> {
+        match action {
+            // Without a receiver, the client is being dropped.
+            Action::Emit(event) => drop(events.send(event)),
+            Action::Send(request) => self.send(request),
+            Action::Reopen => return Some(StreamEnd::Broken),
+            // Older servers send the same response for a missing permission and for an expired auth token.
+            Action::Refused { number, .. }
+                if token.is_some() && !(is_new_token && number <= self.last_initial_number) =>
             {
-                return Some(Ended::StaleToken(Stale(token.cloned())));
+                return Some(StreamEnd::TokenRejected(RejectedToken(token.cloned())));
             }
-            Todo::Refused { id, .. } => {
+            Action::Refused { id, .. } => {
                 watchers.remove(id);
-                let _ = events.send(WatchEvent { id, what: Change::Refused });
+                let _ = events.send(WatchEvent { id, change: Change::Refused });
             }
         }
         None
     }
 
     fn is_dead(&self) -> bool {
-        self.asked.is_some_and(|asked| self.common.clock.now().since(asked) >= SILENCE)
+        self.requested_at
+            .is_some_and(|requested_at| self.common.clock.now().since(requested_at) >= RESPONSE_TIMEOUT)
     }
 
-    fn failed(&self, status: &Status, token: Option<Token>) -> Ended {
-        match meaning(&self.common.setup.location, status) {
-            Meaning::StaleToken => Ended::StaleToken(Stale(token)),
-            // The only member there is may have a leader again in a moment.
-            _ if self.common.setup.members.len() > 1 => self.given_up(),
-            _ => Ended::Broken,
+    fn failed(&self, status: &Status, token: Option<Token>) -> StreamEnd {
+        match classify(&self.common.config.location, status) {
+            FailureClass::StaleToken => StreamEnd::TokenRejected(RejectedToken(token)),
+            // The only member may have a leader again soon.
+            _ if self.common.config.members.len() > 1 => self.close_connection(),
+            _ => StreamEnd::Broken,
         }
     }
 
-    fn given_up(&self) -> Ended {
-        self.live.give_up();
-        Ended::Broken
+    fn close_connection(&self) -> StreamEnd {
+        self.connection.close();
+        StreamEnd::Broken
     }
 }

@@ -1,9 +1,9 @@
-//! The link and real servers.
+//! Tests of the link against real servers.
 
-mod access;
+mod auth;
 mod calls;
-mod failing;
-mod watching;
+mod failures;
+mod watches;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,75 +14,76 @@ use fencepost_net::{Account, Address, Secret};
 use fencepost_testkit::wait;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 
-use super::{Change, Link, Setup, WatchEvent, WatchId, Watched};
+use super::{Change, Link, LinkConfig, WatchEvent, WatchId, WatchTarget};
 use crate::error::Failure;
 use crate::proto::compare::{CompareResult, CompareTarget, TargetUnion};
 use crate::proto::request_op::Request;
 use crate::proto::{Compare, DeleteRangeRequest, PutRequest, RangeRequest, RequestOp, TxnRequest};
 
-const PATIENCE: Duration = Duration::from_secs(10);
+/// The timeout of each call.
+const TIMEOUT: Duration = Duration::from_secs(10);
 
-/// A link and what it says about what it watches.
-struct Opened {
+/// A link and its watch events.
+struct TestLink {
     link: Arc<Link>,
     events: UnboundedReceiver<WatchEvent>,
 }
 
-impl Opened {
+impl TestLink {
     async fn event(&mut self) -> (WatchId, Change) {
         let event = wait::within_timeout("an event", self.events.recv()).await;
-        let event = event.expect("the link is there");
-        (event.id, event.what)
+        let event = event.expect("the link is open");
+        (event.id, event.change)
     }
 
-    /// Waits until there is no connection.
-    async fn is_noticed(&self) {
-        wait::until("the end of the connection is noticed", async || {
-            self.link.live.current().is_none_or(|live| live.is_over())
+    /// Waits until the link has no connection.
+    async fn until_closed(&self) {
+        wait::until("the link notices that the connection is closed", async || {
+            self.link.connection.current().is_none_or(|connection| connection.is_closed())
         })
         .await;
     }
 
     async fn put(&self, key: &str, value: &str) -> Result<i64, Failure> {
         let put = txn(vec![], vec![Request::RequestPut(put(key, value, 0))]);
-        Ok(self.link.txn(put, PATIENCE).await?.header.expect("it has one").revision)
+        Ok(self.link.txn(put, TIMEOUT).await?.header.expect("it has a header").revision)
     }
 
     async fn delete(&self, key: &str) -> Result<i64, Failure> {
         let delete = txn(vec![], vec![Request::RequestDeleteRange(delete(key))]);
-        Ok(self.link.txn(delete, PATIENCE).await?.header.expect("it has one").revision)
+        Ok(self.link.txn(delete, TIMEOUT).await?.header.expect("it has a header").revision)
     }
 
     async fn value(&self, key: &str) -> Result<Option<String>, Failure> {
-        let answer = self.link.range(range(key), PATIENCE).await?;
-        Ok(answer.kvs.first().map(|kv| String::from_utf8(kv.value.clone()).expect("it is text")))
+        let response = self.link.range(range(key), TIMEOUT).await?;
+        Ok(response.kvs.first().map(|kv| String::from_utf8(kv.value.clone()).expect("it is UTF-8")))
     }
 
     fn watch(&self, key: &str, start_revision: i64) -> WatchId {
         let key = key.as_bytes().to_vec();
-        self.link.watch(Watched { key, range_end: Vec::new(), start_revision, only_deletes: false })
+        self.link.watch(WatchTarget { key, range_end: Vec::new(), start_revision, only_deletes: false })
     }
 }
 
-fn setup(ports: &[u16], account: Account) -> Setup {
+fn config(ports: &[u16], account: Account) -> LinkConfig {
     let members = ports.iter().map(|port| Address { host: "127.0.0.1".into(), port: *port }).collect();
-    Setup { members, account, encryption: None, location: "etcd://test".into() }
+    LinkConfig { members, account, encryption: None, location: "etcd://test".into() }
 }
 
-async fn open_with(setup: Setup) -> Result<Opened> {
+async fn open_with(config: LinkConfig) -> Result<TestLink> {
     let (sender, events) = unbounded_channel();
-    Ok(Opened { link: Link::open(setup, sender).await?, events })
+    Ok(TestLink { link: Link::open(config, sender).await?, events })
 }
 
-async fn open(ports: &[u16]) -> Opened {
-    open_with(setup(ports, Account::default())).await.expect("there is a server")
+async fn open(ports: &[u16]) -> TestLink {
+    open_with(config(ports, Account::default())).await.expect("the server accepts the client")
 }
 
 fn account(user: &str, password: &str) -> Account {
     Account { user: Some(user.into()), password: Some(Secret(password.into())) }
 }
 
-/// A key of its own for every test.
+/// Returns a key that no other test uses.
 fn new_key() -> String {
     static LAST: AtomicU64 = AtomicU64::new(0);
     format!("test/{}", LAST.fetch_add(1, Ordering::Relaxed))
@@ -119,6 +120,6 @@ fn txn(compare: Vec<Compare>, success: Vec<Request>) -> TxnRequest {
 fn kind<T: std::fmt::Debug>(failed: Result<T, Failure>) -> ErrorKind {
     match failed {
         Err(Failure::Failed(error)) => error.kind(),
-        other => panic!("not the failure that was expected: {other:?}"),
+        other => panic!("unexpected result: {other:?}"),
     }
 }

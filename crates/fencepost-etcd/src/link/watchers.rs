@@ -1,4 +1,4 @@
-//! What is watched, and what the server's messages about it mean: no I/O here.
+//! The watches of a link, and the meaning of the server's messages about them. No I/O.
 
 use std::collections::{BTreeMap, HashMap, VecDeque};
 
@@ -9,69 +9,69 @@ use crate::proto::{
     Event, WatchCancelRequest, WatchCreateRequest, WatchProgressRequest, WatchRequest, WatchResponse,
 };
 
-/// One watch of a link.
+/// The id of a watch of a link.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct WatchId(pub(crate) i64);
 
-/// What is watched.
+/// The key or range to watch.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Watched {
+pub(crate) struct WatchTarget {
     pub(crate) key: Vec<u8>,
-    /// Empty for the one key.
+    /// Empty for a single key.
     pub(crate) range_end: Vec<u8>,
-    /// The first revision of interest; 0 for from now on, whenever that is.
+    /// The first revision of interest; 0 means from the creation of the watch on.
     pub(crate) start_revision: i64,
     pub(crate) only_deletes: bool,
 }
 
-/// Something happened to what is watched.
+/// An event of a watch.
 #[derive(Debug)]
 pub(crate) struct WatchEvent {
     pub(crate) id: WatchId,
-    pub(crate) what: Change,
+    pub(crate) change: Change,
 }
 
-/// What happened.
+/// The change of a watched key.
 #[derive(Debug)]
 pub(crate) enum Change {
     Put {
         value: Vec<u8>,
     },
     Deleted,
-    /// The history is compacted away: something may have happened that nobody tells any more. The watch goes on.
+    /// The history was compacted: changes may have been missed. The watch continues.
     Missed,
-    /// The server does not let us watch that. The watch is over.
+    /// The server denies permission. The watch has ended.
     Refused,
 }
 
-/// What a message makes necessary.
+/// What to do after a message.
 #[derive(Debug)]
-pub(super) enum Todo {
-    Tell(WatchEvent),
+pub(super) enum Action {
+    Emit(WatchEvent),
     Send(WatchRequest),
-    /// The server does not want to make this watch.
+    /// The server has refused to create this watch.
     Refused {
         id: WatchId,
         number: i64,
     },
-    /// The stream is of no use any more.
+    /// The stream has to be opened again.
     Reopen,
 }
 
-/// The watches of a link, and how far each one is. Every time one is made on a stream it has a new number there, so that what
-/// is said about the one before cannot be mistaken.
+/// The watches of a link and their progress. A watch gets a new number every time it is created on a stream, so that
+/// messages about an earlier one are recognized.
 #[derive(Debug, Default)]
 pub(super) struct Watchers {
     all: BTreeMap<WatchId, Watcher>,
     numbers: HashMap<i64, WatchId>,
-    /// Those that the server has not answered for yet, in the order in which it will.
+    /// The numbers whose creation is unanswered, in the order of the responses.
     unanswered: VecDeque<i64>,
     last_number: i64,
 }
 
 #[derive(Debug)]
 struct Watcher {
-    watched: Watched,
+    target: WatchTarget,
     number: i64,
 }
 
@@ -80,23 +80,23 @@ impl Watchers {
         self.all.is_empty()
     }
 
-    /// The number that was given last.
+    /// Returns the number that was assigned last.
     pub(super) fn last_number(&self) -> i64 {
         self.last_number
     }
 
-    pub(super) fn add(&mut self, id: WatchId, watched: Watched) {
-        self.all.insert(id, Watcher { watched, number: 0 });
+    pub(super) fn add(&mut self, id: WatchId, target: WatchTarget) {
+        self.all.insert(id, Watcher { target, number: 0 });
     }
 
-    /// Forgets a watch. What to tell the server about it, if it knows.
+    /// Removes a watch. Returns the request that cancels it, if the server knows it.
     pub(super) fn remove(&mut self, id: WatchId) -> Option<WatchRequest> {
-        let gone = self.all.remove(&id)?;
-        self.numbers.remove(&gone.number)?;
-        Some(cancel(gone.number))
+        let removed = self.all.remove(&id)?;
+        self.numbers.remove(&removed.number)?;
+        Some(cancel(removed.number))
     }
 
-    /// Everything, for a new stream.
+    /// Returns the requests that create all watches on a new stream.
     pub(super) fn create_all(&mut self) -> Vec<WatchRequest> {
         self.numbers.clear();
         self.unanswered.clear();
@@ -104,14 +104,14 @@ impl Watchers {
         ids.into_iter().filter_map(|id| self.create(id)).collect()
     }
 
-    /// One of them, for the stream that is there.
+    /// Returns the request that creates a watch on the present stream.
     pub(super) fn create(&mut self, id: WatchId) -> Option<WatchRequest> {
         let watcher = self.all.get_mut(&id)?;
         self.last_number += 1;
         watcher.number = self.last_number;
         self.numbers.insert(watcher.number, id);
         self.unanswered.push_back(watcher.number);
-        let Watched { key, range_end, start_revision, only_deletes } = watcher.watched.clone();
+        let WatchTarget { key, range_end, start_revision, only_deletes } = watcher.target.clone();
         Some(WatchRequest {
             request_union: Some(RequestUnion::CreateRequest(WatchCreateRequest {
                 key,
@@ -125,48 +125,48 @@ impl Watchers {
         })
     }
 
-    /// Takes a message of the server.
-    pub(super) fn take(&mut self, message: WatchResponse) -> Vec<Todo> {
-        // Of a watch that it does not make the server may not say which it was, but it answers in order.
+    /// Handles a message of the server.
+    pub(super) fn on_response(&mut self, message: WatchResponse) -> Vec<Action> {
+        // The response to a refused watch may lack its number, but the server responds in order.
         let answered = if message.created { self.unanswered.pop_front() } else { None };
         let number = answered.unwrap_or(message.watch_id);
         let Some(id) = self.numbers.get(&number).copied() else {
             return Vec::new();
         };
         if message.canceled {
-            return self.cancelled(id, number, &message);
+            return self.on_cancelled(id, number, &message);
         }
         let Some(watcher) = self.all.get_mut(&id) else {
             return Vec::new();
         };
-        let next = &mut watcher.watched.start_revision;
+        let next = &mut watcher.target.start_revision;
         if message.created && *next == 0 {
             *next = message.header.map_or(0, |header| header.revision + 1);
         }
-        let mut todo = Vec::with_capacity(message.events.len());
+        let mut actions = Vec::with_capacity(message.events.len());
         for event in message.events {
-            let Some((revision, what)) = change(event) else { continue };
+            let Some((revision, change)) = parse_event(event) else { continue };
             *next = (*next).max(revision + 1);
-            todo.push(Todo::Tell(WatchEvent { id, what }));
+            actions.push(Action::Emit(WatchEvent { id, change }));
         }
-        todo
+        actions
     }
 
-    fn cancelled(&mut self, id: WatchId, number: i64, message: &WatchResponse) -> Vec<Todo> {
+    fn on_cancelled(&mut self, id: WatchId, number: i64, message: &WatchResponse) -> Vec<Action> {
         if message.compact_revision > 0 {
             if let Some(watcher) = self.all.get_mut(&id) {
-                watcher.watched.start_revision = message.compact_revision;
+                watcher.target.start_revision = message.compact_revision;
             }
             self.numbers.remove(&number);
-            let again = self.create(id).map(Todo::Send);
-            let missed = Todo::Tell(WatchEvent { id, what: Change::Missed });
-            return [Some(Todo::Send(cancel(number))), again, Some(missed)].into_iter().flatten().collect();
+            let again = self.create(id).map(Action::Send);
+            let missed = Action::Emit(WatchEvent { id, change: Change::Missed });
+            return [Some(Action::Send(cancel(number))), again, Some(missed)].into_iter().flatten().collect();
         }
-        vec![if message.created { Todo::Refused { id, number } } else { Todo::Reopen }]
+        vec![if message.created { Action::Refused { id, number } } else { Action::Reopen }]
     }
 }
 
-/// Asks the server to say anything.
+/// Returns a request that makes the server send a message.
 pub(super) fn probe() -> WatchRequest {
     WatchRequest { request_union: Some(RequestUnion::ProgressRequest(WatchProgressRequest {})) }
 }
@@ -175,14 +175,14 @@ fn cancel(number: i64) -> WatchRequest {
     WatchRequest { request_union: Some(RequestUnion::CancelRequest(WatchCancelRequest { watch_id: number })) }
 }
 
-fn change(event: Event) -> Option<(i64, Change)> {
+fn parse_event(event: Event) -> Option<(i64, Change)> {
     let kind = event.r#type();
     let kv = event.kv?;
-    let what = match kind {
+    let change = match kind {
         EventType::Put => Change::Put { value: kv.value },
         EventType::Delete => Change::Deleted,
     };
-    Some((kv.mod_revision, what))
+    Some((kv.mod_revision, change))
 }
 
 #[cfg(test)]
@@ -190,8 +190,8 @@ mod tests {
     use super::*;
     use crate::proto::{KeyValue, ResponseHeader};
 
-    fn watched(start_revision: i64) -> Watched {
-        Watched { key: b"k".to_vec(), range_end: Vec::new(), start_revision, only_deletes: false }
+    fn target(start_revision: i64) -> WatchTarget {
+        WatchTarget { key: b"k".to_vec(), range_end: Vec::new(), start_revision, only_deletes: false }
     }
 
     fn created(number: i64, revision: i64) -> WatchResponse {
@@ -205,8 +205,8 @@ mod tests {
         WatchResponse { watch_id: number, events: vec![event], ..WatchResponse::default() }
     }
 
-    /// Number and first revision of what is asked for.
-    fn asked(requests: &[WatchRequest]) -> Vec<(i64, i64)> {
+    /// Returns number and start revision of the watches that these requests create.
+    fn created_watches(requests: &[WatchRequest]) -> Vec<(i64, i64)> {
         let create = |request: &WatchRequest| match &request.request_union {
             Some(RequestUnion::CreateRequest(create)) => (create.watch_id, create.start_revision),
             other => panic!("{other:?}"),
@@ -214,67 +214,70 @@ mod tests {
         requests.iter().map(create).collect()
     }
 
-    fn told(todo: &[Todo]) -> Vec<WatchId> {
-        let told = |todo: &Todo| match todo {
-            Todo::Tell(event) => event.id,
+    fn emitted(actions: &[Action]) -> Vec<WatchId> {
+        let id = |action: &Action| match action {
+            Action::Emit(event) => event.id,
             other => panic!("{other:?}"),
         };
-        todo.iter().map(told).collect()
+        actions.iter().map(id).collect()
     }
 
     #[test]
-    fn a_new_stream_goes_on_after_the_last_change() {
+    fn a_new_stream_continues_after_the_last_change() {
         let mut watchers = Watchers::default();
-        watchers.add(WatchId(1), watched(5));
-        watchers.add(WatchId(2), watched(0));
-        assert_eq!(asked(&watchers.create_all()), [(1, 5), (2, 0)]);
-        assert_eq!(told(&watchers.take(created(1, 9))), []);
-        assert_eq!(told(&watchers.take(created(2, 9))), []);
-        assert_eq!(told(&watchers.take(deleted(1, 7))), [WatchId(1)]);
-        assert_eq!(asked(&watchers.create_all()), [(3, 8), (4, 10)]);
-        // Of the stream before.
-        assert_eq!(told(&watchers.take(deleted(1, 8))), []);
+        watchers.add(WatchId(1), target(5));
+        watchers.add(WatchId(2), target(0));
+        assert_eq!(created_watches(&watchers.create_all()), [(1, 5), (2, 0)]);
+        assert_eq!(emitted(&watchers.on_response(created(1, 9))), []);
+        assert_eq!(emitted(&watchers.on_response(created(2, 9))), []);
+        assert_eq!(emitted(&watchers.on_response(deleted(1, 7))), [WatchId(1)]);
+        assert_eq!(created_watches(&watchers.create_all()), [(3, 8), (4, 10)]);
+        // A message of the previous stream.
+        assert_eq!(emitted(&watchers.on_response(deleted(1, 8))), []);
     }
 
     #[test]
-    fn what_is_forgotten_is_not_told() {
+    fn a_removed_watch_emits_nothing() {
         let mut watchers = Watchers::default();
-        watchers.add(WatchId(1), watched(5));
+        watchers.add(WatchId(1), target(5));
         assert!(watchers.remove(WatchId(2)).is_none());
         watchers.create_all();
         assert!(watchers.remove(WatchId(1)).is_some());
-        assert_eq!(told(&watchers.take(created(1, 9))), []);
-        assert_eq!(told(&watchers.take(deleted(1, 7))), []);
+        assert_eq!(emitted(&watchers.on_response(created(1, 9))), []);
+        assert_eq!(emitted(&watchers.on_response(deleted(1, 7))), []);
         assert!(watchers.is_empty());
     }
 
     #[test]
-    fn a_compacted_history_is_left_behind() {
+    fn a_watch_continues_after_a_compaction() {
         let mut watchers = Watchers::default();
-        watchers.add(WatchId(1), watched(5));
+        watchers.add(WatchId(1), target(5));
         watchers.create_all();
-        watchers.take(created(1, 30));
+        watchers.on_response(created(1, 30));
         let compacted =
             WatchResponse { watch_id: 1, canceled: true, compact_revision: 20, ..WatchResponse::default() };
-        let todo = watchers.take(compacted.clone());
-        let [Todo::Send(_), Todo::Send(again), Todo::Tell(event)] = todo.as_slice() else {
-            panic!("{todo:?}")
+        let actions = watchers.on_response(compacted.clone());
+        let [Action::Send(_), Action::Send(again), Action::Emit(event)] = actions.as_slice() else {
+            panic!("{actions:?}")
         };
-        assert_eq!(asked(std::slice::from_ref(again)), [(2, 20)]);
-        assert!(matches!(event.what, Change::Missed));
-        assert_eq!(told(&watchers.take(compacted)), [], "it was told once");
+        assert_eq!(created_watches(std::slice::from_ref(again)), [(2, 20)]);
+        assert!(matches!(event.change, Change::Missed));
+        assert_eq!(emitted(&watchers.on_response(compacted)), [], "it is emitted once");
     }
 
     #[test]
-    fn a_refusal_without_a_number_is_of_the_oldest_that_is_unanswered() {
+    fn a_refusal_without_a_number_is_of_the_oldest_unanswered_watch() {
         let mut watchers = Watchers::default();
         for id in 1..=3 {
-            watchers.add(WatchId(id), watched(5));
+            watchers.add(WatchId(id), target(5));
         }
         watchers.create_all();
-        watchers.take(created(1, 9));
-        let todo = watchers.take(WatchResponse { canceled: true, ..created(-1, 9) });
-        assert!(matches!(todo.as_slice(), [Todo::Refused { id: WatchId(2), number: 2, .. }]), "{todo:?}");
-        assert_eq!(told(&watchers.take(created(3, 9))), []);
+        watchers.on_response(created(1, 9));
+        let actions = watchers.on_response(WatchResponse { canceled: true, ..created(-1, 9) });
+        assert!(
+            matches!(actions.as_slice(), [Action::Refused { id: WatchId(2), number: 2, .. }]),
+            "{actions:?}"
+        );
+        assert_eq!(emitted(&watchers.on_response(created(3, 9))), []);
     }
 }

@@ -1,4 +1,4 @@
-//! etcd on the test bench, in every way in which it can be set up.
+//! The test bench for etcd, in all of its configurations.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use fencepost_testkit::servers::etcd::{EtcdCluster, EtcdServer, EtcdServerConfig
 use fencepost_testkit::wire::Wire;
 use fencepost_testkit::{StoredCounts, TestBench, WireBench};
 
-/// Where `etcdctl` looks.
+/// The server that `etcdctl` connects to.
 #[derive(Clone)]
 pub(crate) enum Server {
     Shared(&'static EtcdServer),
@@ -19,24 +19,24 @@ pub(crate) enum Server {
 }
 
 impl Server {
-    /// Runs `etcdctl` on whoever answers.
-    pub(crate) fn ctl(&self, words: &[&str]) -> String {
+    /// Runs `etcdctl` on the first member that responds.
+    pub(crate) fn ctl(&self, args: &[&str]) -> String {
         let members = match self {
-            Self::Shared(server) => return server.ctl(words),
-            Self::Own(server) => return server.ctl(words),
+            Self::Shared(server) => return server.ctl(args),
+            Self::Own(server) => return server.ctl(args),
             Self::Cluster(cluster) => cluster.members(),
             Self::SharedCluster(cluster) => cluster.members(),
         };
-        let said = members.iter().find_map(|member| member.try_ctl(words).ok());
-        said.unwrap_or_else(|| panic!("{words:?} was answered by nobody"))
+        let output = members.iter().find_map(|member| member.try_ctl(args).ok());
+        output.unwrap_or_else(|| panic!("no member responded to {args:?}"))
     }
 }
 
-/// A namespace of its own on servers that others may use too.
+/// A bench with its own namespace on servers that other tests may use too.
 pub(crate) struct EtcdBench {
-    /// What stands before the server, if it is one that can be cut off.
+    /// The proxy in front of the server, if the connection can be cut.
     wire: Option<Wire>,
-    /// Where clients connect.
+    /// The URL for clients.
     url: String,
     server: Server,
     namespace: String,
@@ -50,20 +50,20 @@ impl EtcdBench {
         Self { wire: Some(wire), ..Self::at(&url, "", Server::Shared(shared())) }
     }
 
-    /// Where this URL leads, which has no options yet.
-    pub(crate) fn at(url: &str, more: &str, server: Server) -> Self {
+    /// Returns a bench at this URL, which has no options yet.
+    pub(crate) fn at(url: &str, options: &str, server: Server) -> Self {
         let namespace = format!("test-{:016x}", rand::random::<u64>());
-        let url = format!("{url}?namespace={namespace}{more}");
+        let url = format!("{url}?namespace={namespace}{options}");
         Self { wire: None, url, server, namespace, is_raw: false }
     }
 
-    /// A server that nobody else uses, and that may be hurt.
-    pub(crate) fn on(setup: &EtcdServerConfig) -> (Self, Arc<EtcdServer>) {
-        let server = Arc::new(EtcdServer::start(setup));
+    /// Starts a server for one test, which may break it.
+    pub(crate) fn on(config: &EtcdServerConfig) -> (Self, Arc<EtcdServer>) {
+        let server = Arc::new(EtcdServer::start(config));
         (Self::at(&server.url(), "", Server::Own(server.clone())), server)
     }
 
-    /// Locks as the official recipe has them. Their keys are in no namespace, so the server is their own.
+    /// Returns a bench with `layout=raw`. Its keys are in no namespace, so it has its own server.
     pub(crate) fn raw() -> Self {
         let server = Arc::new(EtcdServer::start(&EtcdServerConfig::plain()));
         Self { is_raw: true, ..Self::at(&server.url(), "&layout=raw", Server::Own(server)) }
@@ -77,11 +77,11 @@ impl EtcdBench {
         &self.namespace
     }
 
-    pub(crate) fn ctl(&self, words: &[&str]) -> String {
-        self.server.ctl(words)
+    pub(crate) fn ctl(&self, args: &[&str]) -> String {
+        self.server.ctl(args)
     }
 
-    /// All keys of the namespace, without it.
+    /// Returns all keys of the namespace, without the prefix.
     pub(crate) fn keys(&self) -> Vec<String> {
         let prefix = format!("{}/", self.namespace);
         let found = self.ctl(&["get", "--prefix", &prefix, "--keys-only"]);
@@ -89,24 +89,24 @@ impl EtcdBench {
         keys.map(str::to_owned).collect()
     }
 
-    /// The keys of those who contend for the lock `name`, which is plain, in their order.
-    pub(crate) fn line(&self, name: &str) -> Vec<String> {
-        let line = format!("{}/lock/{name}/", self.namespace);
-        let found = self.ctl(&["get", "--prefix", &line, "--keys-only", "--sort-by=create"]);
+    /// Returns the keys in the queue of the lock `name`, which needs no escaping, in order.
+    pub(crate) fn queue(&self, name: &str) -> Vec<String> {
+        let prefix = format!("{}/lock/{name}/", self.namespace);
+        let found = self.ctl(&["get", "--prefix", &prefix, "--keys-only", "--sort-by=create"]);
         found.lines().filter(|key| !key.is_empty()).map(str::to_owned).collect()
     }
 
-    /// The revision that made a key; nothing if it is not there.
-    pub(crate) fn made(&self, key: &str) -> Option<i64> {
+    /// Returns the revision that created a key, or `None` if it does not exist.
+    pub(crate) fn create_revision(&self, key: &str) -> Option<i64> {
         let found = self.ctl(&["get", key, "--write-out=json"]);
-        let (_, made) = found.split_once("\"create_revision\":")?;
-        made.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
+        let (_, revision) = found.split_once("\"create_revision\":")?;
+        revision.chars().take_while(char::is_ascii_digit).collect::<String>().parse().ok()
     }
 
-    /// Ends the lease of a key by hand, and all that hangs on it.
+    /// Revokes the lease of a key with `etcdctl`.
     pub(crate) fn revoke_lease_of(&self, key: &str) {
         let found = self.ctl(&["get", key, "--write-out=json"]);
-        let (_, lease) = found.split_once("\"lease\":").expect("it hangs on a lease");
+        let (_, lease) = found.split_once("\"lease\":").expect("it has a lease");
         let digits: String = lease.chars().take_while(char::is_ascii_digit).collect();
         let id: i64 = digits.parse().expect("it is a number");
         self.ctl(&["lease", "revoke", &format!("{id:x}")]);
@@ -137,12 +137,12 @@ impl TestBench for EtcdBench {
     }
 
     async fn steal(&self, name: &LockName) {
-        let line = if self.is_raw {
+        let prefix = if self.is_raw {
             format!("{name}/")
         } else {
             format!("{}/lock/{}/", self.namespace, name.as_str().replace('%', "%25").replace('/', "%2F"))
         };
-        self.ctl(&["del", "--prefix", &line]);
+        self.ctl(&["del", "--prefix", &prefix]);
     }
 
     async fn read_only_client(&self) -> Option<Result<Client>> {
@@ -157,7 +157,7 @@ impl TestBench for EtcdBench {
         self.wire().heal();
     }
 
-    /// The shortest lease that etcd gives here.
+    /// The shortest ttl that this server grants.
     fn ttl(&self) -> Duration {
         Duration::from_secs(1)
     }
@@ -177,7 +177,7 @@ impl TestBench for EtcdBench {
 
 impl WireBench for EtcdBench {
     fn wire(&self) -> &Wire {
-        self.wire.as_ref().expect("it was made with a wire")
+        self.wire.as_ref().expect("the bench has a wire")
     }
 
     fn url(&self) -> &str {
@@ -188,7 +188,7 @@ impl WireBench for EtcdBench {
         fencepost_etcd::open(&url).await
     }
 
-    /// What stands only in a request that makes a contender's key.
+    /// Bytes that occur only in a request that creates an entry.
     fn acquire_bytes(&self) -> &'static [u8] {
         b"\"since\":"
     }

@@ -1,4 +1,4 @@
-//! What the doctor finds on real servers: healthy ones, and ones that are not.
+//! The findings of the doctor on real servers, healthy and not.
 
 use std::time::Duration;
 
@@ -12,37 +12,39 @@ fn namespace() -> String {
 }
 
 async fn open(url: &str) -> Client {
-    fencepost_etcd::connect_with(url, Options::new().only_existing()).await.expect("it connects")
+    fencepost_etcd::connect_with(url, Options::new().only_existing())
+        .await
+        .expect("the server accepts the client")
 }
 
-async fn examined(url: &str) -> Vec<Finding> {
+async fn diagnosed(url: &str) -> Vec<Finding> {
     open(url).await.diagnose().await.unwrap()
 }
 
 #[track_caller]
-fn expect<'a>(findings: &'a [Finding], check: &str, verdict: Severity, found: &str) -> &'a Finding {
-    let finding = findings.iter().find(|finding| finding.check == check).expect("it is checked");
-    assert_eq!(finding.severity, verdict, "{finding}");
+fn expect<'a>(findings: &'a [Finding], check: &str, severity: Severity, found: &str) -> &'a Finding {
+    let finding = findings.iter().find(|finding| finding.check == check).expect("the check exists");
+    assert_eq!(finding.severity, severity, "{finding}");
     assert!(finding.found.contains(found), "{found:?} is not in {finding}");
     finding
 }
 
 #[track_caller]
-fn expect_only(findings: &[Finding], verdict: Severity, checks: &[&str]) {
+fn expect_only(findings: &[Finding], severity: Severity, checks: &[&str]) {
     let found: Vec<&str> =
-        findings.iter().filter(|it| it.severity == verdict).map(|it| it.check.as_str()).collect();
+        findings.iter().filter(|it| it.severity == severity).map(|it| it.check.as_str()).collect();
     assert_eq!(found, checks, "{findings:?}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_healthy_server_is_fine_and_is_left_as_it_was() {
+async fn a_healthy_server_is_ok_and_unchanged() {
     let (server, namespace) = (shared(), namespace());
     let url = format!("{}?namespace={namespace}", server.url());
-    let findings = examined(&url).await;
+    let findings = diagnosed(&url).await;
     assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
     expect(&findings, "server", Severity::Ok, "etcd 3.");
     expect(&findings, "namespace", Severity::Ok, "where no lock has been taken yet");
-    expect(&findings, "members", Severity::Ok, "1 of 1 answer");
+    expect(&findings, "members", Severity::Ok, "1 of 1 responded");
     expect(&findings, "leader", Severity::Ok, "alone, in term ");
     expect(&findings, "alarms", Severity::Ok, "none");
     expect(&findings, "database", Severity::Ok, "MiB");
@@ -52,34 +54,34 @@ async fn a_healthy_server_is_fine_and_is_left_as_it_was() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_server_that_is_full_has_an_alarm() {
+async fn a_full_server_has_an_alarm() {
     let server = EtcdServer::start(&EtcdServerConfig::plain().with_option("--quota-backend-bytes=200000"));
     let value = "x".repeat(50_000);
     let is_full = (0..100).any(|key| server.try_ctl(&["put", &format!("fill/{key}"), &value]).is_err());
-    assert!(is_full, "it must be full by now");
-    let findings = examined(&server.url()).await;
+    assert!(is_full, "the server must be full by now");
+    let findings = diagnosed(&server.url()).await;
     expect_only(&findings, Severity::Problem, &["alarms"]);
     let alarm = expect(&findings, "alarms", Severity::Problem, "NOSPACE");
     assert!(alarm.advice.as_deref().unwrap().contains("alarm disarm"), "{alarm:?}");
 }
 
-fn apart_from_the_version(mut findings: Vec<Finding>) -> Vec<Finding> {
+fn without_the_version(mut findings: Vec<Finding>) -> Vec<Finding> {
     findings.retain(|finding| finding.check != "server");
     findings
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_member_that_is_down_and_one_that_is_not_named() {
+async fn members_that_are_down_or_not_named_are_reported() {
     let cluster = EtcdCluster::start();
     cluster.wait_until_healthy();
-    let findings = examined(&cluster.url()).await;
-    // Whether the version that is installed is one to be warned of is not asked here.
-    let findings = apart_from_the_version(findings);
-    expect(&findings, "members", Severity::Ok, "3 of 3 answer; 1 can fail");
+    let findings = diagnosed(&cluster.url()).await;
+    // The installed version may be one with a warning.
+    let findings = without_the_version(findings);
+    expect(&findings, "members", Severity::Ok, "3 of 3 responded; 1 can fail");
     expect(&findings, "failover", Severity::Ok, "all 3 members");
     expect_only(&findings, Severity::Warning, &[]);
 
-    let one = apart_from_the_version(examined(&cluster.member(0).url()).await);
+    let one = without_the_version(diagnosed(&cluster.member(0).url()).await);
     let failover = expect(&one, "failover", Severity::Warning, "1 of 3 members");
     for port in cluster.ports() {
         assert!(failover.advice.as_deref().unwrap().contains(&format!("127.0.0.1:{port}")), "{failover:?}");
@@ -88,9 +90,9 @@ async fn a_member_that_is_down_and_one_that_is_not_named() {
 
     let down = cluster.follower();
     cluster.member(down).kill();
-    let findings = apart_from_the_version(examined(&cluster.url()).await);
+    let findings = without_the_version(diagnosed(&cluster.url()).await);
     let port = cluster.ports()[down];
-    expect(&findings, "members", Severity::Warning, &format!("2 of 3 answer; 127.0.0.1:{port} does not: "));
+    expect(&findings, "members", Severity::Warning, &format!("2 of 3 responded; 127.0.0.1:{port} did not: "));
     expect_only(&findings, Severity::Warning, &["members"]);
     expect_only(&findings, Severity::Problem, &[]);
     let warned = open(&cluster.url()).await;
@@ -98,7 +100,7 @@ async fn a_member_that_is_down_and_one_that_is_not_named() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn who_we_are_is_told_and_how_we_prove_it_is_not() {
+async fn the_user_is_shown_and_the_password_is_not() {
     let server = EtcdServer::start(&EtcdServerConfig::plain().with_user("ann", "hunter2"));
     let line = "etcdctl role add r && etcdctl role grant-permission r --prefix=true readwrite fencepost/ \
                 && etcdctl user grant-role ann r";
@@ -107,7 +109,7 @@ async fn who_we_are_is_told_and_how_we_prove_it_is_not() {
     let findings = client.diagnose().await.unwrap();
     expect(&findings, "authentication", Severity::Ok, "on, as ann");
     expect_only(&findings, Severity::Problem, &[]);
-    // What others keep elsewhere is not for this account to see.
+    // This account may not read the keys of other layouts.
     let places = client.locate("a").await.unwrap();
     expect(&places, "lock's keys", Severity::Ok, "fencepost/lock/a/ (nothing there now)");
     expect(&places, "foreign key", Severity::Warning, "could not be checked");
@@ -115,44 +117,45 @@ async fn who_we_are_is_told_and_how_we_prove_it_is_not() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn a_lock_is_found_with_the_command_that_is_shown() {
+async fn the_command_of_locate_shows_the_keys() {
     let (server, namespace) = (shared(), namespace());
     let client = fencepost_etcd::connect(&format!("{}?namespace={namespace}", server.url())).await.unwrap();
     let name = "it's/100%";
     let guard = client.lock(name).ttl(LONG).label("ours").acquire().await.unwrap();
     let places = client.locate(name).await.unwrap();
     let key = format!("{namespace}/lock/it's%2F100%25/");
-    let place = expect(&places, "lock's keys", Severity::Ok, &format!("{key} (1 first in line, 0 behind"));
+    let place =
+        expect(&places, "lock's keys", Severity::Ok, &format!("{key} (1 first in the queue, 0 behind"));
     assert!(place.found.contains("\"ours\""), "{place}");
     expect(&places, "cell's key", Severity::Ok, "nothing there now");
-    let command = place.advice.as_deref().unwrap().strip_prefix("to look: ").unwrap();
+    let command = place.advice.as_deref().unwrap().strip_prefix("to read them: ").unwrap();
     assert!(server.run_shell(command).contains("\"label\":\"ours\""));
     guard.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]
-async fn locks_of_others_are_recognised() {
+async fn foreign_locks_are_recognized() {
     let (server, prefix) = (shared(), namespace());
     let url = format!("{}?namespace={prefix}-own", server.url());
     let lease = server.ctl(&["lease", "grant", "600"]);
     // As Go's client writes it into a key.
     let lease = lease.split_whitespace().nth(1).unwrap().trim_start_matches('0');
-    let name = format!("{prefix}/theirs");
+    let name = format!("{prefix}/foreign");
     server.ctl(&["put", &format!("{name}/{lease}"), "", &format!("--lease={lease}")]);
 
-    let ours = open(&url).await.locate(name.as_str()).await.unwrap();
-    let stranger = expect(&ours, "foreign key", Severity::Warning, "etcdctl or Go's client");
-    assert!(stranger.advice.as_deref().unwrap().contains("layout=raw"), "{stranger:?}");
+    let own_layout = open(&url).await.locate(name.as_str()).await.unwrap();
+    let foreign = expect(&own_layout, "foreign key", Severity::Warning, "etcdctl or Go's client");
+    assert!(foreign.advice.as_deref().unwrap().contains("layout=raw"), "{foreign:?}");
 
     let raw = open(&format!("{url}&layout=raw")).await;
     let shared = raw.locate(name.as_str()).await.unwrap();
-    expect(&shared, "foreign keys", Severity::Ok, &format!("1, in one line with ours: {name}/{lease}"));
+    expect(&shared, "foreign keys", Severity::Ok, &format!("1 in the same queue: {name}/{lease}"));
     expect_only(&shared, Severity::Warning, &[]);
 
-    server.ctl(&["put", &format!("{name}/left-over"), ""]);
+    server.ctl(&["put", &format!("{name}/orphan"), ""]);
     let shared = raw.locate(name.as_str()).await.unwrap();
-    let eternal = expect(&shared, "foreign keys", Severity::Warning, "left-over has no lease");
-    assert!(eternal.advice.as_deref().unwrap().contains("etcdctl del"), "{eternal:?}");
+    let orphan = expect(&shared, "foreign keys", Severity::Warning, "orphan has no lease");
+    assert!(orphan.advice.as_deref().unwrap().contains("etcdctl del"), "{orphan:?}");
 
     let single = open(&format!("{url}&layout=single")).await.locate(name.as_str()).await.unwrap();
     expect(&single, "foreign key", Severity::Warning, "etcdctl or Go's client");

@@ -1,4 +1,4 @@
-//! What goes wrong at the door is said in words that help, and never with the password in them.
+//! Errors while connecting name the reason and a hint, and never contain the password.
 
 use std::error::Error as _;
 use std::net::{Ipv4Addr, TcpListener};
@@ -12,75 +12,76 @@ use fencepost_testkit::wire::Wire;
 
 use crate::actions::{LONG_TTL, connect, hold};
 use crate::bench::{EtcdBench, Server};
-use crate::setups::{certificates, guarded};
+use crate::configurations::{certificates, secured};
 
 const SECRET: &str = "hunter2hunter2";
 
-/// Whatever it is, it does not tell the password.
-fn told(error: &Error) -> String {
+/// Returns everything that an error prints, and checks that the password is not in it.
+fn text_of(error: &Error) -> String {
     let sources = std::iter::successors(error.source(), |source| (*source).source());
     let sources: Vec<String> = sources.map(|source| format!("{source} {source:?}")).collect();
-    let told =
+    let text =
         format!("{error} {error:?} {error:#?} {} {:?} {sources:?}", error.full_message(), error.hint());
-    assert!(!told.contains(SECRET), "{told}");
-    told
+    assert!(!text.contains(SECRET), "{text}");
+    text
 }
 
-/// Nobody is let in there, for a reason of this kind and with these words.
+/// Expects that connecting fails with an error of this kind whose text contains these words.
 async fn refused(url: &str, kind: ErrorKind, words: &str) {
     let Err(error) = fencepost_etcd::connect(url).await else {
-        panic!("it connects");
+        panic!("it connected");
     };
-    let told = told(&error);
-    assert_eq!(error.kind(), kind, "{told}");
-    assert!(told.contains(words), "{told}");
+    let text = text_of(&error);
+    assert_eq!(error.kind(), kind, "{text}");
+    assert!(text.contains(words), "{text}");
 }
 
 fn at(port: u16) -> String {
     format!("etcd://u:{SECRET}@127.0.0.1:{port}")
 }
 
-fn nobody() -> u16 {
+fn closed_port() -> u16 {
     TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap().local_addr().unwrap().port()
 }
 
-/// A port where somebody answers who is not etcd, until the process ends.
-fn answering(answer: impl Fn(std::net::TcpStream) + Send + Copy + 'static) -> u16 {
+/// Returns a port where a server that is not etcd listens until the process ends.
+fn listen(serve: impl Fn(std::net::TcpStream) + Send + Copy + 'static) -> u16 {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let port = listener.local_addr().unwrap().port();
     std::thread::spawn(move || {
         for stream in listener.incoming().map_while(Result::ok) {
-            std::thread::spawn(move || answer(stream));
+            std::thread::spawn(move || serve(stream));
         }
     });
     port
 }
 
 #[tokio::test]
-async fn nobody_is_there() {
-    let (one, two) = (nobody(), nobody());
+async fn a_closed_port_is_unreachable_with_a_hint() {
+    let (one, two) = (closed_port(), closed_port());
     refused(&at(one), ErrorKind::Unreachable, "not reachable").await;
+    refused(&at(one), ErrorKind::Unreachable, "2379").await;
     let both = format!("etcd://u:{SECRET}@127.0.0.1:{one},127.0.0.1:{two}");
     refused(&both, ErrorKind::Unreachable, "not reachable").await;
     refused("etcd://no.such.host.invalid", ErrorKind::Unreachable, "not reachable").await;
 }
 
-/// One member that is not there, or is none, does not matter if another is.
+/// Members that are down or do not respond do not matter if another one responds.
 #[tokio::test]
-async fn one_member_that_answers_is_enough() {
+async fn one_responding_member_is_enough() {
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let silent = silent.local_addr().unwrap().port();
-    let (none, good) = (nobody(), shared().port());
-    connect(&format!("etcd://127.0.0.1:{none},127.0.0.1:{silent},127.0.0.1:{good}?namespace=errors")).await;
+    let (closed, good) = (closed_port(), shared().port());
+    connect(&format!("etcd://127.0.0.1:{closed},127.0.0.1:{silent},127.0.0.1:{good}?namespace=errors")).await;
 }
 
 #[tokio::test]
-async fn somebody_else_is_there() {
-    let echo = answering(|stream| {
+async fn a_server_that_is_not_etcd_is_unreachable_with_a_hint() {
+    let echo = listen(|stream| {
         let _ = std::io::copy(&mut &stream, &mut &stream);
     });
     refused(&at(echo), ErrorKind::Unreachable, "is it an etcd server").await;
-    let web = answering(|mut stream| {
+    let web = listen(|mut stream| {
         use std::io::{Read, Write};
         let _ = stream.read(&mut [0; 1024]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
@@ -91,18 +92,18 @@ async fn somebody_else_is_there() {
 }
 
 #[tokio::test]
-async fn the_password_is_wrong() {
-    let server = guarded();
-    refused(&at(server.port()), ErrorKind::Denied, "does not accept the user and the password").await;
-    let wrong = format!("etcd://nobody:{SECRET}@127.0.0.1:{}", server.port());
-    refused(&wrong, ErrorKind::Denied, "does not accept the user and the password").await;
+async fn a_wrong_password_is_denied() {
+    let server = secured();
+    refused(&at(server.port()), ErrorKind::Denied, "rejects the user or the password").await;
+    let wrong = format!("etcd://guest:{SECRET}@127.0.0.1:{}", server.port());
+    refused(&wrong, ErrorKind::Denied, "rejects the user or the password").await;
     let without = format!("etcd://127.0.0.1:{}", server.port());
     refused(&without, ErrorKind::Denied, "etcd://USER:PASSWORD@HOST").await;
 }
 
 #[tokio::test]
-async fn a_user_without_rights_is_told_what_to_grant() {
-    refused(&guarded().url_as("nobody"), ErrorKind::Denied, "fencepost rights").await;
+async fn a_user_without_permissions_gets_a_hint() {
+    refused(&secured().url_as("guest"), ErrorKind::Denied, "fencepost rights").await;
     let server = EtcdServer::start(&EtcdServerConfig::plain().with_user("app", SECRET));
     let url = format!("{}?namespace=mine", server.url_as("app"));
     refused(&url, ErrorKind::Denied, "fencepost rights").await;
@@ -113,14 +114,14 @@ async fn a_user_without_rights_is_told_what_to_grant() {
     server.ctl(&["role", "revoke-permission", "mine", "--prefix=true", "mine/"]);
     let error = client.lock("a").try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
-    assert!(told(&error).contains("fencepost rights"), "{error}");
+    assert!(text_of(&error).contains("fencepost rights"), "{error}");
     let error = client.inspect("a").await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Denied, "{error}");
 }
 
 #[tokio::test]
 async fn tls_needs_the_right_certificates() {
-    let server = guarded();
+    let server = secured();
     let made = server.certificates();
     let path = |path: &Path| path.to_str().unwrap().to_owned();
     let (ca, other_ca) = (path(&made.ca), path(&made.other_ca));
@@ -129,21 +130,21 @@ async fn tls_needs_the_right_certificates() {
     };
     let known = certificates(server);
     let known = known.trim_start_matches('&');
-    let fine = |options: String| async move { fencepost_etcd::connect(&url(&options)).await.map(drop) };
-    fine(known.to_owned()).await.unwrap();
+    let connects = |options: String| async move { fencepost_etcd::connect(&url(&options)).await.map(drop) };
+    connects(known.to_owned()).await.unwrap();
     let misled = known.replace(&ca, &other_ca);
     refused(&url(&misled), ErrorKind::Denied, "which CA signed its certificate").await;
     refused(&url(&format!("tls_ca={ca}")), ErrorKind::Denied, "tls_cert").await;
-    fine(format!("{known}&tls_server_name=localhost")).await.unwrap();
+    connects(format!("{known}&tls_server_name=localhost")).await.unwrap();
     refused(&url(&format!("{known}&tls_server_name=other")), ErrorKind::Denied, "certificate").await;
-    fine(format!("{misled}&tls_server_name=other&tls_insecure=true")).await.unwrap();
+    connects(format!("{misled}&tls_server_name=other&tls_insecure=true")).await.unwrap();
     refused(&url("tls_ca=/no/such/file"), ErrorKind::BadConfig, "/no/such/file").await;
     let swapped = format!("tls_ca={ca}&tls_cert={}&tls_key={ca}", path(&made.client_cert));
     refused(&url(&swapped), ErrorKind::BadConfig, "key").await;
 }
 
 #[tokio::test]
-async fn without_a_client_certificate_where_none_is_asked_for() {
+async fn no_client_certificate_is_needed_where_none_is_required() {
     let server = EtcdServer::start(&EtcdServerConfig::plain().with_tls(TlsClients::All));
     let url = format!("{}?tls_ca={}", server.tls_url(), server.certificates().ca.display());
     let client = connect(&url).await;
@@ -156,12 +157,12 @@ async fn tls_on_a_plain_port_and_the_other_way_round() {
     let plain = shared().port();
     refused(&format!("etcds://u:{SECRET}@localhost:{plain}"), ErrorKind::Unreachable, "is it a TLS port")
         .await;
-    refused(&at(guarded().tls_port()), ErrorKind::Unreachable, "etcds://").await;
+    refused(&at(secured().tls_port()), ErrorKind::Unreachable, "etcds://").await;
 }
 
-/// Behind the same address another cluster answers: nothing is asked of it, and it is said what to do.
+/// Another cluster responds at one of the addresses: no request is sent to it, and the error has a hint.
 #[tokio::test]
-async fn another_cluster_is_not_taken_for_ours() {
+async fn another_cluster_is_rejected() {
     let (first, second) =
         (EtcdServer::start(&EtcdServerConfig::plain()), EtcdServer::start(&EtcdServerConfig::plain()));
     let (to_first, to_second) = (Wire::to(first.port()), Wire::to(second.port()));
@@ -171,18 +172,18 @@ async fn another_cluster_is_not_taken_for_ours() {
     to_first.cut();
     let error = client.lock("b").ttl(LONG_TTL).try_acquire().await.unwrap_err();
     assert_eq!(error.kind(), ErrorKind::Backend, "{error}");
-    assert!(told(&error).contains("another cluster") && error.hint().is_some(), "{error}");
+    assert!(text_of(&error).contains("another cluster") && error.hint().is_some(), "{error}");
     assert_eq!(second.ctl(&["get", "--prefix", "ns/", "--keys-only"]), "");
     to_first.heal();
-    wait::within_timeout("it is given back", guard.release()).await.unwrap();
+    wait::within_timeout("it is released", guard.release()).await.unwrap();
 }
 
-/// What something else has written where the locks say what they are is not overwritten.
+/// A key `about` that another program has written is not overwritten.
 #[tokio::test]
-async fn a_namespace_of_somebody_else_is_left_alone() {
+async fn a_namespace_of_another_program_is_not_overwritten() {
     let bench = EtcdBench::at(&shared().url(), "", Server::Shared(shared()));
     let about = format!("{}/about", bench.namespace());
-    bench.ctl(&["put", &about, "their own"]);
+    bench.ctl(&["put", &about, "foreign"]);
     refused(bench.url(), ErrorKind::Backend, "namespace").await;
     bench.ctl(&["put", &about, "{\"format\":999,\"storage_id\":\"1\"}"]);
     refused(bench.url(), ErrorKind::Backend, "format 999").await;

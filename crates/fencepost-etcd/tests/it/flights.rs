@@ -1,4 +1,4 @@
-//! What travels together: one operation that fails is no failure of the others.
+//! Operations of one flight fail independently.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,7 +10,7 @@ use fencepost_testkit::servers::etcd::{EtcdServer, EtcdServerConfig};
 use fencepost_testkit::suite::assert_clean;
 
 use crate::bench::{EtcdBench, Server};
-use crate::setups::give_rights;
+use crate::configurations::give_rights;
 
 fn attempt(name: &str, seconds: u64) -> Arc<Attempt> {
     Arc::new(Attempt {
@@ -23,7 +23,7 @@ fn attempt(name: &str, seconds: u64) -> Arc<Attempt> {
     })
 }
 
-fn come(attempt: &Arc<Attempt>) -> Op {
+fn acquire(attempt: &Arc<Attempt>) -> Op {
     Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Wait }
 }
 
@@ -34,24 +34,25 @@ fn grant(attempt: &Arc<Attempt>, reply: Result<Reply>) -> Grant {
     }
 }
 
-async fn take(backend: &dyn Backend, attempt: &Arc<Attempt>) -> Grant {
-    grant(attempt, backend.execute(vec![come(attempt)]).await.remove(0))
+async fn acquired(backend: &dyn Backend, attempt: &Arc<Attempt>) -> Grant {
+    grant(attempt, backend.execute(vec![acquire(attempt)]).await.remove(0))
 }
 
-/// Scenario 48: one lease of a flight is gone. Only what hung on it is; who comes gets another, the others do not notice.
+/// Scenario 48: one lease of a flight is revoked. Grants on it are lost, new acquires get another lease, and all other
+/// operations succeed.
 #[tokio::test]
-async fn one_dead_lease_of_a_flight_is_no_failure_of_the_others() {
+async fn a_missing_lease_fails_only_its_own_operations() {
     let bench = EtcdBench::plain();
     let backend = bench.connect().await.unwrap();
     let (dead, live) = (attempt("dead", 60), attempt("live", 90));
-    let (dead, live) = (take(&*backend, &dead).await, take(&*backend, &live).await);
-    bench.revoke_lease_of(&bench.line("dead")[0]);
+    let (dead, live) = (acquired(&*backend, &dead).await, acquired(&*backend, &live).await);
+    bench.revoke_lease_of(&bench.queue("dead")[0]);
     let (one, two, three) = (attempt("one", 60), attempt("two", 90), attempt("three", 60));
     let flight = vec![
-        come(&one),
-        come(&two),
+        acquire(&one),
+        acquire(&two),
         Op::Release(live),
-        come(&three),
+        acquire(&three),
         Op::Renew(dead.clone()),
         Op::Release(dead.clone()),
     ];
@@ -74,26 +75,28 @@ async fn one_dead_lease_of_a_flight_is_no_failure_of_the_others() {
     assert_clean(&bench).await;
 }
 
-/// With locks at their own names a user may have some of them: the others are denied, and nothing else is.
+/// With `layout=raw` a user may have permission for some of the locks only: the others are denied, and no other operation
+/// fails.
 #[tokio::test]
-async fn one_name_that_is_denied_is_no_failure_of_the_others() {
-    let server = Arc::new(EtcdServer::start(&EtcdServerConfig::plain().with_user("nobody", "word")));
+async fn a_denied_name_fails_only_its_own_operations() {
+    let server = Arc::new(EtcdServer::start(&EtcdServerConfig::plain().with_user("guest", "word")));
     let url = format!("etcd://app:secret@127.0.0.1:{}", server.port());
     let bench = EtcdBench::at(&url, "&layout=raw", Server::Own(server.clone()));
-    give_rights(&server, bench.url(), "app", "secret", "ours");
+    give_rights(&server, bench.url(), "app", "secret", "allowed");
     let role = format!("fencepost-{}", bench.namespace());
     server.ctl(&["role", "grant-permission", &role, "--prefix=true", "readwrite", "lent/"]);
     let backend = bench.connect().await.unwrap();
-    let (ours, theirs, lent) = (attempt("ours", 60), attempt("theirs", 60), attempt("lent", 60));
-    let denied = backend.execute(vec![come(&theirs)]).await.remove(0);
+    let (allowed, denied_name, lent) = (attempt("allowed", 60), attempt("denied", 60), attempt("lent", 60));
+    let denied = backend.execute(vec![acquire(&denied_name)]).await.remove(0);
     assert_eq!(denied.unwrap_err().kind(), ErrorKind::Denied);
-    let mut replies = backend.execute(vec![come(&theirs), come(&ours), come(&lent)]).await.into_iter();
-    // Servers up to 3.4 do not look into transactions within transactions, and permit it.
+    let mut replies =
+        backend.execute(vec![acquire(&denied_name), acquire(&allowed), acquire(&lent)]).await.into_iter();
+    // Servers up to 3.4 do not check permissions in nested transactions.
     let _ = replies.next().unwrap();
-    let held = grant(&ours, replies.next().unwrap());
+    let held = grant(&allowed, replies.next().unwrap());
     let lent = grant(&lent, replies.next().unwrap());
-    let waiter = attempt("ours", 60);
-    let reply = backend.execute(vec![come(&waiter)]).await.remove(0).unwrap();
+    let waiter = attempt("allowed", 60);
+    let reply = backend.execute(vec![acquire(&waiter)]).await.remove(0).unwrap();
     assert!(matches!(reply, Reply::Waiting { .. }), "{reply:?}");
     server.ctl(&["role", "revoke-permission", &role, "--prefix=true", "lent/"]);
     let flight = vec![Op::Renew(lent.clone()), Op::Renew(held.clone()), Op::Check(waiter.clone())];
@@ -110,15 +113,16 @@ async fn one_name_that_is_denied_is_no_failure_of_the_others() {
     assert!(matches!(reply, Reply::AlreadyGranted(_)), "{reply:?}");
 }
 
-/// With the official recipe's locks one name may be below another. What comes by the same transaction has the same revision, and
-/// hides from nobody who was there before.
+/// With `layout=raw` one name may be below another. Keys created by the same transaction have the same revision, and must
+/// not hide older ones.
 #[tokio::test]
-async fn whoever_comes_with_names_below_its_own_still_waits() {
+async fn an_acquire_sent_together_with_names_below_its_own_still_waits() {
     let bench = EtcdBench::raw();
     let (backend, other) = (bench.connect().await.unwrap(), bench.connect().await.unwrap());
-    let held = take(&*other, &attempt("a", 60)).await;
+    let held = acquired(&*other, &attempt("a", 60)).await;
     let (upper, lower, third) = (attempt("a", 60), attempt("a/b", 60), attempt("a/c", 60));
-    let mut replies = backend.execute(vec![come(&lower), come(&upper), come(&third)]).await.into_iter();
+    let mut replies =
+        backend.execute(vec![acquire(&lower), acquire(&upper), acquire(&third)]).await.into_iter();
     let lower = grant(&lower, replies.next().unwrap());
     let reply = replies.next().unwrap().unwrap();
     assert!(matches!(reply, Reply::Waiting { .. }), "{reply:?}");
@@ -126,10 +130,10 @@ async fn whoever_comes_with_names_below_its_own_still_waits() {
     let mut both = attempt("a", 60).with_new_owner();
     both.wants.push(Want { name: LockName::new("a/d").unwrap(), mode: Mode::Exclusive });
     let both = Arc::new(both);
-    let reply = backend.execute(vec![come(&both)]).await.remove(0).unwrap();
+    let reply = backend.execute(vec![acquire(&both)]).await.remove(0).unwrap();
     assert!(matches!(reply, Reply::Waiting { .. }), "{reply:?}");
-    let leaving = vec![Op::Leave(upper), Op::Leave(both), Op::Release(lower), Op::Release(third)];
-    for reply in backend.execute(leaving).await {
+    let last_ops = vec![Op::Leave(upper), Op::Leave(both), Op::Release(lower), Op::Release(third)];
+    for reply in backend.execute(last_ops).await {
         assert!(matches!(reply, Ok(Reply::Left | Reply::Released)), "{reply:?}");
     }
     other.execute(vec![Op::Release(held)]).await.remove(0).unwrap();

@@ -1,19 +1,19 @@
-//! etcd on the test bench, and what only a server can get wrong.
+//! The test suites on etcd, and tests of what is specific to it.
 
 mod actions;
 mod bench;
 mod cluster;
+mod configurations;
 mod connection;
-mod crowd;
 mod diagnose;
 mod errors;
 mod flights;
 mod layouts;
 mod leases;
-mod seats;
+mod local_waiters;
 mod server;
-mod setups;
-mod storm;
+mod stress;
+mod suffixes;
 
 use bench::EtcdBench;
 

@@ -34,17 +34,17 @@ impl HolderKind {
         let within = show(holder.ttl.unwrap_or_default() / 3);
         match self {
             Self::Run(command) => format!(
-                "The holder is `fencepost run`, with the command {command}. It is told at once, or learns of it at its\n\
+                "The holder is `fencepost run`, with the command {command}. It is notified at once, or learns of it at its\n\
                  next renewal, within {within}. It then stops the command with TERM and KILL (not with --on-lost ignore)\n\
                  and exits with 76. {ONLY_A_FENCE}"
             ),
             Self::Client => format!(
-                "The holder is a Fencepost client without a command: a program that uses the library, or\n\
-                 `fencepost hold`. Breaking does not stop it: it is told at once, or learns of it at its next renewal,\n\
-                 within {within}, through `Guard::lost`. {ONLY_A_FENCE}"
+                "The holder is a Fencepost client without a command. It is notified at once, or learns of it at its next\n\
+                 renewal, within {within}. `fencepost hold` then exits with 76; a program that uses the library is not\n\
+                 stopped, and learns of it through `Guard::lost`. {ONLY_A_FENCE}"
             ),
             Self::Foreign => {
-                "The holder is not a Fencepost client. Breaking removes its entry, but does not stop it: it is not told,\n\
+                "The holder is not a Fencepost client. Breaking removes its entry, but does not stop it: it is not notified,\n\
                  and continues as if it held the lock."
                     .to_owned()
             }

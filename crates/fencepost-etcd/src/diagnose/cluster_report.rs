@@ -1,4 +1,4 @@
-//! What the members' own figures mean for locks: decisions from what they have said.
+//! Derives findings from the statuses that the members report.
 
 use std::collections::BTreeSet;
 
@@ -7,20 +7,20 @@ use fencepost_net::Address;
 
 use crate::proto::{AlarmMember, AlarmType, Member, StatusResponse};
 
-/// What a server that was told nothing else keeps at most.
+/// The default of `--quota-backend-bytes`.
 const DEFAULT_QUOTA: u64 = 2 << 30;
 
-/// What the members have said.
-pub(super) struct Cluster {
-    /// Those whom the URL names, asked one by one.
-    pub(super) asked: Vec<(Address, Result<StatusResponse>)>,
-    /// All there are.
+/// What the members have reported.
+pub(super) struct ClusterReport {
+    /// The status of each member that the URL names.
+    pub(super) statuses: Vec<(Address, Result<StatusResponse>)>,
+    /// All members of the cluster.
     pub(super) members: Result<Vec<Member>>,
     pub(super) alarms: Result<Vec<AlarmMember>>,
 }
 
-impl Cluster {
-    pub(super) fn judge(&self, is_encrypted: bool) -> Vec<Finding> {
+impl ClusterReport {
+    pub(super) fn findings(&self, is_encrypted: bool) -> Vec<Finding> {
         let mut findings = vec![self.server()];
         match &self.members {
             Ok(members) => {
@@ -40,90 +40,94 @@ impl Cluster {
         findings
     }
 
-    fn statuses(&self) -> impl Iterator<Item = &StatusResponse> {
-        self.asked.iter().filter_map(|(_, status)| status.as_ref().ok())
+    fn responding(&self) -> impl Iterator<Item = &StatusResponse> {
+        self.statuses.iter().filter_map(|(_, status)| status.as_ref().ok())
     }
 
-    fn silent(&self) -> impl Iterator<Item = (&Address, &Error)> {
-        self.asked.iter().filter_map(|(address, status)| Some((address, status.as_ref().err()?)))
+    fn unresponsive(&self) -> impl Iterator<Item = (&Address, &Error)> {
+        self.statuses.iter().filter_map(|(address, status)| Some((address, status.as_ref().err()?)))
     }
 
-    /// How many different members have answered.
-    fn answering(&self) -> usize {
-        let ids = self.statuses().map(|status| status.header.map_or(0, |header| header.member_id));
+    /// Returns the number of distinct members that responded.
+    fn responding_count(&self) -> usize {
+        let ids = self.responding().map(|status| status.header.map_or(0, |header| header.member_id));
         ids.collect::<BTreeSet<u64>>().len()
     }
 
-    /// What a member is called.
+    /// Returns the name of a member, or its id.
     fn name_of(&self, id: u64) -> String {
         let members = self.members.as_deref().unwrap_or_default();
         let known = members.iter().find(|member| member.id == id && !member.name.is_empty());
         known.map_or_else(|| format!("{id:x}"), |member| member.name.clone())
     }
 
-    /// What nobody has said.
+    /// Returns the finding of a check for which no member responded.
     fn unknown(&self, check: &str) -> Finding {
-        match self.silent().next() {
+        match self.unresponsive().next() {
             Some((_, error)) => Finding::failed(check, error),
-            None => Finding::warning(check, "could not be checked: no member was asked")
-                .with_advice("name a member in the URL"),
+            None => Finding::warning(check, "could not be checked: the URL names no member")
+                .with_advice("add a member to the URL"),
         }
     }
 
     fn server(&self) -> Finding {
-        let versions: BTreeSet<&str> = self.statuses().map(|status| status.version.as_str()).collect();
+        let versions: BTreeSet<&str> = self.responding().map(|status| status.version.as_str()).collect();
         if versions.is_empty() {
             return self.unknown("server");
         }
         let found = format!("etcd {}", versions.iter().copied().collect::<Vec<_>>().join(" and "));
         if let Some(flaw) = versions.iter().find_map(|version| flaw(version)) {
             return Finding::warning("server", format!("{found}, {flaw}"))
-                .with_advice("consider a newer one: 3.4.31, 3.5.13 or later");
+                .with_advice("upgrade to 3.4.31, 3.5.13 or later");
         }
         if self.has_several() && versions.iter().any(|version| revokes_late(version)) {
-            let flaw = "whose leader may, after its disk has hung, revoke leases that another has renewed";
+            let flaw = "whose former leader may revoke renewed leases after its disk hung";
             return Finding::warning("server", format!("{found}, {flaw}")).with_advice(
-                "consider a newer one, 3.4.31, 3.5.13 or later: Fencepost replaces its leases after a change of leader, other programs do not",
+                "upgrade to 3.4.31, 3.5.13 or later: Fencepost replaces its leases after a change of leader, other programs do not",
             );
         }
         Finding::ok("server", found)
     }
 
-    /// Whether there may be more than one member.
+    /// Returns whether there may be more than one member.
     fn has_several(&self) -> bool {
-        self.asked.len() > 1 || self.members.as_ref().is_ok_and(|members| members.len() > 1)
+        self.statuses.len() > 1 || self.members.as_ref().is_ok_and(|members| members.len() > 1)
     }
 
     fn members(&self, all: usize) -> Finding {
-        let (answering, silent) = (self.answering(), self.silent().count());
+        let (responding, unresponsive) = (self.responding_count(), self.unresponsive().count());
         let quorum = all / 2 + 1;
-        // Nobody knows of those whom the URL does not name.
-        let others = all.saturating_sub(answering + silent);
-        let unasked = match others {
+        // The state of members that the URL does not name is unknown.
+        let others = all.saturating_sub(responding + unresponsive);
+        let not_named = match others {
             0 => String::new(),
-            _ => format!(", and {others} that the URL does not name were not asked"),
+            _ => format!(", and {others} not named by the URL were not checked"),
         };
-        let found = format!("{answering} of {all} answer{unasked}");
-        let Some((address, error)) = self.silent().next() else {
+        let found = format!("{responding} of {all} responded{not_named}");
+        let Some((address, error)) = self.unresponsive().next() else {
             return Finding::ok("members", format!("{found}; {}", tolerance(all.saturating_sub(quorum))));
         };
-        let found = format!("{found}; {address} does not: {}", error.full_message());
-        let spare = (answering + others).checked_sub(quorum);
+        let found = format!("{found}; {address} did not: {}", error.full_message());
+        let spare = (responding + others).checked_sub(quorum);
         match spare {
             Some(0) => Finding::warning("members", found)
-                .with_advice("bring it back: if one more fails, no lock can be taken or renewed"),
+                .with_advice("restart it: if one more member fails, no lock can be acquired or renewed"),
             Some(spare) => Finding::warning("members", found)
-                .with_advice(format!("bring it back, or correct the URL; {}", tolerance(spare))),
-            None => Finding::problem("members", found)
-                .with_advice(format!("no lock can be taken or renewed until {quorum} of {all} serve")),
+                .with_advice(format!("restart it, or correct the URL; {}", tolerance(spare))),
+            None => Finding::problem("members", found).with_advice(format!(
+                "no lock can be acquired or renewed until {quorum} of {all} members are up"
+            )),
         }
     }
 
-    /// Whether there is somebody else to turn to when a member fails.
+    /// Checks whether the client can use another member when one fails.
     fn failover(&self, voters: &[&Member], is_encrypted: bool) -> Finding {
-        let (all, named) = (voters.len(), self.answering() + self.silent().count());
+        let (all, named) = (voters.len(), self.responding_count() + self.unresponsive().count());
         if all <= 1 {
-            return Finding::ok("failover", "none: there is one member, and locks wait while it is down");
+            return Finding::ok(
+                "failover",
+                "none: there is one member, and locks are unavailable while it is down",
+            );
         }
         if named >= all {
             return Finding::ok("failover", format!("the URL names all {all} members"));
@@ -136,23 +140,23 @@ impl Cluster {
         let scheme = if is_encrypted { "etcds" } else { "etcd" };
         Finding::warning(
             "failover",
-            format!("the URL names {named} of {all} members: when they fail, nobody else is asked"),
+            format!("the URL names {named} of {all} members: when they fail, no other is used"),
         )
         .with_advice(format!("name them all: {scheme}://{hosts}"))
     }
 
     fn leader(&self) -> Finding {
         let leaders: BTreeSet<(u64, u64)> =
-            self.statuses().map(|status| (status.raft_term, status.leader)).collect();
+            self.responding().map(|status| (status.raft_term, status.leader)).collect();
         let Some((term, leader)) = leaders.last().copied() else { return self.unknown("leader") };
         if leaders.iter().any(|(_, leader)| *leader == 0) {
             return Finding::problem("leader", "none is known").with_advice(
-                "no lock can be taken or renewed until one is elected: are most of the members up?",
+                "no lock can be acquired or renewed until one is elected: check that a majority of members is up",
             );
         }
         if leaders.len() > 1 {
-            return Finding::warning("leader", "the members do not agree on who it is")
-                .with_advice("an election may be under way: look again");
+            return Finding::warning("leader", "the members report different leaders")
+                .with_advice("an election may be in progress: run the check again");
         }
         Finding::ok("leader", format!("{}, in term {term}", self.name_of(leader)))
     }
@@ -163,8 +167,8 @@ impl Cluster {
             .filter(|alarm| alarm.alarm != AlarmType::None as i32)
             .map(|alarm| {
                 let what = AlarmType::try_from(alarm.alarm).map_or("of an unknown kind", |kind| match kind {
-                    AlarmType::Nospace => "NOSPACE: nothing can be written",
-                    AlarmType::Corrupt => "CORRUPT: the members do not have the same data",
+                    AlarmType::Nospace => "NOSPACE: the cluster accepts no writes",
+                    AlarmType::Corrupt => "CORRUPT: the data of the members differs",
                     AlarmType::None => "none",
                 });
                 format!("{what} (member {})", self.name_of(alarm.member_id))
@@ -175,23 +179,23 @@ impl Cluster {
         }
         let is_full = alarms.iter().all(|alarm| alarm.alarm == AlarmType::Nospace as i32);
         let advice = if is_full {
-            "make room (etcdctl compact, etcdctl defrag) or raise --quota-backend-bytes, then etcdctl alarm disarm"
+            "free space (etcdctl compact, etcdctl defrag) or raise --quota-backend-bytes, then run etcdctl alarm disarm"
         } else {
-            "see etcdctl alarm list; a member whose data is wrong has to be removed and added again"
+            "see etcdctl alarm list; remove a member with wrong data and add it again"
         };
         Finding::problem("alarms", raised.into_iter().collect::<Vec<_>>().join(", ")).with_advice(advice)
     }
 
     fn database(&self) -> Finding {
-        let largest = self.statuses().max_by_key(|status| status.db_size);
+        let largest = self.responding().max_by_key(|status| status.db_size);
         let Some(largest) = largest else { return self.unknown("database") };
         let (size, used) = (largest.db_size.unsigned_abs(), largest.db_size_in_use.unsigned_abs());
         let mib = |bytes: u64| bytes.div_ceil(1 << 20);
         let found = format!("{} MiB, of which {} MiB are in use", mib(size), mib(used));
-        // The quota itself is not told. Whoever is beyond the default has another.
+        // Members do not report their quota. A database beyond the default has another one.
         if (DEFAULT_QUOTA / 10 * 9..=DEFAULT_QUOTA).contains(&size) {
             return Finding::warning("database", format!("{found}: the default quota is {} MiB", mib(DEFAULT_QUOTA)))
-                .with_advice("make room (etcdctl compact, etcdctl defrag) or raise --quota-backend-bytes: when it is full no lock can be taken");
+                .with_advice("free space (etcdctl compact, etcdctl defrag) or raise --quota-backend-bytes: when it is full, no lock can be acquired");
         }
         Finding::ok("database", found)
     }
@@ -215,11 +219,11 @@ fn revokes_late(version: &str) -> bool {
     matches!(numbers(version).as_slice(), [3, 0..=3, ..] | [3, 4, 0..=30, ..] | [3, 5, 0..=12, ..])
 }
 
-/// What is known to be wrong with a version.
+/// Returns the known flaw of a version.
 fn flaw(version: &str) -> Option<&'static str> {
     match numbers(version).as_slice() {
         [] | [0..=2, ..] | [3, 0..=3, ..] => Some("older than what Fencepost is tested with"),
-        [3, 4, 0..=21, ..] | [3, 5, 0..=5, ..] => Some("whose members can come to have different data"),
+        [3, 4, 0..=21, ..] | [3, 5, 0..=5, ..] => Some("in which the data of members can diverge"),
         _ => None,
     }
 }

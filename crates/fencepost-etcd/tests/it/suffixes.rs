@@ -1,4 +1,4 @@
-//! The keys of a client are used again: a server walks over every key that a line has ever had, until it compacts.
+//! The keys of a client are reused: a server scans every key that ever existed in a queue, until it compacts.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -10,41 +10,42 @@ use fencepost_testkit::{TestBench, WireBench};
 use crate::actions::{LONG_TTL, granted, hold, spawn_waiter, until_queued};
 use crate::bench::EtcdBench;
 
-/// Of a request whose answer is lost something is remembered for twice as long, and is to be gone before a test is over.
-const DOUBTFUL: Duration = Duration::from_secs(6);
+/// The ttl of attempts whose responses may be lost. A tombstone is remembered for twice as long, and must be gone before a
+/// test ends.
+const UNKNOWN_TTL: Duration = Duration::from_secs(6);
 
-/// However often a lock is taken, its line has had no more keys than there were contenders at once.
+/// However often a lock is acquired, its queue has had no more keys than concurrent contenders.
 #[tokio::test]
-async fn a_line_does_not_grow_with_every_attempt() {
+async fn a_queue_does_not_grow_with_every_attempt() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
     for (name, lock) in
         [("a", client.lock("a")), ("b", client.lock("b").mode(Mode::Semaphore { permits: 2 }))]
     {
-        let mut ever = BTreeSet::new();
+        let mut keys = BTreeSet::new();
         for _ in 0..10 {
             let guard = hold(&lock.clone().ttl(LONG_TTL)).await;
-            ever.extend(bench.line(name));
+            keys.extend(bench.queue(name));
             guard.release().await.unwrap();
         }
-        assert_eq!(ever.len(), 1, "{ever:?}");
+        assert_eq!(keys.len(), 1, "{keys:?}");
     }
-    let (mut ever, both) = (BTreeSet::new(), client.lock_all(["a", "b"]).ttl(LONG_TTL));
+    let (mut keys, both) = (BTreeSet::new(), client.lock_all(["a", "b"]).ttl(LONG_TTL));
     for _ in 0..5 {
         let holder = hold(&client.lock("a").ttl(LONG_TTL)).await;
         let waiter = spawn_waiter(both.clone());
         until_queued(&client, "a", 1).await;
-        ever.extend(bench.line("a"));
+        keys.extend(bench.queue("a"));
         holder.release().await.unwrap();
         granted(waiter).await.release().await.unwrap();
     }
-    assert_eq!(ever.len(), 2, "{ever:?}");
+    assert_eq!(keys.len(), 2, "{keys:?}");
     assert_clean(&bench).await;
 }
 
-/// Whoever finds somebody in the seat that it had before takes another one, and stands behind.
+/// An attempt whose key exists already uses another suffix, and waits behind that key.
 #[tokio::test]
-async fn a_seat_that_is_taken_is_left_to_whoever_sits_there() {
+async fn an_occupied_suffix_is_not_used() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
     let locks = [
@@ -54,42 +55,43 @@ async fn a_seat_that_is_taken_is_left_to_whoever_sits_there() {
     ];
     for lock in locks {
         let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
-        let seat = bench.line("a").remove(0);
+        let key = bench.queue("a").remove(0);
         guard.release().await.unwrap();
         let other = hold(&client.lock("b").ttl(LONG_TTL)).await;
-        bench.ctl(&["put", &seat, "somebody"]);
+        bench.ctl(&["put", &key, "foreign"]);
         assert!(lock.try_acquire().await.unwrap().is_none());
         let waiter = spawn_waiter(lock);
         until_queued(&client, "a", 1).await;
-        let line = bench.line("a");
-        assert_eq!((line.len(), &line[0]), (2, &seat));
-        bench.ctl(&["del", &seat]);
+        let queue = bench.queue("a");
+        assert_eq!((queue.len(), &queue[0]), (2, &key));
+        bench.ctl(&["del", &key]);
         let guard = granted(waiter).await;
-        assert_eq!(bench.line("a"), line[1..]);
+        assert_eq!(bench.queue("a"), queue[1..]);
         guard.release().await.unwrap();
         other.release().await.unwrap();
     }
     assert_clean(&bench).await;
 }
 
-/// A release whose answer was lost, and which is sent again, does not take away the key of whoever has the seat now.
+/// A release whose response was lost, and which is sent again, does not delete the key of a later attempt with the same
+/// suffix.
 #[tokio::test]
-async fn a_release_without_an_answer_harms_nobody_in_the_same_seat() {
+async fn a_repeated_release_does_not_delete_a_later_key_with_the_same_suffix() {
     let bench = EtcdBench::plain();
     let client = bench.client().await;
     for _ in 0..5 {
-        let guard = hold(&client.lock("a").ttl(DOUBTFUL)).await;
-        let seat = bench.line("a");
-        let next = spawn_waiter(client.lock("a").ttl(DOUBTFUL));
+        let guard = hold(&client.lock("a").ttl(UNKNOWN_TTL)).await;
+        let queue = bench.queue("a");
+        let next = spawn_waiter(client.lock("a").ttl(UNKNOWN_TTL));
         until_queued(&client, "a", 1).await;
         bench.wire().lose_reply_to(b"/lock/a/x/");
-        // The second finds that it is gone, unless it was another answer that got lost.
-        let unsure = guard.release().await.err().map(|error| error.kind());
-        assert!(matches!(unsure, None | Some(ErrorKind::OutcomeUnknown)), "{unsure:?}");
+        // The repeated release finds no key, unless another response was lost.
+        let failed = guard.release().await.err().map(|error| error.kind());
+        assert!(matches!(failed, None | Some(ErrorKind::OutcomeUnknown)), "{failed:?}");
         let next = granted(next).await;
-        let again = spawn_waiter(client.lock("a").ttl(DOUBTFUL));
+        let again = spawn_waiter(client.lock("a").ttl(UNKNOWN_TTL));
         until_queued(&client, "a", 1).await;
-        assert_eq!(bench.line("a")[1..], seat, "the seat is used again");
+        assert_eq!(bench.queue("a")[1..], queue, "the suffix is reused");
         assert!(next.is_valid());
         next.release().await.unwrap();
         granted(again).await.release().await.unwrap();

@@ -1,4 +1,4 @@
-//! Members that come and go while processes lock: nothing is lost, and no key is left.
+//! Members are stopped and restarted while processes use locks: no lock is lost, and no key is left.
 
 use std::sync::Arc;
 
@@ -10,16 +10,16 @@ use fencepost_testkit::{stress, wait};
 use crate::bench::{EtcdBench, Server};
 
 #[test]
-fn nothing_is_lost_while_members_come_and_go() {
+fn no_lock_is_lost_while_members_restart() {
     let cluster = Arc::new(EtcdCluster::start());
     let bench = EtcdBench::at(&cluster.url(), "", Server::Cluster(cluster.clone()));
     let processes = stress::run(&*cluster, bench.url());
-    // While their leases live: whatever nobody remembers would stay.
-    wait::block_until("nobody is left in line", || bench.line("a").is_empty());
+    // While their leases live: an orphan would stay in the queue.
+    wait::block_until("the queue is empty", || bench.queue("a").is_empty());
     drop(processes);
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().unwrap();
     runtime.block_on(async {
-        // What the processes held ends with their leases.
+        // The locks that the processes held expire with their leases.
         assert_clean(&bench).await;
         bench.client().await.close().await;
     });
