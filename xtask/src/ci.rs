@@ -1,4 +1,4 @@
-//! `cargo xtask ci`: all that a change must pass, in the order in which a mistake shows soonest.
+//! `cargo xtask ci`: everything that a change must pass, the quickest checks first.
 
 use crate::shell::{self, Failure, Outcome, cargo};
 use crate::stages::Stages;

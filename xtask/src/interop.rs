@@ -1,5 +1,5 @@
-//! `cargo xtask interop`: the other libraries that take our locks, ours beside them, and who gets how many turns. What they
-//! need is fetched into the build folder.
+//! `cargo xtask interop`: runs other libraries and ours around the same locks, and reports the share of each. Dependencies
+//! are fetched into the build folder.
 
 use std::fs;
 use std::path::PathBuf;
@@ -9,17 +9,17 @@ use crate::shell::{self, Failure, Outcome, cargo, on_path, target_dir};
 use crate::stages::Stages;
 
 /// What `cargo xtask help` says about this command.
-pub(crate) const HELP: &str = "other libraries and ours around one lock, and the turns of each side";
+pub(crate) const HELP: &str = "run other libraries and ours on one lock, and count the turns of each side";
 
 /// The sources of the peers.
 const PEERS: &str = "crates/fencepost-interop/peers";
-/// Turns that take longer than most libraries pause.
+/// Turns that take longer than most libraries pause between attempts.
 const LONG_TURNS: &str = "--long-turns";
-/// What Python's peers need.
+/// The Python packages that the peers need.
 const PYTHON: [&str; 5] =
     ["redis==8.1.0", "python-redis-lock==4.0.1", "kazoo==2.11.0", "pottery==3.0.1", "tooz==9.1.0"];
 
-/// Prepares every peer whose language is there, and lets it run.
+/// Prepares and runs every peer whose language is installed.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let turns = match args {
         [] => "",
@@ -72,7 +72,7 @@ fn turns_with(peer: &str, turns: &str) -> Outcome {
     shell::run(&mut command)
 }
 
-/// Makes a virtual environment with the libraries of Python, unless it is there.
+/// Creates a virtual environment with the Python packages, unless it exists.
 pub(crate) fn prepare_python() -> Outcome {
     let folder = folder("python")?;
     let done = folder.join("ready");
@@ -105,7 +105,7 @@ fn prepare_go() -> Outcome {
     shell::run(go.current_dir(shell::root().join(PEERS).join("go")))
 }
 
-/// Curator and what it needs, as Maven finds it, with our class beside them.
+/// Compiles our class against Curator and its dependencies, which Maven resolves.
 fn prepare_java() -> Outcome {
     let (folder, sources) = (folder("curator")?, shell::root().join(PEERS).join("curator"));
     let mut mvn = Command::new("mvn");

@@ -1,4 +1,4 @@
-//! `cargo xtask lines`: how much code there is, by crate and by what it is for.
+//! `cargo xtask lines`: the number of lines of code, by crate and role.
 
 use std::collections::BTreeMap;
 
@@ -9,8 +9,8 @@ use crate::tidy::{scan, sizes};
 /// What `cargo xtask help` says about this command.
 pub(crate) const HELP: &str = "count the lines of src without tests and generated code, by crate and by role";
 
-/// The roles, and which files of any crate have them: a folder or a file, by its name without `.rs`. What is not listed has
-/// the first role.
+/// The roles, and which files of any crate have them: a folder or a file, by its name without `.rs`. All others have the
+/// first role.
 const ROLES: [(&str, &[&str]); 5] = [
     ("semantics", &[]),
     (
@@ -18,31 +18,31 @@ const ROLES: [(&str, &[&str]); 5] = [
         &[
             "account",
             "address",
-            "alarms",
-            "answer",
             "backoff",
+            "batch_waker",
             "config",
             "connect",
             "engine",
-            "entrance",
+            "first_turn",
             "flights",
             "handle",
             "identity",
             "inbox",
             "link",
+            "maintenance",
             "node",
             "open",
             "push",
             "reconnect",
-            "relay",
             "replaced",
             "request",
+            "response",
             "route",
             "sentinel",
             "session",
-            "setup",
+            "state",
             "stream",
-            "tender",
+            "timers",
             "tls",
             "turnstile",
             "url",
@@ -58,36 +58,48 @@ const ROLES: [(&str, &[&str]); 5] = [
             "decode",
             "dialect",
             "encode",
-            "keys",
             "layout",
-            "naming",
-            "paths",
+            "node_name",
             "rows",
             "schema",
             "scripts",
-            "seats",
             "statements",
+            "storage_id",
+            "suffixes",
         ],
     ),
     (
         "doctor, listing, layers",
         &[
-            "encryption",
-            "examination",
-            "examine",
+            "diagnose",
+            "duration_text",
             "file_system",
             "finding",
+            "foreign",
             "layers",
             "listing",
-            "rights",
-            "state",
-            "strangers",
-            "preflight",
-            "watch",
             "locate",
+            "lock_state",
+            "preflight",
+            "rights",
+            "watch",
         ],
     ),
-    ("interface", &["blocking", "client", "guard", "lib", "lock", "options", "shell"]),
+    (
+        "interface",
+        &[
+            "blocking",
+            "client",
+            "defaults",
+            "guard",
+            "lib",
+            "lock",
+            "locks",
+            "options",
+            "serde_impls",
+            "shell",
+        ],
+    ),
 ];
 
 /// The crates that are counted role by role.
@@ -138,7 +150,7 @@ fn count(repo: &Repo) -> BTreeMap<&'static str, [usize; ROLES.len()]> {
     counted
 }
 
-/// The role of a file: the first of its folders, or its own name, that has one.
+/// Returns the role of a file: that of the first of its folders, or of its own name, that has one.
 fn role(file: &str) -> usize {
     let mut words = file.split(['/', '.']);
     let of = |word: &str| ROLES.iter().position(|(_, words)| words.contains(&word));

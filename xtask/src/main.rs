@@ -1,8 +1,9 @@
-//! The chores of this repository, as `cargo xtask COMMAND`: a small file for each command.
+//! The commands for working on this repository, as `cargo xtask COMMAND`: a small file for each command.
 
 mod bench;
 mod ci;
 mod commands;
+mod docs;
 mod interop;
 mod lines;
 mod manifest;
@@ -13,6 +14,7 @@ mod shell;
 mod stages;
 mod test;
 mod tidy;
+mod words;
 
 use shell::{Failure, Outcome};
 use std::process::ExitCode;
@@ -21,13 +23,13 @@ fn main() -> ExitCode {
     let args: Vec<String> = std::env::args().skip(1).collect();
     let outcome = match args.split_first() {
         Some((name, rest)) => run(name, rest),
-        None => Err(Failure::Usage("which chore?".into())),
+        None => Err(Failure::Usage("which command?".into())),
     };
     outcome.map_or_else(Failure::report, |()| ExitCode::SUCCESS)
 }
 
 fn run(name: &str, rest: &[String]) -> Outcome {
-    // The bench explains itself.
+    // The bench has a help text of its own.
     let explain = name != "bench" && rest.iter().any(|word| matches!(word.as_str(), "-h" | "--help"));
     if let Some(command) = commands::find(name).filter(|_| !explain) {
         return (command.run)(rest);

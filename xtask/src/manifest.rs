@@ -1,4 +1,4 @@
-//! The little of TOML that our own manifests use: tables, their keys, and the text of each value.
+//! A parser for the part of TOML that our own manifests use: tables, their keys, and the text of each value.
 
 /// One `key = value` of a manifest.
 #[derive(Debug, PartialEq, Eq)]
@@ -9,7 +9,7 @@ pub(crate) struct Entry {
     pub(crate) line: usize,
 }
 
-/// Whether a dependency is there for users or for tests only.
+/// Whether a dependency is for users or for tests only.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Normal,
@@ -24,7 +24,7 @@ pub(crate) struct Dependency {
     pub(crate) line: usize,
 }
 
-/// Every entry in the order of the text; of a dotted key (`a.workspace = true`) the first part is the key.
+/// Returns every entry in the order of the text; the key of a dotted one (`a.workspace = true`) is its first part.
 pub(crate) fn entries(text: &str) -> Vec<Entry> {
     let mut entries = Vec::new();
     let (mut table, mut depth) = (String::new(), 0);
@@ -44,12 +44,12 @@ pub(crate) fn entries(text: &str) -> Vec<Entry> {
     entries
 }
 
-/// The keys of one table.
+/// Returns the keys of one table.
 pub(crate) fn keys(text: &str, table: &str) -> Vec<String> {
     entries(text).into_iter().filter(|entry| entry.table == table).map(|entry| entry.key).collect()
 }
 
-/// Every dependency: plain, of a target, for tests, for the build script; renamed ones by their real name.
+/// Returns every dependency: plain, of a target, for tests, for the build script; renamed ones by their real name.
 pub(crate) fn dependencies(text: &str) -> Vec<Dependency> {
     let mut found: Vec<Dependency> = entries(text).iter().filter_map(dependency).collect();
     found.dedup_by(|later, first| (later.kind, &later.package) == (first.kind, &first.package));
@@ -63,7 +63,7 @@ fn dependency(entry: &Entry) -> Option<Dependency> {
     Some(Dependency { kind, package, line: entry.line })
 }
 
-/// The kind of a dependency table; with the name for a table of its own, such as `[dependencies.tokio]`.
+/// Returns the kind of a dependency table; with the name for a table of its own, such as `[dependencies.tokio]`.
 fn kind_of(table: &str) -> Option<(Kind, Option<&str>)> {
     let (before, own) = match table.rsplit_once("dependencies.") {
         Some((before, name)) => (before, Some(name)),
@@ -85,7 +85,7 @@ fn without_comment(line: &str) -> &str {
     &line[..end.unwrap_or(line.len())]
 }
 
-/// How many brackets the text opens and leaves open; fewer than none when it closes more.
+/// Returns how many brackets the text opens and does not close; negative if it closes more.
 fn opened(text: &str) -> i32 {
     let mut quoted = false;
     text.chars().fold(0, |depth, c| {

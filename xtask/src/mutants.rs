@@ -1,5 +1,5 @@
-//! `cargo xtask mutants`: takes one safeguard after the other out of a copy of the sources, and expects that the simulation
-//! alone notices each of them.
+//! `cargo xtask mutants`: removes one safeguard after the other from a copy of the sources, and expects that the simulation
+//! alone detects each removal.
 
 use std::fs;
 use std::path::Path;
@@ -8,9 +8,9 @@ use crate::shell::{self, Failure, Outcome, cargo};
 use crate::tidy::repo::Repo;
 
 /// What `cargo xtask help` says about this command.
-pub(crate) const HELP: &str = "take safeguards out of a copy, one at a time; the simulation must notice each";
+pub(crate) const HELP: &str = "remove safeguards from a copy, one at a time; the simulation must detect each";
 
-/// A safeguard, and how to take it out.
+/// A safeguard, and how to remove it.
 struct Mutant {
     name: &'static str,
     file: &'static str,
@@ -25,7 +25,8 @@ const MUTANTS: [Mutant; 8] = [
         from: "            if self.holds(&want.name, grant) {
                 self.remove_holder(&want.name, grant.attempt.owner);
 ",
-        to: "            let owner = self.line(&want.name).holders.iter().next().map(|holder| holder.owner);
+        to:
+            "            let owner = self.record(&want.name).holders.iter().next().map(|holder| holder.owner);
             if let Some(owner) = owner {
                 self.remove_holder(&want.name, owner);
 ",
@@ -33,7 +34,7 @@ const MUTANTS: [Mutant; 8] = [
     Mutant {
         name: "no tombstone",
         file: "crates/fencepost-core/src/lock_table/step.rs",
-        from: "self.table.departed.insert(attempt.owner, self.now + attempt.ttl);",
+        from: "self.table.tombstones.insert(attempt.owner, self.now + attempt.ttl);",
         to: "",
     },
     Mutant {
@@ -51,19 +52,19 @@ const MUTANTS: [Mutant; 8] = [
 ",
     },
     Mutant {
-        name: "a grant that comes too late is shown",
-        file: "crates/fencepost-core/src/machine/asking.rs",
-        from: "gone.is_none() && valid_until(counted_from, award.ttl) > now",
-        to: "gone.is_none()",
+        name: "a grant that arrives too late is returned",
+        file: "crates/fencepost-core/src/machine/acquire.rs",
+        from: "lost.is_none() && valid_until(counted_from, award.ttl) > now",
+        to: "lost.is_none()",
     },
     Mutant {
-        name: "a grant whose caller has gone is not given back",
-        file: "crates/fencepost-core/src/machine/asking.rs",
-        from: "        if wanted.caller.is_none() {
-            self.give_back(owner, award, None, now);
+        name: "a grant whose caller is gone is not released",
+        file: "crates/fencepost-core/src/machine/acquire.rs",
+        from: "        if acquiring.caller.is_none() {
+            self.release_award(owner, award, None, now);
 ",
-        to: "        if wanted.caller.is_none() {
-            self.over(owner, now);
+        to: "        if acquiring.caller.is_none() {
+            self.remove_or_undo(owner, now);
 ",
     },
     Mutant {
@@ -73,13 +74,13 @@ const MUTANTS: [Mutant; 8] = [
         to: "false",
     },
     Mutant {
-        name: "a late send is not defeated after its ticket was given up",
+        name: "a late acquire takes effect after its ticket was given up",
         file: "crates/fencepost-core/src/machine/leaving.rs",
-        from: "Ok(_) if *is_doubtful && leaving.may_be_in_line => now,",
+        from: "Ok(_) if *outcome_unknown && leaving.may_be_queued => now,",
         to: "",
     },
     Mutant {
-        name: "what is lost is renewed when the storage is back",
+        name: "a lost grant is renewed when the backend is reachable again",
         file: "crates/fencepost-core/src/machine/entry.rs",
         from: "            Phase::Held(held) if held.lost.is_some() => {}
 ",
@@ -87,7 +88,7 @@ const MUTANTS: [Mutant; 8] = [
     },
 ];
 
-/// Runs the simulation against the sources as they are, and then against each mutant.
+/// Runs the simulation against the unchanged sources, and then against each mutant.
 pub(crate) fn run(args: &[String]) -> Outcome {
     if let Some(word) = args.first() {
         return Err(Failure::Usage(format!("`mutants` takes no arguments, but got `{word}`")));
@@ -96,9 +97,9 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     let repo = Repo::load(&shell::root())?;
     write_all(&repo, &copy)?;
     if let Some(why) = complaint(&copy)? {
-        return Err(Failure::Failed(format!("the simulation fails without any mutation: {why}")));
+        return Err(Failure::Failed(format!("the simulation fails without a mutation: {why}")));
     }
-    let mut unnoticed = Vec::new();
+    let mut undetected = Vec::new();
     for Mutant { name, file, from, to } in &MUTANTS {
         let text = repo.text(file).unwrap_or_default();
         if text.matches(from).count() != 1 {
@@ -109,15 +110,15 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         write(&copy.join(file), &text.replace(from, to))?;
         let found = complaint(&copy)?;
         write(&copy.join(file), text)?;
-        println!("{name}: {}", found.as_deref().unwrap_or("NOT NOTICED"));
+        println!("{name}: {}", found.as_deref().unwrap_or("NOT DETECTED"));
         if found.is_none() {
-            unnoticed.push(*name);
+            undetected.push(*name);
         }
     }
-    if unnoticed.is_empty() {
+    if undetected.is_empty() {
         Ok(())
     } else {
-        Err(Failure::Failed(format!("not noticed: {}", unnoticed.join(", "))))
+        Err(Failure::Failed(format!("not detected: {}", undetected.join(", "))))
     }
 }
 
@@ -133,7 +134,10 @@ fn complaint(copy: &Path) -> Result<Option<String>, Failure> {
     let line = text.lines().find(|line| line.starts_with("seed "));
     match line {
         Some(line) => Ok(Some(line.to_owned())),
-        None => Err(Failure::Failed(format!("it did not run:\n{}", String::from_utf8_lossy(&output.stderr)))),
+        None => Err(Failure::Failed(format!(
+            "the simulation did not run:\n{}",
+            String::from_utf8_lossy(&output.stderr)
+        ))),
     }
 }
 
@@ -141,7 +145,7 @@ fn write_all(repo: &Repo, copy: &Path) -> Outcome {
     repo.files().try_for_each(|(path, text)| write(&copy.join(path), text))
 }
 
-/// Writes a file unless it is there already, so that cargo builds only what has changed.
+/// Writes a file unless it has this content already, so that cargo rebuilds only what has changed.
 fn write(path: &Path, text: &str) -> Outcome {
     if fs::read_to_string(path).is_ok_and(|there| there == text) {
         return Ok(());
@@ -149,4 +153,17 @@ fn write(path: &Path, text: &str) -> Outcome {
     let failed = |why| Failure::Failed(format!("could not write {}: {why}", path.display()));
     path.parent().map_or(Ok(()), fs::create_dir_all).map_err(failed)?;
     fs::write(path, text).map_err(failed)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn every_mutant_is_code_of_its_file() {
+        for Mutant { name, file, from, .. } in &MUTANTS {
+            let text = fs::read_to_string(shell::root().join(file)).unwrap_or_default();
+            assert_eq!(text.matches(from).count(), 1, "{name}");
+        }
+    }
 }

@@ -1,4 +1,4 @@
-//! `cargo xtask proto`: Rust from the messages of etcd. It is checked in, so that nobody needs this to build.
+//! `cargo xtask proto`: generates Rust from the messages of etcd. It is checked in, so that a build does not need this.
 
 #[cfg(feature = "proto")]
 mod generate;
@@ -6,14 +6,14 @@ mod generate;
 use crate::shell::{Failure, Outcome};
 
 /// What `cargo xtask help` says about this command.
-pub(crate) const HELP: &str = "generate the messages of etcd anew";
+pub(crate) const HELP: &str = "generate the messages of etcd";
 
-/// What is generated from.
+/// The source.
 pub(crate) const SOURCE: &str = "crates/fencepost-etcd/proto/etcd.proto";
-/// What is generated.
+/// The generated file.
 pub(crate) const GENERATED: &str = "crates/fencepost-etcd/src/proto/etcdserverpb.rs";
 
-/// Generates the messages; the other chores do not have to wait until what that needs is built.
+/// Generates the messages; behind a feature, so that the other commands do not have to build the generator.
 pub(crate) fn run(args: &[String]) -> Outcome {
     if let Some(word) = args.first() {
         return Err(Failure::Usage(format!("`proto` takes no arguments, but got `{word}`")));
@@ -33,9 +33,9 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     ]))
 }
 
-/// The line in what is generated that says from which text.
+/// Returns the line of the generated file that identifies its source.
 pub(crate) fn mark(source: &str) -> String {
-    // FNV-1a: nobody wants to deceive us here.
+    // FNV-1a: it protects against mistakes, not against attacks.
     let sum = source
         .bytes()
         .fold(0xcbf2_9ce4_8422_2325_u64, |sum, byte| (sum ^ u64::from(byte)).wrapping_mul(0x0100_0000_01b3));

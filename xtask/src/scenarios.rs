@@ -1,5 +1,5 @@
-//! `cargo xtask scenarios`: which test covers which regression scenario, from what the tests say in their comments.
-//! The page is checked in, and `cargo xtask tidy` compares it.
+//! `cargo xtask scenarios`: lists which test covers which regression scenario, by the comments of the tests. The page is
+//! checked in, and `cargo xtask tidy` compares it.
 
 mod mentions;
 mod titles;
@@ -17,7 +17,7 @@ use titles::TITLES;
 /// What `cargo xtask help` says about this command.
 pub(crate) const HELP: &str = "list which test covers which scenario";
 
-/// The page that is generated.
+/// The generated page.
 pub(crate) const PAGE: &str = "docs/reference/scenarios.md";
 
 const HEAD: &str = "# Scenarios

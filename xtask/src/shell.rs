@@ -1,26 +1,26 @@
-//! Running other programs from the repository's root, and how a chore fails.
+//! Runs other programs from the root of the repository; the failures of commands.
 
 use crate::commands;
 use std::env;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 
-/// How a chore ends.
+/// How a command ends.
 pub(crate) type Outcome = Result<(), Failure>;
 
-/// Why a chore did not end well.
+/// Why a command failed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The command line makes no sense.
+    /// The command line is wrong.
     Usage(String),
-    /// Something went wrong, and this says what.
+    /// Something went wrong, with a message.
     Failed(String),
-    /// A program that spoke for itself ended with this code.
+    /// A program that has printed its own message ended with this code.
     Exited(u8),
 }
 
 impl Failure {
-    /// Says on stderr what went wrong, and gives the exit code that fits.
+    /// Prints what went wrong to stderr, and returns the exit code.
     pub(crate) fn report(self) -> ExitCode {
         match self {
             Self::Usage(why) => {
@@ -36,26 +36,26 @@ impl Failure {
     }
 }
 
-/// The folder of the workspace.
+/// Returns the folder of the workspace.
 pub(crate) fn root() -> PathBuf {
     let here =
         env::var_os("CARGO_MANIFEST_DIR").map_or_else(|| env!("CARGO_MANIFEST_DIR").into(), PathBuf::from);
     here.parent().map_or_else(|| here.clone(), Path::to_path_buf)
 }
 
-/// The folder that cargo builds in.
+/// Returns the folder that cargo builds in.
 pub(crate) fn target_dir() -> PathBuf {
     root().join(env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into()))
 }
 
-/// The cargo that started us, with these arguments, in the workspace's folder.
+/// Returns the cargo that started us, with these arguments, in the folder of the workspace.
 pub(crate) fn cargo<'a>(args: impl IntoIterator<Item = &'a str>) -> Command {
     let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.args(args).current_dir(root());
     command
 }
 
-/// Shows the command, runs it, and fails unless it ends with 0.
+/// Prints the command, runs it, and fails unless it ends with 0.
 pub(crate) fn run(command: &mut Command) -> Outcome {
     let line = spelled(command);
     match exit_code(command)? {
@@ -64,7 +64,7 @@ pub(crate) fn run(command: &mut Command) -> Outcome {
     }
 }
 
-/// Shows the command, runs it, and returns its exit code; the end by a signal counts as 1.
+/// Prints the command, runs it, and returns its exit code; 1 if it was ended by a signal.
 pub(crate) fn exit_code(command: &mut Command) -> Result<u8, Failure> {
     let line = spelled(command);
     eprintln!("$ {line}");
@@ -72,13 +72,13 @@ pub(crate) fn exit_code(command: &mut Command) -> Result<u8, Failure> {
     Ok(status.code().and_then(|code| u8::try_from(code).ok()).unwrap_or(1))
 }
 
-/// Whether the command can be run and ends with 0; nothing is shown.
+/// Returns whether the command can be run and ends with 0; prints nothing.
 pub(crate) fn succeeds(command: &mut Command) -> bool {
     let quiet = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     quiet.status().is_ok_and(|status| status.success())
 }
 
-/// Whether a program of this name is on the `PATH`.
+/// Returns whether a program of this name is on the `PATH`.
 pub(crate) fn on_path(program: &str) -> bool {
     env::var_os("PATH")
         .is_some_and(|path| env::split_paths(&path).any(|folder| folder.join(program).is_file()))

@@ -1,4 +1,4 @@
-//! Stages that run one after another, and the table of the time that each one took.
+//! Stages that run one after another, with a table of their times.
 
 use crate::shell::{Failure, Outcome};
 use std::time::{Duration, Instant};
@@ -17,7 +17,7 @@ impl<'a> Stages<'a> {
         self.list.push((name, Ok(Box::new(work))));
     }
 
-    /// Adds a stage that cannot run here; the table says why.
+    /// Adds a stage that cannot run here, with the reason for the table.
     pub(crate) fn skip(&mut self, name: &'static str, why: &'static str) {
         self.list.push((name, Err(why)));
     }

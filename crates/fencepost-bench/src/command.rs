@@ -1,4 +1,4 @@
-//! The command beside `flock(1)` and the bare command, in turns, so that a busy moment strikes all alike.
+//! The command beside `flock(1)` and the plain command, alternating, so that a busy moment affects all alike.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -7,12 +7,12 @@ use fencepost::clock::Clock;
 
 use crate::report::{Figure, Report};
 use crate::statistics::percentile;
-use crate::uncontended::storage;
+use crate::uncontended::fresh_url;
 
 const ROUNDS: usize = 60;
 
 pub(crate) fn measure(report: &mut Report) {
-    let (folder, url) = storage("sqlite");
+    let (folder, url) = fresh_url("sqlite");
     let file = folder.path().join("flock");
     let fencepost = std::env::current_exe().expect("this program").with_file_name("fencepost");
     let subjects: [(&str, Vec<&std::ffi::OsStr>); 3] = [

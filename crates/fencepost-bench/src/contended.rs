@@ -1,4 +1,4 @@
-//! Sixteen that want the same lock: held for 5 ms, then 20 ms of other work.
+//! 16 tasks compete for one lock: held for 5 ms, then 20 ms of other work.
 
 use std::time::Duration;
 
@@ -8,8 +8,8 @@ use crate::Plan;
 use crate::locking::Locking;
 use crate::report::{Figure, Report};
 use crate::statistics::{jain, percentile};
-use crate::uncontended::storage;
-use crate::workers::{self, Found, Order};
+use crate::uncontended::fresh_url;
+use crate::workers::{self, Order, WorkerResult};
 
 pub(crate) const HOLD: Duration = Duration::from_millis(5);
 pub(crate) const THINK: Duration = Duration::from_millis(20);
@@ -17,28 +17,33 @@ pub(crate) const WAITERS: usize = 16;
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     for backend in &plan.backends {
-        let (_folder, url) = storage(backend);
+        let (_folder, url) = fresh_url(backend);
         let found = workers::runtime().block_on(async {
-            let client = fencepost::connect(&url).await.expect("the storage is there");
+            let client = fencepost::connect(&url).await.expect("the backend can be reached");
             let order = Order::contended(&url, WAITERS, plan.length);
             let found = work(|name| client.lock(name), &order).await;
             client.close().await;
             found
         });
-        tell(report, backend, "one process", &[found]);
+        report_figures(report, backend, "one process", &[found]);
         if backend == "sqlite" {
             for processes in [4, WAITERS] {
-                let (_folder, url) = storage(backend);
+                let (_folder, url) = fresh_url(backend);
                 let order = Order::contended(&url, WAITERS / processes, plan.length);
                 let found = workers::run(&workers::this_program("worker"), &order, processes);
-                tell(report, backend, &format!("{processes} processes"), &found.expect("the workers work"));
+                report_figures(
+                    report,
+                    backend,
+                    &format!("{processes} processes"),
+                    &found.expect("the workers work"),
+                );
             }
         }
     }
 }
 
-/// What one process does.
-pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, order: &Order) -> Found {
+/// The work of one process.
+pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, order: &Order) -> WorkerResult {
     let clock = Clock::system();
     let start = clock.now();
     let end = start + order.length;
@@ -55,7 +60,7 @@ pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, order: &Order) 
                     let entered = clock.now();
                     pause(hold).await;
                     let left = clock.now();
-                    lock.give_back(guard).await;
+                    lock.release(guard).await;
                     waits.push(entered.since(asked).as_secs_f64());
                     spans.push((seconds(entered), seconds(left)));
                     pause(think).await;
@@ -64,7 +69,7 @@ pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, order: &Order) 
             })
         })
         .collect();
-    let mut found = Found::default();
+    let mut found = WorkerResult::default();
     for task in tasks {
         let (waits, spans) = task.await.expect("no panic");
         found.turns.push(waits.len());
@@ -72,7 +77,7 @@ pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, order: &Order) 
         found.held += spans.iter().map(|(entered, left)| left - entered).sum::<f64>();
         found.spans.extend(spans);
     }
-    // Whoever is last waits for nobody: only the time in which all were there counts.
+    // The last task has no competition: only the time in which all compete counts.
     found.wall = clock.now().since(start).as_secs_f64();
     found
 }
@@ -89,7 +94,7 @@ async fn pause(length: Duration) {
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
-fn tell(report: &mut Report, backend: &str, subject: &str, found: &[Found]) {
+fn report_figures(report: &mut Report, backend: &str, subject: &str, found: &[WorkerResult]) {
     let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
     let turns: Vec<f64> =
         found.iter().flat_map(|found| found.turns.iter().map(|turns| *turns as f64)).collect();
@@ -112,7 +117,7 @@ fn tell(report: &mut Report, backend: &str, subject: &str, found: &[Found]) {
         });
     };
     add("utilisation", held / wall, "held ÷ wall");
-    add("dead time per turn", dead, "µs");
+    add("dead time per grant", dead, "µs");
     add("wait p50", percentile(&mut waits, 0.5) * 1e3, "ms");
     add("wait p99", percentile(&mut waits, 0.99) * 1e3, "ms");
     add("fairness between tasks", jain(&turns), "Jain");

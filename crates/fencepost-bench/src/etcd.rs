@@ -1,28 +1,28 @@
-//! etcd: one server that syncs every write to its disk, and who takes locks there.
+//! etcd: one server that syncs every write to its disk, and the subjects that are measured on it.
 
 use fencepost_testkit::servers::etcd::{EtcdServer, EtcdServerConfig};
 
 use crate::compare::subject::{self, Subject, TASKS};
-use crate::compare::{Bench, Build, Storage, benches, go, us};
+use crate::compare::{Bench, BenchServer, Build, benches, go, ours};
 
 /// A private server.
 pub(crate) struct Etcd {
     server: EtcdServer,
-    /// Each subject works in a namespace of its own: what one of them left behind stands in nobody's way.
+    /// Each subject has a namespace of its own, so that what an earlier one left does not matter.
     subjects: usize,
 }
 
 const MUTEX: &str = "concurrency.Mutex";
 const BARE: &str = "bare put + delete";
 
-impl Storage for Etcd {
+impl BenchServer for Etcd {
     const NAME: &'static str = "etcd";
     const TITLE: &'static str = "etcd";
     const FLOOR: &'static str = BARE;
     const PARTICIPANTS: &'static str = "all of them are fair and have leases that are kept alive";
     const SUBJECTS: &'static [(&'static str, Build)] = &[
-        (us::NAME, || Ok(us::subject())),
-        ("low-latency", || Ok(us::low_latency())),
+        (ours::NAME, || Ok(ours::subject())),
+        ("low-latency", || Ok(ours::low_latency())),
         (MUTEX, mutex),
         (BARE, bare),
     ];
@@ -41,7 +41,7 @@ impl Storage for Etcd {
 
     fn clear(&mut self) -> Result<(), String> {
         self.subjects += 1;
-        // Otherwise everybody would pay for the history of those before.
+        // Without this, later subjects would pay for the history of earlier ones.
         let status = self.server.try_ctl(&["endpoint", "status", "--write-out=json"])?;
         let revision = number_after(&status, "\"revision\":");
         match self.server.try_ctl(&["compact", "--physical", revision]) {
@@ -50,7 +50,7 @@ impl Storage for Etcd {
         }
     }
 
-    fn described(&mut self) -> Result<String, String> {
+    fn describe(&mut self) -> Result<String, String> {
         let version = self.server.try_ctl(&["endpoint", "status", "--write-out=fields"])?;
         let version = subject::after(&version, "\"Version\" : \"");
         Ok(format!("etcd {version}, one member, on the same machine; every write is synced to the disk"))
@@ -71,7 +71,7 @@ fn peer(name: &'static str, sort: &str, what: &str, tasks: &'static [usize]) -> 
     Ok(Subject { name, version, program: vec![program.into(), sort.into()], tasks })
 }
 
-/// The digits that follow.
+/// Returns the digits after the mark.
 fn number_after<'a>(text: &'a str, mark: &str) -> &'a str {
     let rest = text.split_once(mark).map_or("", |(_, rest)| rest);
     rest.split(|end: char| !end.is_ascii_digit()).next().unwrap_or_default()

@@ -1,17 +1,17 @@
-//! What the loops of the benches need of whoever takes locks: us, a peer, or two bare round trips.
+//! What the loops of the benches need from a lock: Fencepost's, a peer's, or two bare round trips.
 
 use std::future::Future;
 
-/// One task's way to one lock.
+/// A lock, as one task uses it.
 pub(crate) trait Locking: Send + Sync + 'static {
     /// What is held between the two calls.
     type Held: Send;
 
-    /// Takes the lock, however long it takes.
+    /// Acquires the lock, waiting as long as necessary.
     fn take(&self) -> impl Future<Output = Self::Held> + Send;
 
-    /// Gives it back.
-    fn give_back(&self, held: Self::Held) -> impl Future<Output = ()> + Send;
+    /// Releases the lock.
+    fn release(&self, held: Self::Held) -> impl Future<Output = ()> + Send;
 }
 
 impl Locking for fencepost::Lock {
@@ -21,7 +21,7 @@ impl Locking for fencepost::Lock {
         self.acquire().await.expect("it comes to its turn")
     }
 
-    async fn give_back(&self, held: Self::Held) {
+    async fn release(&self, held: Self::Held) {
         held.release().await.expect("it is held");
     }
 }

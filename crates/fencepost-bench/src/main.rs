@@ -1,11 +1,11 @@
-//! Measures Fencepost. `cargo xtask bench --help` says how to call it; figures are for comparing subjects of one run on
-//! one machine, never for passing or failing.
+//! Measures Fencepost. `cargo xtask bench --help` lists the options; figures are for comparing subjects of one run on one
+//! machine, never for passing or failing.
 
 mod command;
 mod compare;
 mod contended;
 mod etcd;
-mod held;
+mod held_locks;
 mod locking;
 mod plot;
 mod redis;
@@ -21,7 +21,7 @@ use std::path::PathBuf;
 use std::process::ExitCode;
 use std::time::Duration;
 
-use compare::{Storage, us};
+use compare::{BenchServer, ours};
 use etcd::Etcd;
 use fencepost::Options;
 use redis::Redis;
@@ -39,25 +39,25 @@ benches on this machine alone (all if none is named):
   held          10,000 held locks: cost of renewal, memory
   command       `fencepost run x -- true` beside `flock f true` and `true`
 
-benches beside others (all if none is named), each storage with a private server:
-  redis         us, rslock, redsync, node-redlock, redis-py, python-redis-lock, two bare round trips through our
+comparisons with other libraries (all benches if none is named), each on a private server:
+  redis         Fencepost, rslock, redsync, node-redlock, redis-py, python-redis-lock, two bare round trips of the same
                 client library, and redis-benchmark
-  etcd          us, concurrency.Mutex of the official client for Go, and its bare put + delete
-  zookeeper     us, Curator and kazoo, and Curator's bare create + delete
-Whose toolchain (go, node and npm, python3, javac and mvn) is not there is left out, and the report says so.
+  etcd          Fencepost, concurrency.Mutex of the official client for Go, and its bare put + delete
+  zookeeper     Fencepost, Curator and kazoo, and Curator's bare create + delete
+Subjects whose toolchain (go, node and npm, python3, javac and mvn) is not installed are left out, with a note.
   uncontended   acquire + release per second and its latency at 1, 64 and 256 tasks
   contended     16 waiters, hold 5 ms, think 20 ms: in one process and over 4; hand-over, waits, fairness
   held          only redis: 10,000 held locks: a renewal of all at once, its longest call on the server, memory
-  line          only redis: commands and bytes per turn with 1, 16 and 256 waiters
+  queue         only redis: commands and bytes per grant with 1, 16 and 256 waiters
 
 --json        one object per line: {bench, backend, subject, tasks, metric, value, unit, samples}, and spread
               where the value is the median of several rounds
 --seconds     length of each measurement (3)
---backend     which storage (sqlite and memory, where both make sense)
---rounds      how often every subject has its turn (3); the median is told
+--backend     only this backend (default: sqlite and memory)
+--rounds      how often every subject is measured (3); the median is reported
 --subjects    only these, such as fencepost,rslock
 --plot        draw the figures into this file
---write-docs  write docs/benchmarks/STORAGE.md and STORAGE.svg";
+--write-docs  write docs/benchmarks/BACKEND.md and BACKEND.svg";
 
 /// What to measure, and for how long.
 #[derive(Clone, Debug)]
@@ -65,8 +65,8 @@ struct Plan {
     benches: Vec<String>,
     backends: Vec<String>,
     length: Duration,
-    /// The storages where we are measured beside others.
-    storages: Vec<&'static Beside>,
+    /// The servers on which Fencepost is compared with others.
+    comparisons: Vec<&'static Comparison>,
     rounds: usize,
     subjects: Vec<String>,
     plot: Option<PathBuf>,
@@ -81,7 +81,7 @@ impl Plan {
             benches: Vec::new(),
             backends: vec!["sqlite".into(), "memory".into()],
             length: Duration::from_secs(3),
-            storages: Vec::new(),
+            comparisons: Vec::new(),
             rounds: 3,
             subjects: Vec::new(),
             plot: None,
@@ -94,11 +94,11 @@ impl Plan {
         self.benches.is_empty() || self.benches.iter().any(|wanted| wanted == bench)
     }
 
-    /// Takes one argument and what belongs to it; whether it makes sense.
+    /// Reads one argument with its value; returns false if it is invalid.
     fn take(&mut self, argument: &str, rest: &mut Peekable<impl Iterator<Item = String>>) -> bool {
         let is_count = |word: &String| word.parse::<u32>().is_ok_and(|count| count > 0);
         match argument {
-            "uncontended" | "contended" | "held" | "command" | "line" => {
+            "uncontended" | "contended" | "held" | "command" | "queue" => {
                 self.benches.push(argument.to_owned());
             }
             "--write-docs" => self.write_docs = true,
@@ -122,54 +122,55 @@ impl Plan {
                 Some(file) => self.plot = Some(file.into()),
                 None => return false,
             },
-            name => match BESIDE.iter().find(|storage| storage.name == name) {
-                Some(storage) => self.storages.push(storage),
+            name => match COMPARISONS.iter().find(|comparison| comparison.name == name) {
+                Some(comparison) => self.comparisons.push(comparison),
                 None => return false,
             },
         }
         true
     }
 
-    /// Why it cannot be followed.
+    /// Returns why the plan is invalid, if it is.
     fn complaint(&self) -> Option<String> {
-        for storage in &self.storages {
-            let known = (storage.benches)();
+        for comparison in &self.comparisons {
+            let known = (comparison.benches)();
             if let Some(other) = self.benches.iter().find(|bench| !known.contains(&bench.as_str())) {
-                return Some(format!("`{other}` is no bench of {}", storage.name));
+                return Some(format!("`{other}` is no bench of {}", comparison.name));
             }
         }
-        if self.plot.is_some() && self.storages.len() > 1 {
-            return Some("a plot is of one storage".to_owned());
+        if self.plot.is_some() && self.comparisons.len() > 1 {
+            return Some("a plot shows one backend".to_owned());
         }
-        let beside = self.write_docs || self.plot.is_some() || !self.subjects.is_empty();
-        let beside = beside || self.benches.iter().any(|bench| bench == "line");
-        (beside && self.storages.is_empty())
-            .then(|| "this is only for storages where there are others".to_owned())
+        let compares = self.write_docs || self.plot.is_some() || !self.subjects.is_empty();
+        let compares = compares || self.benches.iter().any(|bench| bench == "queue");
+        (compares && self.comparisons.is_empty())
+            .then(|| "this option needs redis, etcd or zookeeper".to_owned())
     }
 }
 
-/// A storage where we are measured beside others.
+/// A server on which Fencepost is compared with others.
 #[derive(Debug)]
-struct Beside {
+struct Comparison {
     name: &'static str,
     benches: fn() -> Vec<&'static str>,
     measure: fn(&Plan, &mut Report) -> Result<(), String>,
 }
 
-impl Beside {
-    const fn of<S: Storage>() -> Self {
+impl Comparison {
+    const fn of<S: BenchServer>() -> Self {
         let benches = || S::BENCHES.iter().map(|(name, _)| *name).collect();
         Self { name: S::NAME, benches, measure: compare::measure::<S> }
     }
 }
 
-const BESIDE: &[Beside] = &[Beside::of::<Redis>(), Beside::of::<Etcd>(), Beside::of::<ZooKeeper>()];
+const COMPARISONS: &[Comparison] =
+    &[Comparison::of::<Redis>(), Comparison::of::<Etcd>(), Comparison::of::<ZooKeeper>()];
 
-/// The worker of this sort, if it is one of ours.
+/// Runs the worker of this kind, if it is one of ours.
 fn serve(sort: &str, words: &[String]) -> Option<ExitCode> {
     match sort {
-        "worker" => Some(us::serve(words, &Options::new())),
-        us::LOW_LATENCY_WORKER => Some(us::serve(words, &Options::new().low_latency())),
+        "worker" => Some(ours::serve(words, &Options::new())),
+        ours::LOW_LATENCY_WORKER => Some(ours::serve(words, &Options::new().low_latency())),
         _ => redis::serve(sort, words),
     }
 }
@@ -196,12 +197,12 @@ fn main() -> ExitCode {
     if let Some(complaint) = plan.complaint() {
         return misread(&complaint);
     }
-    if plan.storages.is_empty() {
+    if plan.comparisons.is_empty() {
         measure(&plan, &mut report);
     }
-    // What goes wrong on one storage says nothing about the next.
+    // A failure on one server does not affect the next.
     let outcomes: Vec<Result<(), String>> =
-        plan.storages.iter().map(|storage| (storage.measure)(&plan, &mut report)).collect();
+        plan.comparisons.iter().map(|comparison| (comparison.measure)(&plan, &mut report)).collect();
     let outcome: Result<(), String> = outcomes.into_iter().collect();
     report.print();
     outcome.map_or_else(|why| workers::failed(&format!("cargo xtask bench: {why}")), |()| ExitCode::SUCCESS)
@@ -220,7 +221,7 @@ fn measure(plan: &Plan, report: &mut Report) {
         contended::measure(plan, report);
     }
     if plan.wants("held") {
-        held::measure(plan, report);
+        held_locks::measure(plan, report);
     }
     if plan.wants("command") {
         command::measure(report);

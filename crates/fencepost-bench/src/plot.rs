@@ -6,7 +6,7 @@ use std::fmt::Write;
 #[derive(Clone, Debug)]
 pub(crate) struct Panel {
     pub(crate) title: String,
-    /// What the scale counts, such as `pairs per second`.
+    /// The unit of the scale, such as `pairs per second`.
     pub(crate) unit: &'static str,
     /// `longer is better`, or the contrary.
     pub(crate) better: &'static str,
@@ -20,7 +20,7 @@ pub(crate) struct Bar {
     pub(crate) kind: Kind,
 }
 
-/// Which colour a bar has.
+/// The colour of a bar.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Kind {
     Ours,
@@ -37,7 +37,7 @@ const STEP: f64 = 26.0;
 /// Above the bars of a panel: its title; below: the scale and its unit.
 const ABOVE: f64 = 52.0;
 const BELOW: f64 = 52.0;
-/// Below all panels: what the colours mean.
+/// Below all panels: the legend.
 const LEGEND: f64 = 34.0;
 
 const STYLE: &str = "\
@@ -76,7 +76,7 @@ impl Panel {
         ABOVE + self.depth() + BELOW
     }
 
-    /// How far down the bars reach.
+    /// Returns how far down the bars reach.
     fn depth(&self) -> f64 {
         self.bars.iter().fold(0.0, |depth, _| depth + STEP)
     }
@@ -152,7 +152,7 @@ impl Kind {
     }
 }
 
-/// Round numbers from 0 to at least the largest value: four to seven of them.
+/// Returns round numbers from 0 to at least the largest value: four to seven of them.
 fn ticks(largest: f64) -> Vec<f64> {
     if largest <= 0.0 {
         return vec![0.0, 1.0];
@@ -170,7 +170,7 @@ fn ticks(largest: f64) -> Vec<f64> {
     ticks
 }
 
-/// A number as people write it: three digits matter, thousands are apart.
+/// Formats a number for people: three significant digits, and separated thousands.
 pub(crate) fn shown(value: f64) -> String {
     match value {
         _ if value >= 999.5 => thousands(&format!("{value:.0}")),

@@ -1,4 +1,4 @@
-//! The figures: told as they come, printed as a table or as JSON lines at the end.
+//! The figures: printed to stderr as they are measured, and as a table or as JSON lines at the end.
 
 use serde::Serialize;
 
@@ -13,7 +13,7 @@ pub(crate) struct Figure {
     pub(crate) value: f64,
     pub(crate) unit: &'static str,
     pub(crate) samples: usize,
-    /// Of a median of several rounds: how far the highest is from the lowest, as a share of it.
+    /// For a median of several rounds: the difference between highest and lowest, as a share of it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub(crate) spread: Option<f64>,
 }
@@ -22,7 +22,7 @@ pub(crate) struct Figure {
 pub(crate) struct Report {
     pub(crate) json: bool,
     figures: Vec<Figure>,
-    /// Each with the storage that it is about.
+    /// Each with the backend that it is about.
     notes: Vec<(&'static str, String)>,
 }
 
@@ -40,7 +40,7 @@ impl Report {
         self.figures.push(figure);
     }
 
-    /// Says something that is no figure: who was left out, and why.
+    /// Adds a note that is no figure: which subject was left out, and why.
     pub(crate) fn note(&mut self, backend: &'static str, note: &str) {
         eprintln!("  {backend}: {note}");
         let note = (backend, note.to_owned());
@@ -49,12 +49,12 @@ impl Report {
         }
     }
 
-    /// The figures of a storage.
+    /// Returns the figures of a backend.
     pub(crate) fn figures(&self, backend: &str) -> Vec<Figure> {
         self.figures.iter().filter(|figure| figure.backend == backend).cloned().collect()
     }
 
-    /// What else was said about it.
+    /// Returns the notes about a backend.
     pub(crate) fn notes(&self, backend: &str) -> Vec<&str> {
         let found = self.notes.iter().filter(|(about, _)| *about == backend);
         found.map(|(_, note)| note.as_str()).collect()

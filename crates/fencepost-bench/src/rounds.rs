@@ -1,9 +1,9 @@
-//! Figures of several rounds, gathered until the last: what is reported is the median, with its spread.
+//! Figures of several rounds: the median is reported, with its spread.
 
 use crate::report::{Figure, Report};
 use crate::statistics::{median, ratio, spread};
 
-/// What one round says about a subject.
+/// One value of a subject in one round.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Reading {
     pub(crate) metric: &'static str,
@@ -34,7 +34,7 @@ impl Rounds {
         Self { bench, backend, rows: Vec::new() }
     }
 
-    /// One more round of this subject, from so many samples.
+    /// Adds a round of this subject, from this many samples.
     pub(crate) fn add(&mut self, subject: &str, tasks: usize, samples: usize, values: &[Reading]) {
         for Reading { metric, value, unit } in values {
             let same = |row: &&mut Row| row.is(subject, tasks, metric);
@@ -49,15 +49,15 @@ impl Rounds {
     }
 
     /// Reports the medians.
-    pub(crate) fn tell(&self, report: &mut Report) {
+    pub(crate) fn report(&self, report: &mut Report) {
         for row in &self.rows {
             let spread = (row.values.len() > 1).then(|| spread(&row.values));
             report.add(Figure { spread, ..self.figure(row, row.subject.clone(), median(&row.values)) });
         }
     }
 
-    /// Reports how `one` compares with everybody else in this metric, and with as many tasks.
-    pub(crate) fn tell_ratios(&self, report: &mut Report, one: &str, metric: &'static str) {
+    /// Reports how `one` compares with every other subject in this metric, with as many tasks.
+    pub(crate) fn report_ratios(&self, report: &mut Report, one: &str, metric: &'static str) {
         for ours in self.rows.iter().filter(|row| row.subject == one && row.metric == metric) {
             let others = self.rows.iter().filter(|row| row.tasks == ours.tasks && row.metric == metric);
             for other in others.filter(|row| row.subject != one) {
@@ -90,7 +90,7 @@ mod tests {
         [Reading { metric: "pairs per second", value, unit: "/s" }]
     }
 
-    fn told(tell: impl FnOnce(&Rounds, &mut Report)) -> Vec<(String, usize, String)> {
+    fn reported(tell: impl FnOnce(&Rounds, &mut Report)) -> Vec<(String, usize, String)> {
         let mut rounds = Rounds::new("uncontended", "redis");
         for (ours, theirs) in [(140.0, 100.0), (900.0, 90.0), (130.0, 110.0)] {
             rounds.add("us", 64, 10, &rate(ours));
@@ -99,21 +99,21 @@ mod tests {
         rounds.add("them", 1, 10, &rate(7.0));
         let mut report = Report::default();
         tell(&rounds, &mut report);
-        let told = report.figures("redis").into_iter();
-        told.map(|figure| (figure.subject, figure.tasks, format!("{:.2}", figure.value))).collect()
+        let reported = report.figures("redis").into_iter();
+        reported.map(|figure| (figure.subject, figure.tasks, format!("{:.2}", figure.value))).collect()
     }
 
     #[test]
     fn medians_are_told() {
         let expected = [("us", 64, "140.00"), ("them", 64, "100.00"), ("them", 1, "7.00")];
         let expected = expected.map(|(subject, tasks, value)| (subject.to_owned(), tasks, value.to_owned()));
-        assert_eq!(told(Rounds::tell), expected);
+        assert_eq!(reported(Rounds::report), expected);
     }
 
     #[test]
     fn ratios_are_of_medians_with_as_many_tasks() {
-        let told = told(|rounds, report| rounds.tell_ratios(report, "us", "pairs per second"));
-        assert_eq!(told, [("us / them".to_owned(), 64, "1.40".to_owned())]);
+        let reported = reported(|rounds, report| rounds.report_ratios(report, "us", "pairs per second"));
+        assert_eq!(reported, [("us / them".to_owned(), 64, "1.40".to_owned())]);
     }
 
     #[test]
@@ -121,9 +121,9 @@ mod tests {
         let mut rounds = Rounds::new("uncontended", "redis");
         rounds.add("us", 1, 10, &rate(90.0));
         let mut report = Report::default();
-        rounds.tell(&mut report);
+        rounds.report(&mut report);
         rounds.add("us", 1, 10, &rate(110.0));
-        rounds.tell(&mut report);
+        rounds.report(&mut report);
         let [first, second] = &report.figures("redis")[..] else { panic!("two figures") };
         assert_eq!((first.spread, first.samples, second.samples), (None, 10, 20));
         assert!(second.spread.is_some_and(|spread| (spread - 0.2).abs() < 1e-9));

@@ -1,6 +1,6 @@
-//! The little statistics that figures need.
+//! Statistics for figures.
 
-/// The value below which this share of the samples lies.
+/// Returns the value below which this share of the samples lies.
 pub(crate) fn percentile(samples: &mut [f64], share: f64) -> f64 {
     samples.sort_by(f64::total_cmp);
     #[allow(
@@ -13,7 +13,7 @@ pub(crate) fn percentile(samples: &mut [f64], share: f64) -> f64 {
     samples.get(at.min(samples.len().saturating_sub(1))).copied().unwrap_or(0.0)
 }
 
-/// The middle one, or the mean of the two in the middle.
+/// Returns the middle one, or the mean of the two in the middle.
 pub(crate) fn median(samples: &[f64]) -> f64 {
     let mut samples = samples.to_vec();
     samples.sort_by(f64::total_cmp);
@@ -25,25 +25,25 @@ pub(crate) fn median(samples: &[f64]) -> f64 {
     }
 }
 
-/// How far the highest is from the lowest, as a share of the median.
+/// Returns the difference between highest and lowest, as a share of the median.
 pub(crate) fn spread(samples: &[f64]) -> f64 {
     let highest = samples.iter().copied().fold(f64::NEG_INFINITY, f64::max);
     let lowest = samples.iter().copied().fold(f64::INFINITY, f64::min);
     ratio(highest - lowest, median(samples)).unwrap_or(0.0)
 }
 
-/// How many times `other` fits into `one`; nothing if there is no telling.
+/// Returns how many times `other` fits into `one`; nothing if that is undefined.
 pub(crate) fn ratio(one: f64, other: f64) -> Option<f64> {
     let ratio = one / other;
     ratio.is_finite().then_some(ratio)
 }
 
-/// A count as a number to reckon with; what is counted here never comes near the limit.
+/// Converts a count to a floating point number; counts here are far below the limit.
 pub(crate) fn number(count: usize) -> f64 {
     u32::try_from(count).map_or(f64::INFINITY, f64::from)
 }
 
-/// Jain's fairness: 1 if all got the same, 1/n if one got everything.
+/// Returns Jain's fairness index: 1 if all got the same, 1/n if one got everything.
 pub(crate) fn jain(shares: &[f64]) -> f64 {
     let sum: f64 = shares.iter().sum();
     let squares: f64 = shares.iter().map(|share| share * share).sum();

@@ -1,4 +1,4 @@
-//! Acquire + release where nobody is in the way: every task has a lock of its own.
+//! Acquire + release without contention: every task has a lock of its own.
 
 use std::time::Duration;
 
@@ -8,26 +8,26 @@ use crate::Plan;
 use crate::locking::Locking;
 use crate::report::{Figure, Report};
 use crate::statistics::{jain, percentile};
-use crate::workers::{self, Found, Order};
+use crate::workers::{self, Order, WorkerResult};
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     for backend in &plan.backends {
         for tasks in [1, 64, 256] {
-            let (_folder, url) = storage(backend);
+            let (_folder, url) = fresh_url(backend);
             let found = workers::runtime().block_on(async {
-                let client = fencepost::connect(&url).await.expect("the storage is there");
+                let client = fencepost::connect(&url).await.expect("the backend can be reached");
                 let found = work(|name| client.lock(name), tasks, plan.length).await;
                 client.close().await;
                 found
             });
-            tell(report, backend, "one process", tasks, &[found]);
+            report_figures(report, backend, "one process", tasks, &[found]);
         }
     }
     if plan.backends.iter().any(|backend| backend == "sqlite") {
-        let (_folder, url) = storage("sqlite");
+        let (_folder, url) = fresh_url("sqlite");
         let order = Order::uncontended(&url, 16, plan.length);
         let found = workers::run(&workers::this_program("worker"), &order, 4).expect("the workers work");
-        tell(report, "sqlite", "4 processes", 64, &found);
+        report_figures(report, "sqlite", "4 processes", 64, &found);
         let shares: Vec<f64> = found.iter().map(|found| pairs(found) / found.wall).collect();
         report.add(figure(
             "sqlite",
@@ -41,8 +41,8 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     }
 }
 
-/// A storage of its own for one measurement.
-pub(crate) fn storage(backend: &str) -> (tempfile::TempDir, String) {
+/// Returns the URL of an empty backend for one measurement.
+pub(crate) fn fresh_url(backend: &str) -> (tempfile::TempDir, String) {
     let folder = tempfile::tempdir().expect("a folder");
     let url = match backend {
         "memory" => format!("memory:{}", folder.path().display()),
@@ -51,8 +51,12 @@ pub(crate) fn storage(backend: &str) -> (tempfile::TempDir, String) {
     (folder, url)
 }
 
-/// What one process does.
-pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, tasks: usize, length: Duration) -> Found {
+/// The work of one process.
+pub(crate) async fn work<L: Locking>(
+    lock: impl Fn(String) -> L,
+    tasks: usize,
+    length: Duration,
+) -> WorkerResult {
     let clock = Clock::system();
     let start = clock.now();
     let end = start + length;
@@ -69,13 +73,13 @@ pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, tasks: usize, l
                         return waits;
                     }
                     let guard = lock.take().await;
-                    lock.give_back(guard).await;
+                    lock.release(guard).await;
                     waits.push(clock.now().since(begun).as_secs_f64());
                 }
             })
         })
         .collect();
-    let mut found = Found::default();
+    let mut found = WorkerResult::default();
     for task in tasks {
         let waits = task.await.expect("no panic");
         found.turns.push(waits.len());
@@ -85,7 +89,7 @@ pub(crate) async fn work<L: Locking>(lock: impl Fn(String) -> L, tasks: usize, l
     found
 }
 
-fn tell(report: &mut Report, backend: &str, subject: &str, tasks: usize, found: &[Found]) {
+fn report_figures(report: &mut Report, backend: &str, subject: &str, tasks: usize, found: &[WorkerResult]) {
     let rate: f64 = found.iter().map(|found| pairs(found) / found.wall).sum();
     let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
     let samples = waits.len();
@@ -97,7 +101,7 @@ fn tell(report: &mut Report, backend: &str, subject: &str, tasks: usize, found: 
 }
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
-pub(crate) fn pairs(found: &Found) -> f64 {
+pub(crate) fn pairs(found: &WorkerResult) -> f64 {
     found.turns.iter().sum::<usize>() as f64
 }
 

@@ -1,5 +1,5 @@
-//! Other processes that work: this program started again, or a peer's. A worker connects, says `ready`, waits for a line to
-//! begin, works, and prints what it found as one line of JSON.
+//! Worker processes: this program started again, or a peer's. A worker connects, prints `ready`, waits for a line on
+//! standard input, works, and prints its results as one line of JSON.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -11,24 +11,24 @@ use serde::{Deserialize, Serialize};
 use crate::locking::Locking;
 use crate::{contended, uncontended};
 
-/// What one worker found. Times are in seconds.
+/// The results of one worker. Times are in seconds.
 #[derive(Clone, Debug, Default, Serialize, Deserialize)]
-pub(crate) struct Found {
-    /// Turns of each of its tasks.
+pub(crate) struct WorkerResult {
+    /// The grants of each of its tasks.
     pub(crate) turns: Vec<usize>,
     /// How long the lock was held by its tasks.
     #[serde(default)]
     pub(crate) held: f64,
     /// Every wait.
     pub(crate) waits: Vec<f64>,
-    /// When each turn began and ended, on a clock that all processes share.
+    /// When each hold started and ended, on a clock that all processes share.
     #[serde(default)]
     pub(crate) spans: Vec<(f64, f64)>,
-    /// From the first to the last.
+    /// From the first to the last grant.
     pub(crate) wall: f64,
 }
 
-/// What a worker is told to do: the last words of its command line, in this order.
+/// The order of a worker: the last arguments of its command line, in this order.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Order {
     /// `uncontended` or `contended`.
@@ -36,7 +36,7 @@ pub(crate) struct Order {
     pub(crate) url: String,
     pub(crate) tasks: usize,
     pub(crate) length: Duration,
-    /// How long each turn is, and the time from its end to the next wish; both only where contended.
+    /// The length of each hold, and the pause until the next acquire; both only where contended.
     pub(crate) hold: Duration,
     pub(crate) think: Duration,
 }
@@ -66,12 +66,12 @@ impl Order {
     }
 }
 
-/// A runtime as an application would have it.
+/// Returns a runtime as an application would have it.
 pub(crate) fn runtime() -> tokio::runtime::Runtime {
     tokio::runtime::Builder::new_multi_thread().worker_threads(2).enable_all().build().expect("a runtime")
 }
 
-/// The worker's side: reads its order, connects, works. What makes a lock of a name is for `connect` to say.
+/// The worker's side: reads its order, connects, works. `connect` returns the function that creates a lock of a name.
 pub(crate) fn serve<L: Locking, M: Fn(String) -> L>(
     words: &[String],
     connect: impl AsyncFnOnce(&str) -> Result<M, String>,
@@ -87,55 +87,59 @@ pub(crate) fn serve<L: Locking, M: Fn(String) -> L>(
             "contended" => contended::work(lock, &order).await,
             _ => uncontended::work(lock, order.tasks, order.length).await,
         };
-        tell(&found);
+        print_results(&found);
         ExitCode::SUCCESS
     })
 }
 
-/// Says that the work can begin, and waits for the word.
+/// Prints `ready`, and waits for the signal to start.
 pub(crate) fn ready() {
     println!("ready");
     let mut word = String::new();
     std::io::stdin().read_line(&mut word).expect("the word to begin");
 }
 
-/// Says what was found.
-pub(crate) fn tell(found: &Found) {
+/// Prints the results.
+pub(crate) fn print_results(found: &WorkerResult) {
     println!("{}", serde_json::to_string(found).unwrap_or_default());
 }
 
-/// Says why there is nothing to be found.
+/// Prints why there are no results.
 pub(crate) fn failed(why: &str) -> ExitCode {
     eprintln!("{why}");
     ExitCode::FAILURE
 }
 
-/// The words that start this program as a worker of that sort.
+/// Returns the command that starts this program as a worker of this kind.
 pub(crate) fn this_program(sort: &str) -> Vec<OsString> {
     vec![std::env::current_exe().expect("this program").into(), sort.into()]
 }
 
-/// Lets this many workers follow the order at the same time.
-pub(crate) fn run(program: &[OsString], order: &Order, processes: usize) -> Result<Vec<Found>, String> {
-    let mut crew = Crew::start(program, order, processes)?;
-    crew.work()
+/// Runs this many workers with the order at the same time.
+pub(crate) fn run(
+    program: &[OsString],
+    order: &Order,
+    processes: usize,
+) -> Result<Vec<WorkerResult>, String> {
+    let mut group = WorkerGroup::start(program, order, processes)?;
+    group.work()
 }
 
-/// Workers that are connected, and wait for the word to begin.
+/// Workers that are connected and wait for the signal to start.
 #[derive(Debug)]
-pub(crate) struct Crew(Vec<Worker>);
+pub(crate) struct WorkerGroup(Vec<Worker>);
 
-impl Crew {
+impl WorkerGroup {
     pub(crate) fn start(program: &[OsString], order: &Order, processes: usize) -> Result<Self, String> {
         let words = order.words();
         let words: Vec<OsString> = program.iter().cloned().chain(words.map(OsString::from)).collect();
         let workers: Vec<Worker> = (0..processes).map(|_| Worker::start(&words)).collect::<Result<_, _>>()?;
-        let mut crew = Self(workers);
-        crew.0.iter_mut().try_for_each(Worker::is_ready)?;
-        Ok(crew)
+        let mut group = Self(workers);
+        group.0.iter_mut().try_for_each(Worker::is_ready)?;
+        Ok(group)
     }
 
-    pub(crate) fn work(&mut self) -> Result<Vec<Found>, String> {
+    pub(crate) fn work(&mut self) -> Result<Vec<WorkerResult>, String> {
         self.0.iter_mut().try_for_each(Worker::begin)?;
         self.0
             .iter_mut()
@@ -170,25 +174,25 @@ impl Worker {
     pub(crate) fn is_ready(&mut self) -> Result<(), String> {
         match self.line()?.as_str() {
             "ready" => Ok(()),
-            other => Err(format!("instead of `ready` it said {other:?}")),
+            other => Err(format!("expected `ready`, got {other:?}")),
         }
     }
 
-    /// Gives the word.
+    /// Sends the signal to start.
     pub(crate) fn begin(&mut self) -> Result<(), String> {
         let words = self.words.as_mut().expect("it has not ended");
         words
             .write_all(b"go\n")
             .and_then(|()| words.flush())
-            .map_err(|why| format!("it does not listen: {why}"))
+            .map_err(|why| format!("it does not read its input: {why}"))
     }
 
-    /// Waits for what it finds.
-    pub(crate) fn found(&mut self) -> Result<Found, String> {
-        serde_json::from_str(&self.line()?).map_err(|why| format!("what it found is malformed: {why}"))
+    /// Waits for its results.
+    pub(crate) fn found(&mut self) -> Result<WorkerResult, String> {
+        serde_json::from_str(&self.line()?).map_err(|why| format!("its results are malformed: {why}"))
     }
 
-    /// Lets it end, and waits for it.
+    /// Lets it end, and waits for its end.
     pub(crate) fn end(&mut self) -> Result<(), String> {
         drop(self.words.take());
         match self.child.wait() {
@@ -201,17 +205,14 @@ impl Worker {
     fn line(&mut self) -> Result<String, String> {
         let mut line = String::new();
         match self.lines.read_line(&mut line) {
-            Ok(0) => Err(format!("it ended before its time{}", self.last_words())),
+            Ok(0) => Err(format!("it ended early{}", self.exit_message())),
             Ok(_) => Ok(line.trim_end().to_owned()),
-            Err(why) => Err(format!("it cannot be heard: {why}")),
+            Err(why) => Err(format!("its output cannot be read: {why}")),
         }
     }
 
-    fn last_words(&mut self) -> String {
-        self.child
-            .wait()
-            .map(|status| format!(", with {status}; it says why on standard error"))
-            .unwrap_or_default()
+    fn exit_message(&mut self) -> String {
+        self.child.wait().map(|status| format!(", with {status}; see standard error")).unwrap_or_default()
     }
 }
 
@@ -235,10 +236,10 @@ mod tests {
     }
 
     #[test]
-    fn a_worker_that_does_not_come_to_work_is_an_error() {
+    fn a_worker_that_ends_early_is_an_error() {
         let order = Order::uncontended("redis://127.0.0.1:1", 1, Duration::from_secs(1));
         let silent = run(&["true".into()], &order, 1).unwrap_err();
-        assert!(silent.contains("before its time"), "{silent}");
+        assert!(silent.contains("early"), "{silent}");
         let missing = run(&["no-such-program".into()], &order, 1).unwrap_err();
         assert!(missing.contains("could not start no-such-program"), "{missing}");
     }

@@ -1,31 +1,31 @@
-//! ZooKeeper: one server that syncs every write to its disk, and who takes locks there.
+//! ZooKeeper: one server that syncs every write to its disk, and the subjects that are measured on it.
 
 use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, ZooKeeperServerConfig};
 
 use crate::compare::subject::{Subject, TASKS};
-use crate::compare::{Bench, Build, Storage, benches, java, python, us};
+use crate::compare::{Bench, BenchServer, Build, benches, java, ours, python};
 
 /// A private server.
 pub(crate) struct ZooKeeper {
     server: ZooKeeperServer,
-    /// Each subject works below a node of its own: what one of them left behind stands in nobody's way.
+    /// Each subject works below a node of its own, so that what an earlier one left does not matter.
     subjects: usize,
 }
 
 const CURATOR: &str = "Curator";
 const BARE: &str = "bare create + delete";
 const KAZOO: &str = "kazoo";
-/// With more threads than that its interpreter is busy with itself.
+/// With more threads its interpreter is the bottleneck.
 const KAZOO_TASKS: &[usize] = &[1, 64];
 
-impl Storage for ZooKeeper {
+impl BenchServer for ZooKeeper {
     const NAME: &'static str = "zookeeper";
     const TITLE: &'static str = "ZooKeeper";
     const FLOOR: &'static str = BARE;
     const PARTICIPANTS: &'static str = "all of them are fair and have sessions that are kept alive";
     const SUBJECTS: &'static [(&'static str, Build)] = &[
-        (us::NAME, || Ok(us::subject())),
-        ("low-latency", || Ok(us::low_latency())),
+        (ours::NAME, || Ok(ours::subject())),
+        ("low-latency", || Ok(ours::low_latency())),
         (CURATOR, curator),
         (KAZOO, kazoo),
         (BARE, bare),
@@ -46,7 +46,7 @@ impl Storage for ZooKeeper {
         Ok(())
     }
 
-    fn described(&mut self) -> Result<String, String> {
+    fn describe(&mut self) -> Result<String, String> {
         let said = self.server.try_four_letter("srvr").map_err(|why| format!("srvr: {why}"))?;
         let version = said.split_once("version: ").map_or("", |(_, rest)| rest);
         let version = version.split('-').next().unwrap_or_default();

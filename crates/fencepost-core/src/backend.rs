@@ -59,7 +59,7 @@ pub trait Backend: Send + Sync + 'static {
     /// # Contract
     /// What cannot be checked is a finding that says so ([`Finding::not_checked`]), never a failure. No finding shows a
     /// secret, and what is checked keeps its name from one release to the next.
-    /// (`an_examination_finds_no_problem_and_changes_nothing`)
+    /// (`a_diagnosis_finds_no_problem_and_changes_nothing`)
     async fn diagnose(&self) -> Vec<Finding> {
         Vec::new()
     }

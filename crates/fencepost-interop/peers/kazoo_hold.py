@@ -1,4 +1,4 @@
-"""Takes one of kazoo's locks at once or not at all, says which on its output, and gives it back when its input ends.
+"""Tries to acquire a lock of kazoo once, prints the outcome, and releases it when its input ends.
 
 usage: kazoo_hold.py RECIPE PORT PATH; the recipe is Lock, ReadLock, WriteLock or Semaphore
 """

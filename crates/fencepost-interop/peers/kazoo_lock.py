@@ -18,7 +18,7 @@ def main():
     lock = client.Lock(place.name, extra_lock_patterns=patterns)
 
     def joined():
-        # The transaction that made the node.
+        # The transaction that created the node.
         return client.exists(place.name + "/" + lock.node).czxid
 
     place.take_turns(lock.acquire, lock.release, joined)

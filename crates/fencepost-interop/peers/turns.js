@@ -1,4 +1,4 @@
-// What every peer does with its lock: read a number from a file, wait a little, write the next one, note when that was.
+// What every peer does with its lock: read a number from a file, wait a little, write the next one, log the time.
 const fs = require("fs");
 const path = require("path");
 const Redis = require("ioredis");
@@ -25,7 +25,7 @@ async function takeTurns(make) {
   await redis.quit();
 }
 
-// Takes turns from the start to the stop, with the lock that `make` makes.
+// Takes turns from the start to the stop, with the lock that `make` creates.
 module.exports = (make) =>
   takeTurns(make).catch((error) => {
     console.error(error);

@@ -1,4 +1,4 @@
-"""What every peer does with its lock: read a number from a file, wait a little, write the next one, note when that was."""
+"""What every peer does with its lock: read a number from a file, wait a little, write the next one, log the time."""
 
 import os
 import sys
@@ -9,7 +9,7 @@ TURN = int(os.environ["TURN_MS"]) / 1000
 
 
 class Place:
-    """Where the turns are taken: the port, the lock's name, the folder, and this peer's own number."""
+    """The port, the lock's name, the folder, and this peer's own number."""
 
     def __init__(self):
         port, self.name, self.folder, self.number = sys.argv[-4:]
@@ -19,7 +19,7 @@ class Place:
         return os.path.join(self.folder, name)
 
     def take_turns(self, acquire, release, joined=lambda: 0):
-        """Takes turns from the start to the stop; `joined` says when we joined the line, as a number that grows."""
+        """Takes turns from the start to the stop; `joined` returns the queue position, as a number that grows."""
         counter, stop = self.path("counter"), self.path("stop")
         with open(self.path("theirs-" + self.number), "w", buffering=1) as log:
             while not os.path.exists(self.path("start")):

@@ -1,5 +1,5 @@
-//! The file counter: what is read, increased and written under the lock without any care, and the notes of who did it
-//! when. The peers in other languages do the same with the same files.
+//! The file counter: a number that is read, incremented and written under the lock without further protection, and a log of
+//! the turns. The peers in other languages do the same with the same files.
 
 use std::fs;
 use std::io::Write;
@@ -8,18 +8,18 @@ use std::time::Duration;
 
 use fencepost_testkit::wait;
 
-/// Our notes begin so.
+/// The prefix of our logs.
 pub const OURS: &str = "ours-";
-/// Their notes begin so.
+/// The prefix of their logs.
 pub const THEIRS: &str = "theirs-";
-/// What is noted of a turn, in this order.
+/// The log entry of a turn, in this order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
     /// When it ended: milliseconds since 1970.
     pub ended: u64,
-    /// What the counter said when it began.
+    /// The number in the counter when it started.
     pub count: usize,
-    /// When its taker joined the line, as a number that grows; 0 if there is no line.
+    /// The queue position of its worker, as a number that grows; 0 if there is no queue.
     pub joined: u64,
 }
 
@@ -31,16 +31,16 @@ impl Turn {
     }
 }
 
-/// A folder with the counter and the notes.
+/// A folder with the counter and the logs.
 #[derive(Clone, Debug)]
 pub struct Counter {
     folder: PathBuf,
-    /// How long a turn is.
+    /// The length of a turn.
     turn: Duration,
 }
 
 impl Counter {
-    /// A counter at zero.
+    /// Creates a counter at zero.
     ///
     /// # Panics
     /// If it cannot be written.
@@ -54,38 +54,38 @@ impl Counter {
         &self.folder
     }
 
-    /// How long a turn is.
+    /// The length of a turn.
     pub fn turn(&self) -> Duration {
         self.turn
     }
 
-    /// How many workers are ready.
+    /// Returns how many workers are ready.
     ///
     /// # Panics
-    /// If the folder is gone.
+    /// If the folder does not exist any more.
     pub fn workers(&self) -> usize {
         self.notes(OURS).count() + self.notes(THEIRS).count()
     }
 
-    /// Lets everybody begin; the time since 1970 in milliseconds.
+    /// Starts all workers; returns the time since 1970 in milliseconds.
     ///
     /// # Panics
-    /// If the folder is gone.
+    /// If the folder does not exist any more.
     pub fn start(&self) -> u64 {
         fs::write(self.folder.join("start"), "").expect("it can be written");
         wall_millis()
     }
 
-    /// Lets nobody begin another turn.
+    /// Stops all workers after their present turn.
     ///
     /// # Panics
-    /// If the folder is gone.
+    /// If the folder does not exist any more.
     pub fn stop(&self) -> u64 {
         fs::write(self.folder.join("stop"), "").expect("it can be written");
         wall_millis()
     }
 
-    /// Whether to begin another turn.
+    /// Returns whether to take another turn.
     pub fn goes_on(&self) -> bool {
         !self.folder.join("stop").exists()
     }
@@ -95,7 +95,7 @@ impl Counter {
         wait::until("the run starts", async || self.folder.join("start").exists()).await;
     }
 
-    /// The notes of one worker.
+    /// Creates the log of one worker.
     ///
     /// # Panics
     /// If they cannot be written.
@@ -104,7 +104,7 @@ impl Counter {
         Notes { counter: self.clone(), file: file.expect("it can be written") }
     }
 
-    /// What the counter says.
+    /// Returns the number in the counter.
     ///
     /// # Panics
     /// If it cannot be read.
@@ -113,22 +113,22 @@ impl Counter {
         text.trim().parse().expect("it is a number")
     }
 
-    /// The turns of this side.
+    /// Returns the turns of this side.
     ///
     /// # Panics
-    /// If the notes cannot be read.
+    /// If the logs cannot be read.
     pub fn turns(&self, side: &str) -> Vec<Turn> {
         let notes = self.notes(side).map(|path| fs::read_to_string(path).expect("it can be read"));
         let text: String = notes.collect();
         text.lines().map(|line| Turn::read(line).expect("it is a turn")).collect()
     }
 
-    /// How many turns this side has had so far.
+    /// Returns how many turns this side has had so far.
     ///
     /// # Panics
-    /// If the notes cannot be read.
+    /// If the logs cannot be read.
     pub fn had(&self, side: &str) -> usize {
-        // A line that is just being written does not end yet.
+        // A line that is being written has no end yet.
         let lines = |path| fs::read_to_string(path).expect("it can be read").matches('\n').count();
         self.notes(side).map(lines).sum()
     }
@@ -139,7 +139,7 @@ impl Counter {
     }
 }
 
-/// What one worker writes down.
+/// The log of one worker.
 #[derive(Debug)]
 pub struct Notes {
     counter: Counter,
@@ -147,7 +147,7 @@ pub struct Notes {
 }
 
 impl Notes {
-    /// One turn of somebody who joined the line then: to be taken under the lock.
+    /// Takes one turn, of a worker with this queue position: to be called under the lock.
     ///
     /// # Panics
     /// If the files cannot be read or written.

@@ -1,16 +1,16 @@
-//! One of kazoo's locks, held for as long as a test wants.
+//! A lock of kazoo, held for as long as a test needs it.
 
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Stdio};
 
 use crate::peers::{prepared, source};
 
-/// One of kazoo's locks that is held.
+/// A held lock of kazoo.
 #[derive(Debug)]
 pub struct Held(Child);
 
 impl Held {
-    /// Takes a lock with this recipe of kazoo's, such as `Lock`; nothing if it is not to be had at once.
+    /// Acquires a lock with this recipe of kazoo, such as `Lock`; returns `None` if it cannot be acquired at once.
     ///
     /// # Panics
     /// If kazoo cannot be started, or fails.
@@ -30,7 +30,7 @@ impl Held {
         }
     }
 
-    /// Gives it back.
+    /// Releases it.
     ///
     /// # Panics
     /// If kazoo fails.
@@ -43,7 +43,7 @@ impl Held {
 
 impl Drop for Held {
     fn drop(&mut self) {
-        // It has ended if it was released.
+        // It has ended already if it was released.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -1,13 +1,14 @@
-//! Four of theirs and four of ours around a plain file counter, all busy for the whole run: nothing may be lost, and
-//! each side must get its share of the turns, all the time. Where everybody waits in one line, nobody overtakes.
+//! Four workers of another library and four of ours around a plain file counter, all busy for the whole run: no increment
+//! may be lost, and each side must get its share of the turns, all the time. Where all workers share one queue, none is
+//! overtaken.
 
+mod backend;
 pub mod counter;
 pub mod kazoo;
 mod order;
 pub mod ours;
 pub mod peers;
 pub mod shares;
-mod storage;
 
 use std::sync::{Mutex, PoisonError};
 use std::time::Duration;
@@ -23,7 +24,7 @@ const EACH: usize = 4;
 /// The lock.
 const NAME: &str = "interop/counter";
 
-/// How long a run and each turn of it are.
+/// The length of a run and of each turn.
 #[derive(Clone, Copy, Debug)]
 pub struct Run {
     turn: Duration,
@@ -34,7 +35,7 @@ pub struct Run {
 enum End {
     /// A tenth of it is long enough for many turns of each worker.
     After(Duration),
-    /// When each side has had so many turns.
+    /// When each side has had this many turns.
     BothHad(usize),
 }
 
@@ -46,7 +47,7 @@ impl Run {
     pub const LONG_TURNS: Self =
         Self { turn: Duration::from_millis(150), end: End::After(Duration::from_secs(30)) };
 
-    /// Ends as soon as each side has had so many turns.
+    /// Ends as soon as each side has had this many turns.
     #[must_use]
     pub const fn until_both_had(self, turns: usize) -> Self {
         Self { end: End::BothHad(turns), ..self }
@@ -66,22 +67,22 @@ impl End {
     }
 }
 
-/// Lets both sides take turns on a server of their own, and counts who had how many.
+/// Lets both sides take turns on a private server, and counts the turns of each.
 ///
 /// # Panics
-/// If a peer cannot be started or fails, if an increment was lost, if a side never has the turns that the run waits for,
-/// or if a worker overtook others in a line.
+/// If a peer cannot be started or fails, if an increment was lost, if a side never has the turns that the run waits for, or
+/// if a worker was overtaken in a queue.
 pub fn run(peer: Peer, run: Run) -> Shares {
-    // Two runs at once would take each other's processor.
+    // Two runs at once would compete for the processor.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
-    let server = peer.storage().start();
-    let folder = tempfile::tempdir().expect("there is room");
+    let server = peer.server_kind().start();
+    let folder = tempfile::tempdir().expect("a directory can be created");
     let counter = Counter::new(folder.path(), run.turn);
     let theirs = peers::start(peer, server.port(), &counter);
     let url = format!("{}?{}", server.url(), peer.option());
     let ours = ours::start(&url, peer.lock(), &counter);
-    wait::block_until("everybody is ready", || counter.workers() == 2 * EACH);
+    wait::block_until("all workers are ready", || counter.workers() == 2 * EACH);
     let began = counter.start();
     run.end.wait(&counter);
     let ended = counter.stop();
@@ -90,9 +91,9 @@ pub fn run(peer: Peer, run: Run) -> Shares {
     let (ours, theirs) = (counter.turns(OURS), counter.turns(THEIRS));
     let shares = Shares::count(began, ended, &ours, &theirs);
     assert_eq!(counter.count(), shares.turns(), "increments were lost: {shares}");
-    if peer.has_one_line() {
+    if peer.shares_one_queue() {
         let overtakings = order::overtakings(ours.into_iter().chain(theirs));
-        assert_eq!(overtakings, 0, "who joined earlier was overtaken: {shares}");
+        assert_eq!(overtakings, 0, "a worker was overtaken: {shares}");
     }
     shares
 }

@@ -1,5 +1,5 @@
-//! `cargo xtask interop` runs this: the peers that are named, or all, one after the other. With `--long-turns` it only says how
-//! many turns each side had.
+//! Run by `cargo xtask interop`: the named peers, or all, one after the other. With `--long-turns` it only reports how many
+//! turns each side had.
 
 use std::process::ExitCode;
 
@@ -18,7 +18,7 @@ fn main() -> ExitCode {
     for peer in
         Peer::ALL.into_iter().filter(|peer| named.is_empty() || named.iter().any(|name| name == peer.name()))
     {
-        if is_long && peer.has_one_line() {
+        if is_long && peer.shares_one_queue() {
             println!("{}: one line, however long a turn is", peer.name());
             continue;
         }

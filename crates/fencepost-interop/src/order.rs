@@ -1,8 +1,8 @@
-//! Whether turns were taken in the order in which their takers had joined the line.
+//! Checks that turns were taken in queue order.
 
 use crate::counter::Turn;
 
-/// How often somebody had a turn before one who had joined earlier: never, where there is one line.
+/// Returns how often a worker had a turn before one that was queued earlier: never, where there is one queue.
 pub(crate) fn overtakings(turns: impl IntoIterator<Item = Turn>) -> usize {
     let mut turns: Vec<Turn> = turns.into_iter().collect();
     turns.sort_by_key(|turn| turn.count);
@@ -24,7 +24,7 @@ mod tests {
     }
 
     #[test]
-    fn two_that_joined_at_once_are_in_no_order() {
+    fn equal_queue_positions_count_as_overtaking() {
         assert_eq!(overtakings([turn(0, 7), turn(1, 7)]), 1);
         assert_eq!(overtakings([]), 0);
     }

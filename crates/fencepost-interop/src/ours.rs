@@ -1,4 +1,4 @@
-//! Our workers: each is a client of its own, with its own thread and connection, as four processes would have.
+//! Our workers: each has a client with its own thread and connection, as four processes would.
 
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -6,14 +6,14 @@ use std::time::Duration;
 use crate::EACH;
 use crate::counter::{Counter, OURS};
 
-/// How long a lease is.
+/// The ttl.
 const TTL: Duration = Duration::from_secs(10);
 
 /// Workers that run until the counter stops.
 pub struct Workers(Vec<JoinHandle<()>>);
 
 impl Workers {
-    /// Starts as many workers as each side has, each in a thread with a runtime of its own.
+    /// Starts the workers of one side, each in a thread with a runtime of its own.
     ///
     /// # Panics
     /// If a thread cannot be started.
@@ -42,7 +42,7 @@ impl Workers {
     }
 }
 
-/// Starts our workers on this storage, around the lock of this name.
+/// Starts our workers on this backend, with the lock of this name.
 ///
 /// # Panics
 /// If it cannot be reached, or a lock is lost.

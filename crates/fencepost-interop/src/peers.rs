@@ -1,16 +1,16 @@
-//! The others: which libraries they are, what starts them, and where `cargo xtask` has put what they need.
+//! The peers: which libraries they are, what starts them, and where `cargo xtask` has put their dependencies.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 use std::time::Duration;
 
+use crate::backend::ServerKind;
 use crate::counter::{Counter, THEIRS};
 use crate::ours::Workers;
-use crate::storage::Storage;
 use crate::{EACH, NAME};
 
-/// A library or a program that takes the same locks.
+/// A library or a program that shares locks with Fencepost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Peer {
     /// `redis` of Python.
@@ -37,7 +37,7 @@ pub enum Peer {
     GoElection,
     /// `Lock` of Python's kazoo.
     Kazoo,
-    /// The same, told to wait for nodes in Curator's form.
+    /// The same, configured to wait for nodes in Curator's form.
     KazooAlso,
     /// `InterProcessMutex` of Java's Curator.
     Curator,
@@ -62,7 +62,7 @@ impl Peer {
         Self::Curator,
     ];
 
-    /// What it is called; in our URLs, too, where they name it.
+    /// Returns its name; that of the URL option, where there is one.
     pub fn name(self) -> &'static str {
         match self {
             Self::RedisPy => "redis-py",
@@ -82,7 +82,7 @@ impl Peer {
         }
     }
 
-    pub(crate) fn storage(self) -> Storage {
+    pub(crate) fn server_kind(self) -> ServerKind {
         match self {
             Self::RedisPy
             | Self::PythonRedisLock
@@ -91,18 +91,18 @@ impl Peer {
             | Self::Rslock
             | Self::NodeRedlock
             | Self::RedisSemaphore
-            | Self::Redsync => Storage::Redis,
-            Self::Etcdctl | Self::GoMutex | Self::GoElection => Storage::Etcd,
-            Self::Kazoo | Self::KazooAlso | Self::Curator => Storage::ZooKeeper,
+            | Self::Redsync => ServerKind::Redis,
+            Self::Etcdctl | Self::GoMutex | Self::GoElection => ServerKind::Etcd,
+            Self::Kazoo | Self::KazooAlso | Self::Curator => ServerKind::ZooKeeper,
         }
     }
 
-    /// Whether its waiters and ours wait in one line.
-    pub fn has_one_line(self) -> bool {
-        self.storage().has_one_line()
+    /// Returns whether its waiters and ours share one queue.
+    pub fn shares_one_queue(self) -> bool {
+        self.server_kind().shares_one_queue()
     }
 
-    /// The option of a URL that lets us take the same lock.
+    /// Returns the option of our URL for the locks of this peer.
     pub(crate) fn option(self) -> String {
         match self {
             Self::Pottery | Self::RedisSemaphore | Self::Etcdctl | Self::GoMutex | Self::GoElection => {
@@ -114,7 +114,7 @@ impl Peer {
         }
     }
 
-    /// What we call the lock.
+    /// Returns the name of the lock in our API.
     pub(crate) fn lock(self) -> &'static str {
         match self {
             Self::Tooz => "_tooz_interop/counter_lock",
@@ -124,7 +124,7 @@ impl Peer {
         }
     }
 
-    /// The words that start one worker, if it is a process; those of the place follow.
+    /// Returns the command that starts one worker, if it is a process; the arguments of the turns follow.
     fn program(self) -> Option<Vec<OsString>> {
         let python = |script| vec![prepared("python/bin/python").into(), source(script).into()];
         let node = |script| vec!["node".into(), prepared("node").join(script).into()];
@@ -153,12 +153,12 @@ impl Peer {
     }
 }
 
-/// A source of a peer.
+/// Returns the path of a peer's source.
 pub(crate) fn source(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("peers").join(name)
 }
 
-/// What `cargo xtask` has prepared.
+/// Returns the path of what `cargo xtask` has prepared.
 pub(crate) fn prepared(what: &str) -> PathBuf {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the workspace is above");
     let target = std::env::var_os("CARGO_TARGET_DIR").unwrap_or_else(|| "target".into());
@@ -171,13 +171,13 @@ pub(crate) fn prepared(what: &str) -> PathBuf {
     path
 }
 
-/// The other side's workers.
+/// The workers of the other side.
 pub(crate) enum Running {
     Threads(Workers),
     Processes(Processes),
 }
 
-/// Processes that end with this.
+/// Processes that are killed when this is dropped.
 pub(crate) struct Processes(Vec<Child>);
 
 impl Drop for Processes {
@@ -204,12 +204,12 @@ impl Running {
     }
 }
 
-/// Starts the other side's workers.
+/// Starts the workers of the other side.
 pub(crate) fn start(peer: Peer, port: u16, counter: &Counter) -> Running {
     let Some(words) = peer.program() else {
         return Running::Threads(rslock(port, counter));
     };
-    let (port, name) = (port.to_string(), peer.storage().name());
+    let (port, name) = (port.to_string(), peer.server_kind().name());
     let turn = counter.turn().as_millis().to_string();
     let spawn = |number: usize| {
         let mut command = Command::new(&words[0]);

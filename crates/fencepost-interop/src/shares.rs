@@ -1,4 +1,4 @@
-//! Who had how many turns, in each tenth of a run.
+//! The turns of both sides, in each tenth of a run.
 
 use std::fmt;
 
@@ -9,7 +9,7 @@ use crate::counter::Turn;
 pub struct Shares {
     /// Ours and theirs.
     tenths: [(usize, usize); 10],
-    /// Those that ended after the run: they had begun in it.
+    /// Turns that ended after the run: they had started in it.
     late: usize,
 }
 
@@ -35,13 +35,13 @@ impl Shares {
         shares
     }
 
-    /// How many turns there were in all.
+    /// Returns how many turns there were in all.
     pub fn turns(&self) -> usize {
         self.late + self.tenths.iter().map(|(ours, theirs)| ours + theirs).sum::<usize>()
     }
 
-    /// Whether each side had at least a tenth of the turns, and neither went without one for two tenths of the run. How even the
-    /// shares of a moment are is up to the machine.
+    /// Returns whether each side had at least a tenth of the turns, and neither went without one for two tenths of the run.
+    /// The shares within a moment depend on the machine.
     pub fn is_fair(&self) -> bool {
         let (ours, theirs) = sum(&self.tenths);
         let has_share = |turns: usize| turns > 0 && turns * 10 >= ours + theirs;
@@ -66,7 +66,7 @@ impl fmt::Display for Shares {
     }
 }
 
-/// The turns of both sides.
+/// Returns the turns of both sides.
 fn sum(tenths: &[(usize, usize)]) -> (usize, usize) {
     tenths.iter().fold((0, 0), |(ours, theirs), tenth| (ours + tenth.0, theirs + tenth.1))
 }

@@ -1,4 +1,4 @@
-//! Those who lock, wait and look on in the tests.
+//! Steps that tests repeat: hold a lock, queue for it, wait until it is granted, renewed or idle.
 
 use std::time::Duration;
 
@@ -8,13 +8,13 @@ use tokio::task::JoinHandle;
 
 use crate::wait;
 
-/// A lease that does not end while a test is patient: whoever must wait for its end fails.
+/// A ttl longer than any test: a test that has to wait for such a lease to expire fails.
 pub const LONG_TTL: Duration = Duration::from_secs(120);
 
-/// Somebody who waits for a lock in a task of its own.
+/// A task that waits for a lock.
 pub type Waiter = JoinHandle<Result<Guard>>;
 
-/// Takes the lock.
+/// Acquires the lock.
 ///
 /// # Panics
 /// If it is not granted.
@@ -22,12 +22,12 @@ pub async fn hold(lock: &Lock) -> Guard {
     wait::within_timeout("the lock is granted", lock.acquire()).await.expect("the lock is granted")
 }
 
-/// Somebody who waits, or will soon.
+/// Starts a task that acquires the lock.
 pub fn spawn_waiter(lock: Lock) -> Waiter {
     tokio::spawn(async move { lock.acquire().await })
 }
 
-/// Somebody who waits, seen by the observer to be the last of so many.
+/// Like [`spawn_waiter`], and waits until the lock has this many waiters.
 ///
 /// # Panics
 /// If there are never so many.
@@ -37,7 +37,7 @@ pub async fn enqueue(observer: &Client, lock: Lock, name: &str, count: usize) ->
     waiter
 }
 
-/// What a waiter is granted.
+/// Waits until the lock is granted to the waiter.
 ///
 /// # Panics
 /// If it is not.
@@ -46,29 +46,29 @@ pub async fn granted(waiter: Waiter) -> Guard {
     outcome.expect("the task is not cancelled").expect("the waiter is granted the lock")
 }
 
-/// Waits until so many stand in line. The storage may be away for a while.
+/// Waits until the lock has this many waiters. The backend may be unreachable for a while.
 ///
 /// # Panics
 /// If there are never so many.
 pub async fn until_queued(observer: &Client, name: &str, count: usize) {
-    wait::until(&format!("{count} stand in line for {name}"), async || {
+    wait::until(&format!("{count} wait for {name}"), async || {
         observer.inspect(name).await.is_ok_and(|state| state.waiter_count == count)
     })
     .await;
 }
 
-/// Waits until nobody holds the lock and nobody wants it. The storage may be away for a while.
+/// Waits until the lock has neither holder nor waiter. The backend may be unreachable for a while.
 ///
 /// # Panics
-/// If somebody stays.
+/// If it does not become idle.
 pub async fn until_idle(observer: &Client, name: &str) {
-    wait::until(&format!("nobody has {name}"), async || {
+    wait::until(&format!("{name} is idle"), async || {
         observer.inspect(name).await.is_ok_and(|state| state.is_idle())
     })
     .await;
 }
 
-/// Waits until the lock was renewed once more.
+/// Waits for the next renewal of the lock.
 ///
 /// # Panics
 /// If it is not.

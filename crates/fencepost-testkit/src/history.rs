@@ -1,7 +1,7 @@
-//! What happened, as the holders saw it: a recorder, and a checker of the promises that hold over a whole history.
+//! A recorder of what holders see, and a checker of the guarantees that hold over a whole history.
 //!
-//! A hold is recorded by evidence: from a moment after the lock was granted until the last moment at which its guard
-//! was seen to be valid. So every violation that the checker finds is a real one, however the machine was scheduled.
+//! A hold is recorded by evidence: from a moment after the lock was granted until the last moment at which its guard was
+//! seen to be valid. So every violation that the checker finds is a real one, however the machine was scheduled.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,28 +13,28 @@ use fencepost_core::{FencingToken, Guard, LockName, Mode};
 /// One grant, as its holder saw it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Hold {
-    /// Who held it.
-    pub who: String,
-    /// What was held.
+    /// The name of the holder.
+    pub holder: String,
+    /// The lock.
     pub name: LockName,
-    /// How.
+    /// The mode of the grant.
     pub mode: Mode,
-    /// The grant's token.
+    /// The token of the grant.
     pub token: FencingToken,
-    /// It was held from here, at the latest,
+    /// The lock was held from here, at the latest,
     pub from: Moment,
     /// until here, at the earliest.
     pub to: Moment,
 }
 
-/// A broken promise.
+/// A guarantee that was broken.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Violation {
-    /// Two held a lock at once that do not go together.
+    /// Two incompatible holders overlap.
     Overlap(Box<Hold>, Box<Hold>),
-    /// The second came after the first, and its token is not larger.
+    /// The second was granted after the first, and its token is not larger.
     TokenNotRising(Box<Hold>, Box<Hold>),
-    /// The first stood in line before the second, and entered after it.
+    /// The first was queued before the second, and granted after it.
     Overtaken(Box<Hold>, Box<Hold>),
 }
 
@@ -52,7 +52,7 @@ impl fmt::Display for Violation {
 #[derive(Debug, Default)]
 struct Events {
     holds: Vec<Hold>,
-    lines: BTreeMap<LockName, Vec<String>>,
+    queues: BTreeMap<LockName, Vec<String>>,
 }
 
 /// Records what holders see, on one clock.
@@ -63,12 +63,12 @@ pub struct History {
 }
 
 impl History {
-    /// A lock has just been granted. Returns the record, for [`History::still_held`].
-    pub fn granted(&self, who: &str, guard: &Guard, mode: Mode) -> usize {
+    /// Records that a lock was granted. Returns the index of the record, for [`History::still_held`].
+    pub fn granted(&self, holder: &str, guard: &Guard, mode: Mode) -> usize {
         let now = self.clock.now();
         let mut events = self.events();
         events.holds.push(Hold {
-            who: who.into(),
+            holder: holder.into(),
             name: guard.name().clone(),
             mode,
             token: guard.token(),
@@ -78,13 +78,13 @@ impl History {
         let record = events.holds.len() - 1;
         drop(events);
         if !guard.is_valid() {
-            // It was over before its holder could look: nothing was seen of it.
+            // The lease ended before its holder could read it: there is no evidence that it was held.
             self.events().holds[record].from = Moment::NEVER;
         }
         record
     }
 
-    /// Looks whether it is still held, and records it if so. To be called before the lock is given back.
+    /// Returns whether the lock is still held, and records it if so. To be called before the release.
     pub fn still_held(&self, record: usize, guard: &Guard) -> bool {
         let now = self.clock.now();
         let valid = guard.is_valid();
@@ -94,31 +94,31 @@ impl History {
         valid
     }
 
-    /// This waiter is known to stand in line behind all that joined before.
-    pub fn joined(&self, who: &str, name: &LockName) {
-        self.events().lines.entry(name.clone()).or_default().push(who.into());
+    /// Records that this waiter is in the queue, behind all that were recorded before.
+    pub fn enqueued(&self, holder: &str, name: &LockName) {
+        self.events().queues.entry(name.clone()).or_default().push(holder.into());
     }
 
-    /// How many grants were recorded.
+    /// Returns how many grants were recorded.
     pub fn len(&self) -> usize {
         self.events().holds.len()
     }
 
-    /// Whether no grant was recorded.
+    /// Returns whether no grant was recorded.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// Checks everything that was recorded.
+    /// Checks the whole history.
     ///
     /// # Errors
-    /// The first promise that was broken.
+    /// The first violation.
     pub fn check(&self) -> Result<(), Violation> {
         let events = self.events();
         check(&events.holds)?;
-        for (name, line) in &events.lines {
+        for (name, queue) in &events.queues {
             let holds: Vec<&Hold> = events.holds.iter().filter(|hold| hold.name == *name).collect();
-            check_order(&holds, line)?;
+            check_order(&holds, queue)?;
         }
         Ok(())
     }
@@ -128,10 +128,10 @@ impl History {
     }
 }
 
-/// Checks that no two holds overlap that do not go together, and that tokens rise.
+/// Checks that incompatible holds do not overlap, and that tokens grow.
 ///
 /// # Errors
-/// The first promise that was broken.
+/// The first violation.
 pub fn check(holds: &[Hold]) -> Result<(), Violation> {
     let mut by_name: BTreeMap<&LockName, Vec<&Hold>> = BTreeMap::new();
     for hold in holds.iter().filter(|hold| hold.from <= hold.to) {
@@ -162,9 +162,9 @@ fn check_pair(first: &Hold, second: &Hold) -> Result<(), Violation> {
     Ok(())
 }
 
-fn check_order(holds: &[&Hold], line: &[String]) -> Result<(), Violation> {
+fn check_order(holds: &[&Hold], queue: &[String]) -> Result<(), Violation> {
     let granted: Vec<&&Hold> =
-        line.iter().filter_map(|who| holds.iter().find(|hold| hold.who == *who)).collect();
+        queue.iter().filter_map(|holder| holds.iter().find(|hold| hold.holder == *holder)).collect();
     match granted.windows(2).find(|pair| pair[0].token > pair[1].token) {
         None => Ok(()),
         Some(pair) => Err(Violation::Overtaken(Box::new((*pair[0]).clone()), Box::new((*pair[1]).clone()))),
@@ -175,9 +175,9 @@ fn check_order(holds: &[&Hold], line: &[String]) -> Result<(), Violation> {
 mod tests {
     use super::*;
 
-    fn hold(who: &str, mode: Mode, token: u64, from: u64, to: u64) -> Hold {
+    fn hold(holder: &str, mode: Mode, token: u64, from: u64, to: u64) -> Hold {
         Hold {
-            who: who.into(),
+            holder: holder.into(),
             name: LockName::new("a").unwrap(),
             mode,
             token: FencingToken::new(token),
@@ -233,7 +233,7 @@ mod tests {
     }
 
     #[test]
-    fn what_nobody_saw_does_not_count() {
+    fn a_hold_without_evidence_does_not_count() {
         let unseen = Hold { from: Moment::NEVER, ..exclusive(1, 0, 15) };
         assert_eq!(check(&[unseen, exclusive(2, 10, 20)]), Ok(()));
     }
@@ -241,9 +241,9 @@ mod tests {
     #[test]
     fn overtaking_is_caught() {
         let (a, b) = (hold("a", Mode::Exclusive, 2, 30, 40), hold("b", Mode::Exclusive, 1, 10, 20));
-        let line = ["a".to_owned(), "gone".to_owned(), "b".to_owned()];
+        let queue = ["a".to_owned(), "gone".to_owned(), "b".to_owned()];
         let caught = Violation::Overtaken(Box::new(a.clone()), Box::new(b.clone()));
-        assert_eq!(check_order(&[&b, &a], &line), Err(caught));
+        assert_eq!(check_order(&[&b, &a], &queue), Err(caught));
         assert_eq!(check_order(&[&b, &a], &["b".to_owned(), "a".to_owned()]), Ok(()));
     }
 }

@@ -1,4 +1,4 @@
-//! The kinds of operations, for faults that befall only some of them.
+//! The kinds of operations, for faults that hit only some of them.
 
 use fencepost_core::backend::Op;
 
@@ -17,7 +17,7 @@ pub enum OpKind {
 }
 
 impl OpKind {
-    /// The kind of this operation.
+    /// Returns the kind of this operation.
     pub fn of(op: &Op) -> Self {
         match op {
             Op::Acquire { .. } => Self::Acquire,

@@ -1,4 +1,4 @@
-//! What stands between one client and its storage and can be told to misbehave: the same faults on every storage.
+//! A proxy between one client and its backend that injects faults: the same ones on every backend.
 
 use std::collections::HashMap;
 use std::future::{Future, poll_fn};
@@ -15,62 +15,62 @@ use tokio::sync::watch;
 pub use crate::op_kind::OpKind;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Road {
+enum Link {
     Open,
     Cut,
-    Stopped,
+    Paused,
     Crashed,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Trouble {
+enum Fault {
     LoseRequest,
     LoseReply,
     Strand,
-    StopBeforeReply,
+    PauseBeforeReply,
     HoldReply,
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Pushes {
-    Arrive,
-    Vanish,
-    ArriveTwice,
+    Deliver,
+    Drop,
+    DeliverTwice,
 }
 
 struct Script {
-    troubles: Vec<(OpKind, Trouble)>,
+    faults: Vec<(OpKind, Fault)>,
     stranded: Vec<Vec<Op>>,
     pushes: Pushes,
     counts: HashMap<OpKind, usize>,
     pushed: usize,
 }
 
-/// One client's way to its storage. Clones are the same way.
+/// The connection of one client to its backend. Clones share it.
 #[derive(Clone)]
 pub struct Proxy(Arc<Shared>);
 
 struct Shared {
-    road: watch::Sender<Road>,
-    /// Whether answers that were told to wait do so.
+    link: watch::Sender<Link>,
+    /// Whether the replies of [`Proxy::hold_reply`] are held back.
     replies_wait: watch::Sender<bool>,
     script: Mutex<Script>,
     backend: Mutex<Option<Arc<dyn Backend>>>,
-    /// Here and not with the client's thread, so that a crash ends it at once.
+    /// Kept here and not by the client's thread, so that a crash ends it at once.
     pushes: Mutex<Option<BoxStream<'static, Wakeup>>>,
 }
 
 impl Default for Proxy {
     fn default() -> Self {
         let script = Script {
-            troubles: Vec::new(),
+            faults: Vec::new(),
             stranded: Vec::new(),
-            pushes: Pushes::Arrive,
+            pushes: Pushes::Deliver,
             counts: HashMap::new(),
             pushed: 0,
         };
         Self(Arc::new(Shared {
-            road: watch::Sender::new(Road::Open),
+            link: watch::Sender::new(Link::Open),
             replies_wait: watch::Sender::new(false),
             script: Mutex::new(script),
             backend: Mutex::new(None),
@@ -80,7 +80,7 @@ impl Default for Proxy {
 }
 
 impl Proxy {
-    /// Stands in front of the backend that is being made.
+    /// Wraps the backend that is being connected.
     pub async fn in_front_of(
         self,
         connecting: impl Future<Output = Result<Arc<dyn Backend>>>,
@@ -91,87 +91,87 @@ impl Proxy {
         Ok(Arc::new(ProxiedBackend { proxy: self, info }))
     }
 
-    /// The process dies: nothing is sent any more, nothing is heard, and connections break.
+    /// Simulates the death of the process: nothing is sent or received any more, and connections are closed.
     pub fn crash(&self) {
-        self.0.road.send_replace(Road::Crashed);
+        self.0.link.send_replace(Link::Crashed);
         lock(&self.0.backend).take();
         lock(&self.0.pushes).take();
     }
 
-    /// The storage is away for this client: what it sends fails at once, pushes wait.
+    /// Makes the backend unreachable for this client: requests fail at once, pushes wait.
     pub fn cut(&self) {
-        self.0.road.send_replace(Road::Cut);
+        self.0.link.send_replace(Link::Cut);
     }
 
-    /// The process stands still: what it sends and what comes back waits, and so do pushes.
+    /// Simulates a paused process: requests, replies and pushes wait.
     pub fn pause(&self) {
-        self.0.road.send_replace(Road::Stopped);
+        self.0.link.send_replace(Link::Paused);
     }
 
-    /// Everything goes on.
+    /// Ends [`Proxy::cut`] and [`Proxy::pause`].
     pub fn resume(&self) {
-        self.0.road.send_replace(Road::Open);
+        self.0.link.send_replace(Link::Open);
     }
 
-    /// The next flight with such an operation gets lost before it arrives; nobody can tell.
+    /// Drops the next flight with such an operation before it arrives; its outcome is unknown to the client.
     pub fn lose_request(&self, kind: OpKind) {
-        self.script().troubles.push((kind, Trouble::LoseRequest));
+        self.script().faults.push((kind, Fault::LoseRequest));
     }
 
-    /// The next flight with such an operation takes effect, but its answer gets lost.
+    /// Executes the next flight with such an operation, and drops its replies.
     pub fn lose_reply(&self, kind: OpKind) {
-        self.script().troubles.push((kind, Trouble::LoseReply));
+        self.script().faults.push((kind, Fault::LoseReply));
     }
 
-    /// The next flight with such an operation gets stuck on its way, until [`Proxy::deliver_stranded`]; the client
-    /// is told that nothing is known about it.
+    /// Delays the next flight with such an operation until [`Proxy::deliver_stranded`]; its outcome is unknown to the
+    /// client.
     pub fn strand(&self, kind: OpKind) {
-        self.script().troubles.push((kind, Trouble::Strand));
+        self.script().faults.push((kind, Fault::Strand));
     }
 
-    /// The process stands still between the sending of the next such operation and the reading of its answer.
+    /// Pauses the process between the sending of the next such operation and the reading of its reply.
     pub fn pause_before_reply(&self, kind: OpKind) {
-        self.script().troubles.push((kind, Trouble::StopBeforeReply));
+        self.script().faults.push((kind, Fault::PauseBeforeReply));
     }
 
-    /// The next flight with such an operation takes effect; its answer waits until [`Proxy::release_replies`], and pushes
-    /// overtake it.
+    /// Executes the next flight with such an operation; its replies wait until [`Proxy::release_replies`], and pushes
+    /// overtake them.
     pub fn hold_reply(&self, kind: OpKind) {
         self.0.replies_wait.send_replace(true);
-        self.script().troubles.push((kind, Trouble::HoldReply));
+        self.script().faults.push((kind, Fault::HoldReply));
     }
 
-    /// The answers that wait arrive now.
+    /// Delivers the replies that were held back.
     pub fn release_replies(&self) {
         self.0.replies_wait.send_replace(false);
     }
 
-    /// How many pushes have arrived.
+    /// Returns how many pushes have arrived.
     pub fn pushed(&self) -> usize {
         self.script().pushed
     }
 
-    /// From now on pushes get lost.
+    /// Drops all pushes from now on.
     pub fn lose_pushes(&self) {
-        self.script().pushes = Pushes::Vanish;
+        self.script().pushes = Pushes::Drop;
     }
 
-    /// From now on every push comes twice.
+    /// Delivers every push twice from now on.
     pub fn repeat_pushes(&self) {
-        self.script().pushes = Pushes::ArriveTwice;
+        self.script().pushes = Pushes::DeliverTwice;
     }
 
-    /// Whether every trouble has come to pass.
+    /// Returns whether every fault was injected.
     pub fn all_faults_injected(&self) -> bool {
-        self.script().troubles.is_empty()
+        self.script().faults.is_empty()
     }
 
-    /// Whether the process stands still.
+    /// Returns whether the process is paused.
     pub fn is_paused(&self) -> bool {
-        *self.0.road.borrow() == Road::Stopped
+        *self.0.link.borrow() == Link::Paused
     }
 
-    /// What was stuck arrives now. Returns the storage's answers, which nobody waits for any more.
+    /// Delivers the delayed flights. Returns their replies, which no caller waits for any more.
     pub async fn deliver_stranded(&self) -> Vec<Result<Reply>> {
         let stranded = std::mem::take(&mut self.script().stranded);
         let mut replies = Vec::new();
@@ -183,21 +183,21 @@ impl Proxy {
         replies
     }
 
-    /// Executes an operation in the client's name of which its engine does not know.
+    /// Executes an operation as this client, without its engine.
     ///
     /// # Errors
     /// As the backend, or if the process has crashed.
     pub async fn execute_directly(&self, op: Op) -> Result<Reply> {
-        let mut replies = self.reached().await?.execute(vec![op]).await;
+        let mut replies = self.reachable_backend().await?.execute(vec![op]).await;
         replies.pop().unwrap_or_else(|| Err(Error::new(ErrorKind::Backend, "there was no reply")))
     }
 
-    /// How many operations of this kind the client has sent.
+    /// Returns how many operations of this kind the client has sent.
     pub fn count(&self, kind: OpKind) -> usize {
         self.script().counts.get(&kind).copied().unwrap_or(0)
     }
 
-    /// How many operations the client has sent.
+    /// Returns how many operations the client has sent.
     pub fn count_all(&self) -> usize {
         self.script().counts.values().sum()
     }
@@ -210,38 +210,38 @@ impl Proxy {
         lock(&self.0.script)
     }
 
-    fn trouble_for(&self, ops: &[Op]) -> Option<Trouble> {
+    fn fault_for(&self, ops: &[Op]) -> Option<Fault> {
         let mut script = self.script();
         for op in ops {
             *script.counts.entry(OpKind::of(op)).or_default() += 1;
         }
-        let at = script.troubles.iter().position(|(kind, _)| ops.iter().any(|op| OpKind::of(op) == *kind))?;
-        let (_, trouble) = script.troubles.remove(at);
-        if trouble == Trouble::Strand {
+        let at = script.faults.iter().position(|(kind, _)| ops.iter().any(|op| OpKind::of(op) == *kind))?;
+        let (_, fault) = script.faults.remove(at);
+        if fault == Fault::Strand {
             script.stranded.push(ops.to_vec());
         }
-        Some(trouble)
+        Some(fault)
     }
 
-    /// Waits while the process stands still; then the backend, unless it cannot be reached.
-    async fn way_through(&self) -> Option<Arc<dyn Backend>> {
-        let mut road = self.0.road.subscribe();
-        let open = road.wait_for(|road| *road != Road::Stopped).await.is_ok_and(|road| *road == Road::Open);
+    /// Waits while the process is paused; then returns the backend, unless it is unreachable.
+    async fn open_backend(&self) -> Option<Arc<dyn Backend>> {
+        let mut link = self.0.link.subscribe();
+        let open = link.wait_for(|link| *link != Link::Paused).await.is_ok_and(|link| *link == Link::Open);
         if open { self.backend() } else { None }
     }
 
-    async fn reached(&self) -> Result<Arc<dyn Backend>> {
-        self.way_through()
+    async fn reachable_backend(&self) -> Result<Arc<dyn Backend>> {
+        self.open_backend()
             .await
-            .ok_or_else(|| Error::new(ErrorKind::Unreachable, "the proxy has cut the way"))
+            .ok_or_else(|| Error::new(ErrorKind::Unreachable, "the connection was cut by the proxy"))
     }
 
-    /// Waits until pushes can come through; false if they never will.
-    async fn lets_pushes_through(&self) -> bool {
-        let mut road = self.0.road.subscribe();
-        road.wait_for(|road| matches!(road, Road::Open | Road::Crashed))
+    /// Waits until pushes can be delivered; returns false if they never will.
+    async fn delivers_pushes(&self) -> bool {
+        let mut link = self.0.link.subscribe();
+        link.wait_for(|link| matches!(link, Link::Open | Link::Crashed))
             .await
-            .is_ok_and(|road| *road == Road::Open)
+            .is_ok_and(|link| *link == Link::Open)
     }
 
     fn poll_push(&self, cx: &mut Context<'_>) -> Poll<Option<Wakeup>> {
@@ -263,7 +263,7 @@ struct ProxiedBackend {
 }
 
 fn all(ops: &[Op], kind: ErrorKind) -> Vec<Result<Reply>> {
-    ops.iter().map(|_| Err(Error::new(kind, "the proxy was told to misbehave"))).collect()
+    ops.iter().map(|_| Err(Error::new(kind, "a fault was injected by the proxy"))).collect()
 }
 
 #[async_trait]
@@ -273,23 +273,23 @@ impl Backend for ProxiedBackend {
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
-        let trouble = self.proxy.trouble_for(&ops);
-        if matches!(trouble, Some(Trouble::LoseRequest | Trouble::Strand)) {
+        let fault = self.proxy.fault_for(&ops);
+        if matches!(fault, Some(Fault::LoseRequest | Fault::Strand)) {
             return all(&ops, ErrorKind::OutcomeUnknown);
         }
-        let Some(backend) = self.proxy.way_through().await else {
+        let Some(backend) = self.proxy.open_backend().await else {
             return all(&ops, ErrorKind::Unreachable);
         };
         let replies = backend.execute(ops.clone()).await;
         drop(backend);
-        if trouble == Some(Trouble::StopBeforeReply) {
+        if fault == Some(Fault::PauseBeforeReply) {
             self.proxy.pause();
         }
-        if trouble == Some(Trouble::HoldReply) {
-            // It cannot fail: the proxy, which we have, holds the other end.
+        if fault == Some(Fault::HoldReply) {
+            // Cannot fail: the proxy holds the sender.
             let _ = self.proxy.0.replies_wait.subscribe().wait_for(|wait| !wait).await;
         }
-        if trouble == Some(Trouble::LoseReply) || self.proxy.way_through().await.is_none() {
+        if fault == Some(Fault::LoseReply) || self.proxy.open_backend().await.is_none() {
             return all(&ops, ErrorKind::OutcomeUnknown);
         }
         replies
@@ -301,14 +301,14 @@ impl Backend for ProxiedBackend {
         }
         let pushes = stream::unfold(self.proxy.clone(), |proxy| async move {
             let push = poll_fn(|cx| proxy.poll_push(cx)).await?;
-            if !proxy.lets_pushes_through().await {
+            if !proxy.delivers_pushes().await {
                 return None;
             }
             let pushes = proxy.script().pushes;
             let arriving = match pushes {
-                Pushes::Arrive => vec![push],
-                Pushes::Vanish => Vec::new(),
-                Pushes::ArriveTwice => vec![push.clone(), push],
+                Pushes::Deliver => vec![push],
+                Pushes::Drop => Vec::new(),
+                Pushes::DeliverTwice => vec![push.clone(), push],
             };
             proxy.script().pushed += arriving.len();
             Some((stream::iter(arriving), proxy))
@@ -317,22 +317,22 @@ impl Backend for ProxiedBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        self.proxy.reached().await?.inspect(name).await
+        self.proxy.reachable_backend().await?.inspect(name).await
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
-        self.proxy.reached().await?.list(prefix, page).await
+        self.proxy.reachable_backend().await?.list(prefix, page).await
     }
 
     async fn diagnose(&self) -> Vec<Finding> {
-        match self.proxy.reached().await {
+        match self.proxy.reachable_backend().await {
             Ok(backend) => backend.diagnose().await,
             Err(cut) => vec![Finding::failed("answer", &cut)],
         }
     }
 
     async fn locate(&self, name: &LockName) -> Vec<Finding> {
-        match self.proxy.reached().await {
+        match self.proxy.reachable_backend().await {
             Ok(backend) => backend.locate(name).await,
             Err(cut) => vec![Finding::failed("answer", &cut)],
         }

@@ -1,18 +1,18 @@
-//! Chance that can be repeated: the same seed, the same throws.
+//! Reproducible random numbers: the same seed, the same sequence.
 
 use std::time::Duration;
 
-/// A source of chance (splitmix64).
+/// A random number generator (splitmix64).
 #[derive(Clone, Debug)]
 pub struct Rng(u64);
 
 impl Rng {
-    /// The rng with this seed.
+    /// Creates a generator with this seed.
     pub fn new(seed: u64) -> Self {
         Self(seed)
     }
 
-    /// Any number.
+    /// Returns a number.
     pub fn next_u64(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
@@ -21,12 +21,12 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `end`, which is not zero.
+    /// Returns a number below `end`, which must not be zero.
     pub fn below(&mut self, end: u64) -> u64 {
         self.next_u64() % end
     }
 
-    /// A place in a list of so many, which is not empty.
+    /// Returns an index into a list of this length.
     ///
     /// # Panics
     /// If the list is empty.
@@ -34,12 +34,12 @@ impl Rng {
         usize::try_from(self.below(len as u64)).expect("it is below a length")
     }
 
-    /// True so many times in a hundred.
+    /// Returns true with this probability, in percent.
     pub fn percent(&mut self, chance: u64) -> bool {
         self.below(100) < chance
     }
 
-    /// A time up to `longest`.
+    /// Returns a duration of up to `longest`.
     pub fn time(&mut self, longest: Duration) -> Duration {
         let nanos = u64::try_from(longest.as_nanos()).unwrap_or(u64::MAX - 1);
         Duration::from_nanos(self.below(nanos + 1))

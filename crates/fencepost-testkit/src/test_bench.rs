@@ -1,5 +1,5 @@
-//! How a storage is put on the test bench: [`TestBench`], for one behind a network [`WireBench`], and the [`StoredCounts`]
-//! that no test may leave behind.
+//! What a backend provides to be tested: [`TestBench`], behind a network also [`WireBench`], and the [`StoredCounts`] that
+//! no test may leave behind.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -11,85 +11,85 @@ use fencepost_core::{Backend, Client, LockName, Result};
 use crate::proxy::Proxy;
 use crate::wire::Wire;
 
-/// A storage under test. Each behaviour gets a fresh one, with a namespace that nobody else uses.
+/// A backend under test. Each behaviour gets a fresh one, with a namespace of its own.
 ///
-/// A bench must work while many others of its kind do. What it hurts with [`TestBench::cut`] and
-/// [`TestBench::steal`] must be its own.
+/// A bench must work while many others of its kind do: what [`TestBench::cut`] and [`TestBench::steal`] affect must be its
+/// own.
 pub trait TestBench: Send + Sync + 'static {
-    /// Makes one more backend of the same namespace, as one more process would.
+    /// Connects another backend to the same namespace, as another process would.
     ///
-    /// The future is awaited on the client's own thread, or on the test's runtime by tests of the bare contract.
+    /// The future is awaited on the client's own thread, or on the test's runtime by tests of the contract.
     fn connect(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static;
 
-    /// What the bare driver finds in the namespace, ended or not.
+    /// Returns what the plain driver finds in the namespace, expired or not.
     fn peek(&self) -> impl Future<Output = StoredCounts> + Send;
 
-    /// Removes all holders of this lock through the bare driver, behind Fencepost's back.
+    /// Deletes all holders of this lock with the plain driver, without Fencepost.
     fn steal(&self, name: &LockName) -> impl Future<Output = ()> + Send;
 
-    /// The storage goes away for all clients: what they send fails or hangs until [`TestBench::heal`].
+    /// Makes the backend unreachable for all clients: requests fail or hang until [`TestBench::heal`].
     fn cut(&self) -> impl Future<Output = ()> + Send;
 
-    /// The storage comes back.
+    /// Makes the backend reachable again.
     fn heal(&self) -> impl Future<Output = ()> + Send;
 
-    /// How many clients the storage knows to be listening, if it finds out only by and by that one has died.
+    /// Returns how many listening clients the backend counts, if it detects the death of a client only after a while.
     fn listeners(&self) -> impl Future<Output = Option<usize>> + Send {
         async { None }
     }
 
-    /// Whether every waiter has an entry of its own in the storage, and that is all that others go by. Then one that has died
-    /// stands in the way until its lease has ended; and one that waits for several names is, for those behind it, as if it
-    /// held.
+    /// Whether every waiter has an entry of its own in the backend, and grants are decided by these entries alone. Then a
+    /// dead waiter blocks those behind it until its lease has expired, and a waiter for several names blocks them like a
+    /// holder.
     fn has_entry_per_waiter(&self) -> bool {
         false
     }
 
-    /// Whether an attempt makes its entries before it looks at those of others, so that entries that it does not keep stand in
-    /// the way of others for a moment.
+    /// Whether an attempt creates its entries before it reads those of others, so that entries that it does not keep block
+    /// others for a moment.
     fn creates_entries_before_reading(&self) -> bool {
         false
     }
 
-    /// A lease that is short, but long enough to be kept on a busy machine. Tests wait for several of them.
+    /// A ttl that is short, but long enough to be kept on a busy machine. Tests wait for several of them.
     fn ttl(&self) -> Duration {
         Duration::from_millis(600)
     }
 
-    /// How many wait in the test of a crowd.
+    /// The number of waiters in tests with many of them.
     fn crowd_size(&self) -> usize {
         10_000
     }
 
-    /// Whether a lock that was given back may be left to other libraries for a moment. Everywhere else the first check after a
-    /// release is answered with the grant.
+    /// Whether a released lock may be left to foreign clients for a moment. Everywhere else the first check after a release
+    /// returns the grant.
     fn yields_to_foreign_clients(&self) -> bool {
         false
     }
 
-    /// How many attempts of one client can stand in one line or hold it together; further ones wait in the process.
+    /// The number of attempts of one client that can be queued for or hold one lock; further ones wait in the process.
     fn entries_per_client(&self) -> usize {
         usize::MAX
     }
 
-    /// The clock of the storage, if a test can move it. The state machine then lets leases end.
+    /// The clock of the backend, if a test can move it. Leases then expire in the state machine test.
     fn manual_clock(&self) -> Option<ManualClock> {
         None
     }
 
-    /// A new client of the same namespace.
+    /// Connects a client to the same namespace.
     fn client(&self) -> impl Future<Output = Client> + Send {
         let connecting = self.connect();
         async { Client::connect_with(connecting).await.expect("the bench connects") }
     }
 
-    /// Connects a client that makes nothing ([`Options::only_existing`](fencepost_core::Options::only_existing)); none if the
-    /// storage is there by itself.
+    /// Connects a client that creates nothing ([`Options::only_existing`](fencepost_core::Options::only_existing)); `None`
+    /// if the backend needs nothing to be created.
     fn read_only_client(&self) -> impl Future<Output = Option<Result<Client>>> + Send {
         async { None }
     }
 
-    /// A new client of the same namespace, and what stands between it and the storage.
+    /// Connects a client to the same namespace through a [`Proxy`].
     fn proxied(&self) -> impl Future<Output = (Client, Proxy)> + Send {
         let connecting = self.connect();
         async {
@@ -100,57 +100,57 @@ pub trait TestBench: Send + Sync + 'static {
     }
 }
 
-/// A storage behind a network under test: its clients reach the server through a [`Wire`].
+/// A backend behind a network under test: its clients reach the server through a [`Wire`].
 ///
-/// What is to be lost on the wire is told by bytes that stand in a request, so the bench says which do.
+/// Requests that the wire is to lose are identified by the bytes in them, which the bench provides.
 pub trait WireBench: TestBench {
-    /// What stands between the server and those who [`connect`](TestBench::connect).
+    /// The wire between the server and the clients of [`connect`](TestBench::connect).
     fn wire(&self) -> &Wire;
 
-    /// Where these connect: the port of the wire on 127.0.0.1 is part of it.
+    /// The URL of these clients: it contains the port of the wire on 127.0.0.1.
     fn url(&self) -> &str;
 
-    /// Makes a backend of such a URL.
+    /// Connects a backend to such a URL.
     fn open(url: String) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static;
 
-    /// What stands in every request that makes a holder or a place in line, and in none before it.
+    /// Bytes in every request that creates a holder or a ticket, and in no request before it.
     fn acquire_bytes(&self) -> &'static [u8];
 
-    /// What stands in every request that gives a lock back.
+    /// Bytes in every request that releases a lock.
     fn release_bytes(&self) -> &'static [u8];
 
-    /// A lease of which nearly half is longer than a client takes to give up a connection on which nothing is heard.
+    /// A ttl of which nearly half is longer than a client takes to give up an unresponsive connection.
     fn ttl_above_read_timeout(&self) -> Duration {
         self.ttl() * 4
     }
 
-    /// A new client of the same namespace, at another port of 127.0.0.1: that of the server, or of one more wire to it.
+    /// Connects a client to the same namespace by another port of 127.0.0.1: that of the server, or of another wire to it.
     fn client_at(&self, port: u16) -> impl Future<Output = Client> + Send {
         let url = self.url().replace(&format!(":{}", self.wire().port()), &format!(":{port}"));
         async { Client::connect_with(Self::open(url)).await.expect("the bench connects") }
     }
 
-    /// A new client of the same namespace whose connection is always fine.
+    /// Connects a client to the same namespace without a wire.
     fn direct_client(&self) -> impl Future<Output = Client> + Send {
         self.client_at(self.wire().server())
     }
 }
 
-/// What is stored in a namespace. Everything is zero when nothing is in use and what has ended was swept away.
+/// Counts of what is stored in a namespace. All are zero when nothing is in use and what has expired was removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct StoredCounts {
     /// Holders: one for each name of a grant.
     pub holders: usize,
-    /// OwnEntries in line: one for each waiter, or one for each of its names, as the storage keeps them.
+    /// Tickets: one for each waiter, or one for each of its names, as the backend stores them.
     pub tickets: usize,
     /// Cells.
     pub cells: usize,
-    /// Anything else that is there only because a lock was used: departures, empty lines, keys of other kinds.
+    /// Anything else that exists only because a lock was used: tombstones, empty queues, keys of other kinds.
     pub others: usize,
 }
 
 impl StoredCounts {
-    /// Whether nothing is left.
+    /// Returns whether nothing is stored.
     pub fn is_empty(&self) -> bool {
         *self == Self::default()
     }

@@ -1,4 +1,4 @@
-//! Those who take turns while everything else breaks, and what they saw.
+//! Workers that acquire and release locks while faults are injected, and the check of what they saw.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -11,8 +11,8 @@ use crate::history::History;
 use crate::rng::Rng;
 use crate::wait;
 
-/// Workers on two locks, which take one of them, either of them or both. Most give up their wait at some time, and some do
-/// not give back what they have.
+/// Workers on two locks, which acquire one of them, either of them or both. Most waits have a timeout, and some guards are
+/// dropped instead of released.
 #[derive(Debug)]
 pub struct Workload {
     history: Arc<History>,
@@ -21,7 +21,7 @@ pub struct Workload {
 }
 
 impl Workload {
-    /// Two workers for each client, with leases of this ttl.
+    /// Starts two workers for each client, with leases of this ttl.
     pub fn start(clients: &[Client], ttl: Duration) -> Self {
         let (history, is_over) = (Arc::new(History::default()), Arc::new(AtomicBool::new(false)));
         let workers = (0..).zip(clients.iter().chain(clients)).map(|(number, client)| {
@@ -30,30 +30,30 @@ impl Workload {
         Self { workers: workers.collect(), history, is_over }
     }
 
-    /// Waits until they have taken so many more turns.
+    /// Waits for this many more grants.
     ///
     /// # Panics
-    /// If they do not go on.
+    /// If there is no progress.
     pub async fn wait_for_grants(&self, more: usize) {
         let goal = self.history.len() + more;
-        wait::until("turns are taken", async || self.history.len() > goal).await;
+        wait::until("locks are granted", async || self.history.len() > goal).await;
     }
 
-    /// Everybody takes some more turns, now that all is well; then nothing is found wrong.
+    /// Waits for some more grants without faults, stops the workers and checks the history.
     ///
     /// # Panics
-    /// If they do not go on, if two held a lock that must not, or if a token did not rise.
+    /// If there is no progress, if incompatible holders overlap, or if a token did not grow.
     pub async fn stop_and_check(self) {
         self.wait_for_grants(100).await;
         self.is_over.store(true, Ordering::Relaxed);
         for worker in self.workers {
-            wait::within_timeout("it ends", worker).await.expect("nothing went wrong");
+            wait::within_timeout("the worker stops", worker).await.expect("the worker did not panic");
         }
         self.history.check().unwrap_or_else(|violation| panic!("{violation}"));
     }
 }
 
-/// Whatever fails is tried again.
+/// Errors are retried.
 async fn take_turns(
     client: Client,
     ttl: Duration,
@@ -81,7 +81,7 @@ async fn take_turns(
             history.still_held(record, &guard);
         }
         if rng.percent(60) {
-            // A lock that is lost cannot be given back.
+            // The release of a lost lock fails.
             let _ = guard.release().await;
         }
     }

@@ -7,7 +7,7 @@ use std::process::Command;
 use super::{GENERATED, SOURCE, mark};
 use crate::shell::{self, Failure, Outcome, root, target_dir};
 
-/// In front of what is generated. It is not ours to make beautiful, and has more than we use.
+/// The head of the generated file: lints are off, and it has more than we use.
 const HEAD: &str = "\
 //! Generated from `proto/etcd.proto` by `cargo xtask proto`: change that, not this.
 ";

@@ -1,4 +1,4 @@
-//! Where tests name a scenario.
+//! Finds the tests that name a scenario.
 
 use crate::tidy::repo::Repo;
 use crate::tidy::scan;
@@ -29,7 +29,7 @@ impl Place {
 pub(super) struct Mention {
     pub(super) number: usize,
     pub(super) place: Place,
-    /// The test as the page has it.
+    /// The test, as the page shows it.
     pub(super) test: String,
 }
 
@@ -90,7 +90,7 @@ fn function(line: &str) -> Option<&str> {
     rest.split(|c| !scan::is_word(c)).next()
 }
 
-/// Returns the module of a file within its crate or its tests: `dialect::strangers`.
+/// Returns the module of a file within its crate or its tests: `dialect::foreign`.
 fn module(path: &str) -> String {
     let inner = ["/tests/it/", "/src/behaviors/", "/src/", "/tests/"];
     let inner = inner.iter().find_map(|folder| Some(path.split_once(folder)?.1)).unwrap_or(path);
@@ -116,7 +116,7 @@ fn place(repo: &Repo, backends: &[String], path: &str, test: &str) -> (Place, St
     }
 }
 
-/// Whether a behaviour is in the list of those for backends behind a network.
+/// Returns whether a behaviour is in the list of those for backends behind a network.
 fn needs_wire(repo: &Repo, test: &str) -> bool {
     let list = repo.text(LIST).unwrap_or_default();
     let wire = list.split_once("macro_rules! wire_suite").map_or("", |(_, wire)| wire);

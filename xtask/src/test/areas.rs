@@ -1,10 +1,10 @@
-//! The areas that `--only` can name: which crates belong to each, and what these need on the machine.
+//! The areas that `--only` can name: the crates of each, and what they need on the machine.
 //!
 //! A backend that needs a server gets an area here, with the server among its needs.
 
 use crate::shell::Failure;
 
-/// A part of the workspace that can be tested by itself.
+/// A part of the workspace that can be tested alone.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Area {
     pub(crate) name: &'static str,
@@ -12,12 +12,12 @@ pub(crate) struct Area {
     needs: &'static [Need],
 }
 
-/// What has to be on the machine.
+/// What has to be installed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Need {
     /// A program, by its name, or a file, by its path.
     pub(crate) what: &'static str,
-    /// The Debian packages that bring it.
+    /// The Debian packages that contain it.
     pub(crate) packages: &'static [&'static str],
     pub(crate) why: &'static str,
 }
@@ -28,34 +28,29 @@ const CC: Need = Need {
     why: "compiles the bundled SQLite, and the clock that tests move under Redis",
 };
 const FLOCK: Need =
-    Need { what: "flock", packages: &["util-linux"], why: "is what the command line is compared with" };
+    Need { what: "flock", packages: &["util-linux"], why: "is compared with the command line" };
 const REDIS_SERVER: Need =
-    Need { what: "redis-server", packages: &["redis-server"], why: "is the storage that tests start" };
-const REDIS_SENTINEL: Need = Need {
-    what: "redis-sentinel",
-    packages: &["redis-sentinel"],
-    why: "replaces a primary that tests have killed",
-};
-const REDIS_CLI: Need =
-    Need { what: "redis-cli", packages: &["redis-tools"], why: "looks into Redis from outside" };
+    Need { what: "redis-server", packages: &["redis-server"], why: "is started by tests" };
+const REDIS_SENTINEL: Need =
+    Need { what: "redis-sentinel", packages: &["redis-sentinel"], why: "replaces a primary that tests kill" };
+const REDIS_CLI: Need = Need { what: "redis-cli", packages: &["redis-tools"], why: "inspects Redis" };
 const OPENSSL: Need =
-    Need { what: "openssl", packages: &["openssl"], why: "makes certificates for servers with TLS" };
+    Need { what: "openssl", packages: &["openssl"], why: "creates certificates for servers with TLS" };
 const PYTHON: Need = Need {
     what: "python3",
     packages: &["python3", "python3-venv"],
-    why: "runs libraries whose locks ours must exclude",
+    why: "runs libraries that share locks with ours",
 };
-const ETCD: Need = Need { what: "etcd", packages: &["etcd-server"], why: "is the storage that tests start" };
-const ETCDCTL: Need =
-    Need { what: "etcdctl", packages: &["etcd-client"], why: "looks into etcd from outside" };
+const ETCD: Need = Need { what: "etcd", packages: &["etcd-server"], why: "is started by tests" };
+const ETCDCTL: Need = Need { what: "etcdctl", packages: &["etcd-client"], why: "inspects etcd" };
 const JAVA: Need = Need { what: "java", packages: &["default-jre-headless"], why: "runs ZooKeeper" };
-/// The service of the package `zookeeper` is of no use here, and brings a desktop's Java with it.
+/// The package `zookeeper` would add a service, and the Java of a desktop.
 const ZOOKEEPER: Need = Need {
     what: "/usr/share/java/zookeeper.jar",
     packages: &["libzookeeper-java"],
-    why: "is the storage that tests start",
+    why: "is started by tests",
 };
-/// What the servers of the test kit take.
+/// What the servers of the test kit need.
 const SERVERS: &[Need] =
     &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC, ETCD, ETCDCTL, JAVA, ZOOKEEPER];
 
@@ -82,14 +77,14 @@ const AREAS: [Area; 8] = [
     },
 ];
 
-/// The areas in a list such as `sqlite,memory`.
+/// Returns the areas in a list such as `sqlite,memory`.
 pub(crate) fn named(list: &str) -> Result<Vec<&'static Area>, Failure> {
     list.split(',')
         .map(|name| AREAS.iter().find(|area| area.name == name).ok_or_else(|| unknown(name)))
         .collect()
 }
 
-/// What the areas need, each thing once; no area at all stands for every area.
+/// Returns what the areas need, each item once; an empty list stands for every area.
 pub(crate) fn needs(areas: &[&Area]) -> Vec<&'static Need> {
     let mut needs: Vec<&Need> = Vec::new();
     let chosen = AREAS.iter().filter(|area| areas.is_empty() || areas.contains(area));
@@ -111,7 +106,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_unknown_area_is_answered_with_the_known_ones() {
+    fn an_unknown_area_is_rejected_with_the_known_ones() {
         let expected = "`--only` does not know `floppy`; it knows core, memory, sqlite, redis, etcd, zookeeper, interop, cli";
         assert_eq!(named("sqlite,floppy"), Err(Failure::Usage(expected.into())));
     }

@@ -1,4 +1,4 @@
-//! Stage "install": finds out which programs and files are missing, and installs them where it may.
+//! Stage "install": finds missing programs and files, and installs them where possible.
 
 use super::areas::Need;
 use crate::shell::{self, Failure, Outcome, on_path};
@@ -14,7 +14,7 @@ const WITHOUT_SERVICES: &str = "xtask/src/test/without_services.sh";
 /// Where Debian looks for its policy on services.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
 
-/// Makes sure that everything needed is there; `yes` installs without asking.
+/// Makes sure that everything needed is installed; `yes` installs without asking.
 pub(crate) fn run(needs: &[&Need], yes: bool) -> Outcome {
     let missing = missing(needs, is_there);
     if missing.is_empty() {
@@ -36,7 +36,7 @@ pub(crate) fn run(needs: &[&Need], yes: bool) -> Outcome {
     }
 }
 
-/// Whether the program can be run, or the file, which has a path, is there.
+/// Returns whether the program can be run, or the file, which has a path, exists.
 fn is_there(what: &str) -> bool {
     if what.contains('/') { Path::new(what).is_file() } else { on_path(what) }
 }
@@ -78,7 +78,7 @@ fn is_root() -> bool {
     Command::new("id").arg("-u").output().is_ok_and(|answer| answer.stdout.trim_ascii() == b"0")
 }
 
-/// Asks on the terminal; where there is none, nobody agreed.
+/// Asks on the terminal; without one, the answer is no.
 fn agreed(command: &str) -> Result<bool, Failure> {
     if !io::stdin().is_terminal() {
         return Ok(false);
@@ -96,7 +96,7 @@ fn apt_get(args: &[&str]) -> Outcome {
     shell::run(&mut command)
 }
 
-/// Runs whatever is added to its arguments while a policy forbids to start services.
+/// Returns a command that runs its additional arguments while a policy forbids to start services.
 fn without_services(policy: &str) -> Command {
     let mut command = Command::new("sh");
     command.args([WITHOUT_SERVICES, policy]).current_dir(shell::root());
@@ -126,7 +126,7 @@ mod tests {
         assert!(is_there("sh"));
     }
 
-    /// Runs this script without services, with a policy at a place of its own; its exit code and the policy it left.
+    /// Runs this script without services, with a policy file of its own; returns its exit code and the policy that is left.
     fn run_without_services(name: &str, before: Option<&str>, script: &str) -> (u8, Option<String>) {
         let policy = std::env::temp_dir().join(format!("fencepost-{name}-{}", std::process::id()));
         if let Some(text) = before {

@@ -6,9 +6,9 @@ mod install;
 mod macos;
 mod old_rusqlite;
 
-use crate::interop;
 use crate::shell::{self, Failure, Outcome, cargo};
 use crate::stages::Stages;
+use crate::{docs, interop};
 use areas::Area;
 
 /// What `cargo xtask help` says about this command.
@@ -21,7 +21,7 @@ pub(crate) struct Options {
     pub(crate) yes: bool,
     /// The areas to test; empty means everything.
     pub(crate) only: Vec<&'static Area>,
-    /// Also run what does not fit a usual run.
+    /// Also run what takes too long for a usual run.
     pub(crate) full: bool,
 }
 
@@ -31,7 +31,7 @@ impl Options {
     }
 }
 
-/// Runs the stages that the command line asks for.
+/// Runs the requested stages.
 pub(crate) fn run(args: &[String]) -> Outcome {
     let options = parse(args)?;
     let mut stages = Stages::default();
@@ -40,12 +40,12 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     stages.run()
 }
 
-/// Adds the stage that makes the machine ready.
+/// Adds the stage that installs what is missing.
 pub(crate) fn add_install<'a>(stages: &mut Stages<'a>, options: &'a Options) {
     stages.add("install", || install::run(&areas::needs(&options.only), options.yes));
 }
 
-/// Adds the stages that test.
+/// Adds the test stages.
 pub(crate) fn add_tests<'a>(stages: &mut Stages<'a>, options: &'a Options) {
     if options.covers("interop") {
         stages.add("peers", interop::prepare_python);
@@ -53,6 +53,7 @@ pub(crate) fn add_tests<'a>(stages: &mut Stages<'a>, options: &'a Options) {
     stages.add("tests", || cargo_test(options));
     if options.covers("cli") {
         stages.add("features", features::run);
+        stages.add("doc blocks", || docs::run(&[]));
     }
     if options.full && options.covers("sqlite") {
         stages.add("old rusqlite", old_rusqlite::run);

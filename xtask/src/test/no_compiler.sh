@@ -1,6 +1,6 @@
 #!/bin/sh
-# Stands for the C compiler and the `ar` of another system where nothing is linked: says that it is like ours, and makes
-# empty files.
+# Replaces the C compiler and the `ar` of another system where nothing is linked: claims to be like ours, and writes empty
+# files.
 case " $* " in
     *" -? "*) exit 1 ;;
     *" -E "*) exec cc "$@" ;;

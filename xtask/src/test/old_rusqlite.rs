@@ -5,10 +5,10 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// The lower end of the range in the workspace's manifest.
+/// The lower end of the range in the manifest of the workspace.
 const OLDEST: &str = "0.37.0";
 
-/// Tests with the old version; the lock file is put back whatever happens.
+/// Tests with the old version; the lock file is restored in any case.
 pub(crate) fn run() -> Outcome {
     let _aside = Aside::take(&root().join("Cargo.lock"), &target_dir().join("Cargo.lock.aside"))
         .map_err(|why| Failure::Failed(format!("could not put Cargo.lock aside: {why}")))?;
@@ -16,14 +16,14 @@ pub(crate) fn run() -> Outcome {
     shell::run(&mut cargo(["test", "-p", "fencepost-sqlite"]))
 }
 
-/// A file whose content comes back when this is dropped.
+/// A file whose content is restored when this is dropped.
 struct Aside {
     file: PathBuf,
     copy: PathBuf,
 }
 
 impl Aside {
-    /// Copies the file; a copy that an interrupted run left behind is the better original, and is kept.
+    /// Copies the file; a copy that an interrupted run left behind is the original, and is kept.
     fn take(file: &Path, copy: &Path) -> io::Result<Self> {
         if copy.exists() {
             eprintln!("found {}, left by an interrupted run: it will be put back", copy.display());

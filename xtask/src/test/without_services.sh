@@ -1,11 +1,11 @@
 # Runs a command that installs packages, and keeps their services from being started: tests start servers of their own.
-# Arguments: where Debian looks for its policy on services, then the command. A policy that is there already stays.
+# Arguments: the path of Debian's policy on services, then the command. An existing policy is kept.
 set -e
 policy=$1
 shift
 if [ ! -e "$policy" ] && [ ! -L "$policy" ]; then
     trap 'rm -f "$policy"' EXIT
-    # Without these, a shell that Ctrl-C ends would leave the policy behind.
+    # Without these, a shell that is ended by Ctrl-C would leave the policy behind.
     trap 'exit 129' HUP
     trap 'exit 130' INT
     trap 'exit 143' TERM

@@ -28,10 +28,10 @@ fn too_long(text: &str) -> Option<Complaint> {
         .then(|| Complaint::new(PAGE, LONGEST + 1, format!("{lines} lines are more than {LONGEST}")))
 }
 
-/// What a code word looks like, and so where it has to exist.
+/// The form of a code word, and so where it has to exist.
 #[derive(Debug, PartialEq, Eq)]
 enum Word<'a> {
-    Chore(&'a str),
+    Command(&'a str),
     Path(&'a str),
     Identifiers(Vec<&'a str>),
     Other,
@@ -39,7 +39,7 @@ enum Word<'a> {
 
 fn classify(word: &str) -> Word<'_> {
     if let Some(rest) = word.strip_prefix("cargo xtask") {
-        return rest.split_whitespace().next().map_or(Word::Other, Word::Chore);
+        return rest.split_whitespace().next().map_or(Word::Other, Word::Command);
     }
     if word.contains(char::is_whitespace) || word.contains("://") {
         return Word::Other;
@@ -50,7 +50,7 @@ fn classify(word: &str) -> Word<'_> {
     identifiers(word)
 }
 
-/// A path from outside (`/etc`, `~/x`) and a fraction (`ttl/3`) are no paths of ours.
+/// An absolute path (`/etc`, `~/x`) and a fraction (`ttl/3`) are no paths of the repository.
 fn path(word: &str) -> Word<'_> {
     let fraction = word.rsplit('/').next().is_some_and(|last| last.parse::<u64>().is_ok());
     if fraction || word.starts_with(['/', '~', '$']) { Word::Other } else { Word::Path(word) }
@@ -72,10 +72,10 @@ fn is_name_char(c: char) -> bool {
     c == '-' || scan::is_word(c)
 }
 
-/// The complaint about a word, if there is one.
+/// Returns the complaint about a word, if there is one.
 fn wrong(repo: &Repo, known: &HashSet<String>, word: &str) -> Option<String> {
     match classify(word) {
-        Word::Chore(name) if commands::find(name).is_none() => {
+        Word::Command(name) if commands::find(name).is_none() => {
             Some(format!("there is no `cargo xtask {name}`"))
         }
         Word::Path(path) => {
@@ -84,13 +84,13 @@ fn wrong(repo: &Repo, known: &HashSet<String>, word: &str) -> Option<String> {
         }
         Word::Identifiers(names) => {
             let missing = names.into_iter().find(|name| !known.contains(*name))?;
-            Some(format!("no source says `{missing}`"))
+            Some(format!("no source contains `{missing}`"))
         }
         _ => None,
     }
 }
 
-/// Every word of the sources, with its hyphens and without; comments and our own literals prove nothing.
+/// Returns every word of the sources, with its hyphens and without; comments and our own literals do not count.
 fn known_words(repo: &Repo) -> HashSet<String> {
     let mut known = HashSet::new();
     for (path, text) in repo.files() {
@@ -106,7 +106,7 @@ fn known_words(repo: &Repo) -> HashSet<String> {
     known
 }
 
-/// `a/{b,c}.rs` stands for two paths.
+/// Expands `a/{b,c}.rs` to two paths.
 fn expanded(path: &str) -> Vec<String> {
     let braces = path.split_once('{').and_then(|(before, rest)| Some((before, rest.split_once('}')?)));
     match braces {
@@ -117,7 +117,7 @@ fn expanded(path: &str) -> Vec<String> {
     }
 }
 
-/// Whether the path is the end of some file's path, or of a folder's; `*` and `<x>` stand for any name.
+/// Returns whether the path is the end of some file's path, or of a folder's; `*` and `<x>` stand for any name.
 fn path_exists(repo: &Repo, path: &str) -> bool {
     let wanted: Vec<&str> = path.trim_start_matches("./").trim_end_matches('/').split('/').collect();
     repo.files().any(|(file, _)| {
@@ -147,7 +147,7 @@ mod tests {
 
     const SOURCE: (&str, &str) = (
         "crates/fencepost-core/src/backend.rs",
-        "//! Mentions Ghost.\npub trait Backend { fn execute(&self); }\nenum Op { Acquire }\nconst E: &str = \"FENCEPOST_X\";\n",
+        "//! Mentions Phantom.\npub trait Backend { fn execute(&self); }\nenum Op { Acquire }\nconst E: &str = \"FENCEPOST_X\";\n",
     );
     const MANIFEST: (&str, &str) =
         ("crates/fencepost-core/Cargo.toml", "[package]\nname = \"fencepost-core\"\n");
@@ -166,10 +166,10 @@ mod tests {
 
     #[test]
     fn words_that_do_not_exist_are_refused_at_their_line() {
-        for word in ["Ghost", "Op::Vanish", "Gone::Acquire", "execute_all()", "fencepost-cor"] {
+        for word in ["Phantom", "Op::Vanish", "Gone::Acquire", "execute_all()", "fencepost-cor"] {
             let found = complaints(&format!("\n`{word}`\n"));
             assert!(
-                found.len() == 1 && found[0].starts_with("ARCHITECTURE.md:2: no source says"),
+                found.len() == 1 && found[0].starts_with("ARCHITECTURE.md:2: no source contains"),
                 "{word}: {found:?}"
             );
         }
@@ -177,7 +177,10 @@ mod tests {
             let found = complaints(&format!("`{word}`\n"));
             assert!(found.len() == 1 && found[0].contains("there is no file"), "{word}: {found:?}");
         }
-        assert_eq!(complaints("`cargo xtask dance`"), ["ARCHITECTURE.md:1: there is no `cargo xtask dance`"]);
+        assert_eq!(
+            complaints("`cargo xtask juggle`"),
+            ["ARCHITECTURE.md:1: there is no `cargo xtask juggle`"]
+        );
     }
 
     #[test]

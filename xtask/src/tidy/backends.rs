@@ -7,14 +7,14 @@ use super::scan;
 
 const SUITE: &str = "behavior_suite!";
 
-/// Checks that no backend leaves a hole.
+/// Checks that every backend has both.
 pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
     let backends = layers::backends(repo);
     let untested = backends.iter().filter_map(|backend| untested(repo, backend));
     untested.chain(no_suite(repo)).chain(pages(repo, &backends)).collect()
 }
 
-/// The test kit holds the suite that everybody runs.
+/// The test kit has the suite that every backend runs.
 fn no_suite(repo: &Repo) -> Option<Complaint> {
     let mut sources =
         repo.ending(".rs").filter(|(path, _)| path.starts_with("crates/fencepost-testkit/src/"));
@@ -48,7 +48,7 @@ fn page(backend: &str) -> String {
     format!("docs/backends/{}.md", backend.trim_start_matches("fencepost-"))
 }
 
-/// The first heading in which a page differs from the model.
+/// Returns the first heading in which a page differs from the model.
 fn differs(repo: &Repo, model: &str, path: &str) -> Option<Complaint> {
     let mut expected = markdown::headings(repo.text(model)?).into_iter().map(|(_, heading)| heading);
     let text = repo.text(path)?;
@@ -81,7 +81,7 @@ mod tests {
         ("crates/fencepost-memory/tests/it/main.rs", "behavior_suite!(memory, Bench::new());");
     const SQLITE_TEST: (&str, &str) =
         ("crates/fencepost-sqlite/tests/it/suite.rs", "behavior_suite!(sqlite, Bench::new());");
-    const MEMORY_PAGE: (&str, &str) = ("docs/backends/memory.md", "# Memory\n## Promises\n## Limits\n");
+    const MEMORY_PAGE: (&str, &str) = ("docs/backends/memory.md", "# Memory\n## Guarantees\n## Limits\n");
 
     fn with_page(sqlite: &str) -> Vec<Complaint> {
         check(&Repo::of([
@@ -96,19 +96,19 @@ mod tests {
 
     #[test]
     fn a_full_grid_is_fine() {
-        assert_eq!(with_page("# SQLite\n## Promises\ntext\n## Limits\n"), []);
+        assert_eq!(with_page("# SQLite\n## Guarantees\ntext\n## Limits\n"), []);
     }
 
     #[test]
     fn a_page_with_other_headings_is_refused_at_the_line() {
         let path = "docs/backends/sqlite.md";
         let model = MEMORY_PAGE.0;
-        let swapped = Complaint::new(path, 1, format!("here {model} has `## Promises`"));
-        assert_eq!(with_page("## Limits\n## Promises\n"), [swapped]);
+        let swapped = Complaint::new(path, 1, format!("here {model} has `## Guarantees`"));
+        assert_eq!(with_page("## Limits\n## Guarantees\n"), [swapped]);
         let short = Complaint::new(path, 1, format!("`## Limits` of {model} is missing"));
-        assert_eq!(with_page("## Promises\n"), [short]);
+        assert_eq!(with_page("## Guarantees\n"), [short]);
         let long = Complaint::new(path, 3, format!("{model} has no `## More`"));
-        assert_eq!(with_page("## Promises\n## Limits\n## More\n"), [long]);
+        assert_eq!(with_page("## Guarantees\n## Limits\n## More\n"), [long]);
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! Whether what is generated was generated from what is there now.
+//! Checks that generated files were generated from the present sources.
 
 use super::repo::{Complaint, Repo};
 use crate::proto::{GENERATED, SOURCE, mark};
@@ -9,7 +9,7 @@ pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
     messages(repo).into_iter().chain(page(repo)).collect()
 }
 
-/// Compares the list of scenarios with what the tests say.
+/// Compares the list of scenarios with the comments of the tests.
 fn page(repo: &Repo) -> Option<Complaint> {
     let is_current = repo.text(scenarios::PAGE)? == scenarios::page(repo);
     (!is_current).then(|| {
@@ -17,7 +17,7 @@ fn page(repo: &Repo) -> Option<Complaint> {
     })
 }
 
-/// Compares the checksum in the generated messages with the text they were generated from.
+/// Compares the checksum in the generated messages with their source.
 fn messages(repo: &Repo) -> Vec<Complaint> {
     let Some(source) = repo.text(SOURCE) else {
         return Vec::new();

@@ -8,9 +8,9 @@ const FACADE: &str = "fencepost";
 const TESTKIT: &str = "fencepost-testkit";
 const BENCH: &str = "fencepost-bench";
 const INTEROP: &str = "fencepost-interop";
-/// The crates that stand on the facade.
+/// The crates that use the facade.
 const ABOVE: [&str; 4] = ["fencepost-cli", BENCH, INTEROP, TESTKIT];
-/// What several backends have in common. None of it knows the other.
+/// What several backends share. These crates do not know each other.
 const SHARED: [&str; 2] = ["fencepost-contenders", "fencepost-net"];
 /// Crates that the facade re-exports and that are no backends.
 const NOT_BACKENDS: [&str; 1] = [CORE];
@@ -21,7 +21,7 @@ pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
     crates(repo).flat_map(|(name, path, text)| crate_complaints(name, path, text, &backends)).collect()
 }
 
-/// The backend crates: what the facade depends on, but for the crates that are known to be something else.
+/// Returns the backend crates: the dependencies of the facade, except those that are known to be something else.
 pub(crate) fn backends(repo: &Repo) -> Vec<String> {
     let manifest = repo.text("crates/fencepost/Cargo.toml").unwrap_or_default();
     let normal = manifest::dependencies(manifest).into_iter().filter(|found| found.kind == Kind::Normal);
@@ -29,7 +29,7 @@ pub(crate) fn backends(repo: &Repo) -> Vec<String> {
     ours.filter(|package| !NOT_BACKENDS.contains(&package.as_str())).collect()
 }
 
-/// The folder's name, the manifest's path and its text, for every crate.
+/// Returns the folder's name, the manifest's path and its text, for every crate.
 fn crates(repo: &Repo) -> impl Iterator<Item = (&str, &str, &str)> {
     repo.ending("/Cargo.toml").filter_map(|(path, text)| {
         let name = path.strip_prefix("crates/")?.strip_suffix("/Cargo.toml")?;

@@ -21,7 +21,7 @@ fn is_relative(target: &str) -> bool {
     !target.contains("://") && !target.starts_with("mailto:") && !target.starts_with('#')
 }
 
-/// The path from the root that a link means; nothing if it leaves the repository.
+/// Returns the path from the root that a link leads to; nothing if it leaves the repository.
 fn resolved(from: &str, target: &str) -> Option<String> {
     let target = target.split(['#', '?']).next().unwrap_or(target);
     let folder =

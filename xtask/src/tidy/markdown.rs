@@ -1,16 +1,16 @@
-//! The little of Markdown that the checks need: code words, links and headings outside code blocks.
+//! A parser for the part of Markdown that the checks need: code words, links and headings outside code blocks.
 
 /// A piece of a text, with the number of its line.
 pub(crate) type Found = (usize, String);
 
-/// What stands in backticks.
+/// Returns what is in backticks.
 pub(crate) fn code_words(text: &str) -> Vec<Found> {
     prose(text)
         .flat_map(|(number, line)| split_code(line).1.into_iter().map(move |word| (number, word)))
         .collect()
 }
 
-/// The targets of links and images, and of reference definitions (`[name]: target`).
+/// Returns the targets of links and images, and of reference definitions (`[name]: target`).
 pub(crate) fn links(text: &str) -> Vec<Found> {
     prose(text)
         .flat_map(|(number, line)| {
@@ -19,13 +19,23 @@ pub(crate) fn links(text: &str) -> Vec<Found> {
         .collect()
 }
 
-/// The headings of the second level.
+/// Returns the text without what is in backticks; lines keep their numbers, and code blocks are kept.
+pub(crate) fn without_code_words(text: &str) -> String {
+    let mut prose = prose(text).peekable();
+    let lines = text.lines().enumerate().map(|(index, line)| {
+        let is_prose = prose.next_if(|(number, _)| *number == index + 1).is_some();
+        if is_prose { split_code(line).0 } else { line.to_owned() }
+    });
+    lines.collect::<Vec<_>>().join("\n")
+}
+
+/// Returns the headings of the second level.
 pub(crate) fn headings(text: &str) -> Vec<Found> {
     let found = prose(text).filter_map(|(number, line)| Some((number, line.strip_prefix("## ")?)));
     found.map(|(number, heading)| (number, heading.trim().to_owned())).collect()
 }
 
-/// The numbered lines outside fenced code blocks.
+/// Returns the numbered lines outside fenced code blocks.
 fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fence: Option<&str> = None;
     text.lines().enumerate().filter_map(move |(index, line)| {
@@ -40,7 +50,7 @@ fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// The line without its code, and the code: what stands between two runs of as many backticks.
+/// Returns the line without its code, and the code: what is between two runs of as many backticks.
 fn split_code(line: &str) -> (String, Vec<String>) {
     let (mut plain, mut words, mut rest) = (String::new(), Vec::new(), line);
     while let Some(start) = rest.find('`') {
@@ -63,7 +73,7 @@ fn targets(line: &str) -> Vec<String> {
     inline.chain(defined).filter_map(bare).collect()
 }
 
-/// A target without its title and its angle brackets.
+/// Returns a target without its title and its angle brackets.
 fn bare(target: &str) -> Option<String> {
     let target = target.trim();
     let bracketed = target.strip_prefix('<').and_then(|rest| rest.split('>').next());
@@ -82,6 +92,12 @@ mod tests {
     fn code_words_stand_in_backticks_outside_blocks() {
         let text = "a `b` and `` c`d ``\n```rust\nlet `e`\n```\n`f\n~~~\n```\n`g`\n~~~\n`h`";
         assert_eq!(code_words(text), [(1, "b".into()), (1, "c`d".into()), (10, "h".into())]);
+    }
+
+    #[test]
+    fn code_words_are_removed_from_prose_only() {
+        let text = "a `b` c\n```sh\nx `y`\n```\n`d` e";
+        assert_eq!(without_code_words(text), "a  c\n```sh\nx `y`\n```\n e");
     }
 
     #[test]

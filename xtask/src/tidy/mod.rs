@@ -1,4 +1,4 @@
-//! `cargo xtask tidy`: the invariants that the compiler cannot keep, each checked by a small file here.
+//! `cargo xtask tidy`: the invariants that the compiler cannot check, a small file for each.
 
 mod architecture;
 mod backends;
@@ -9,15 +9,16 @@ mod markdown;
 pub(crate) mod repo;
 pub(crate) mod scan;
 pub(crate) mod sizes;
+pub(crate) mod vocabulary;
 mod words;
 
 use crate::shell::{Failure, Outcome};
 use repo::{Complaint, Repo};
 
 /// What `cargo xtask help` says about this command.
-pub(crate) const HELP: &str = "check what the compiler cannot: layers, links, code words, places of words";
+pub(crate) const HELP: &str = "check what the compiler cannot: layers, links, code words, replaced words";
 
-const CHECKS: [fn(&Repo) -> Vec<Complaint>; 7] = [
+const CHECKS: [fn(&Repo) -> Vec<Complaint>; 8] = [
     architecture::check,
     layers::check,
     words::check,
@@ -25,6 +26,7 @@ const CHECKS: [fn(&Repo) -> Vec<Complaint>; 7] = [
     backends::check,
     generated::check,
     sizes::check,
+    vocabulary::check,
 ];
 
 /// Prints every complaint as `path:line: message`, and fails if there is one.

@@ -7,7 +7,7 @@ use std::fs;
 use std::path::Path;
 use std::process::Command;
 
-/// Something that is not as it should be, and where.
+/// A violation of a rule, and where it is.
 #[derive(Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Complaint {
     path: String,
@@ -27,7 +27,7 @@ impl fmt::Display for Complaint {
     }
 }
 
-/// Every file that git knows or would add, by its path from the root; of a binary file or a link the text is empty.
+/// Every file that git knows or would add, by its path from the root; binary files and symbolic links have an empty text.
 pub(crate) struct Repo {
     files: BTreeMap<String, String>,
 }
@@ -48,7 +48,23 @@ impl Repo {
         Ok(Self { files: files.collect() })
     }
 
-    /// A repository made of these files.
+    /// Reads the Rust files of the repository at `root` as they were in this revision.
+    pub(crate) fn load_revision(root: &Path, revision: &str) -> Result<Self, Failure> {
+        let git = |args: &[&str]| {
+            let output = Command::new("git").args(args).current_dir(root).output();
+            let output = output.map_err(|why| Failure::Failed(format!("could not run git: {why}")))?;
+            if output.status.success() {
+                return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
+            }
+            Err(Failure::Failed(String::from_utf8_lossy(&output.stderr).trim().to_owned()))
+        };
+        let names = git(&["ls-tree", "-r", "-z", "--name-only", "--end-of-options", revision])?;
+        let names = names.split_terminator('\0').filter(|path| extension(path) == "rs");
+        let files = names.map(|path| Ok((path.to_owned(), git(&["show", &format!("{revision}:{path}")])?)));
+        Ok(Self { files: files.collect::<Result<_, Failure>>()? })
+    }
+
+    /// Returns a repository with these files.
     #[cfg(test)]
     pub(crate) fn of<const N: usize>(files: [(&str, &str); N]) -> Self {
         Self { files: files.into_iter().map(|(path, text)| (path.to_owned(), text.to_owned())).collect() }
@@ -58,22 +74,22 @@ impl Repo {
         self.files.len()
     }
 
-    /// The text of one file, if it exists.
+    /// Returns the text of one file, if it exists.
     pub(crate) fn text(&self, path: &str) -> Option<&str> {
         self.files.get(path).map(String::as_str)
     }
 
-    /// The paths and texts of all files.
+    /// Returns the paths and texts of all files.
     pub(crate) fn files(&self) -> impl Iterator<Item = (&str, &str)> {
         self.files.iter().map(|(path, text)| (path.as_str(), text.as_str()))
     }
 
-    /// The files with this ending.
+    /// Returns the files with this ending.
     pub(crate) fn ending(&self, ending: &str) -> impl Iterator<Item = (&str, &str)> {
         self.files().filter(move |(path, _)| path.ends_with(ending))
     }
 
-    /// Whether this is a file, or a folder with files in it.
+    /// Returns whether this is a file, or a folder with files in it.
     pub(crate) fn exists(&self, path: &str) -> bool {
         let folder = format!("{path}/");
         path.is_empty()
@@ -82,12 +98,12 @@ impl Repo {
     }
 }
 
-/// What follows the last dot of a path.
+/// Returns what follows the last dot of a path.
 pub(crate) fn extension(path: &str) -> &str {
     path.rsplit_once('.').map_or("", |(_, extension)| extension)
 }
 
-/// The text of a file; nothing for one that was deleted. What a link leads to is read under its own name.
+/// Returns the text of a file; nothing if it was deleted. The target of a symbolic link is read under its own name.
 fn read(path: &Path) -> Option<String> {
     if fs::symlink_metadata(path).ok()?.is_symlink() {
         return Some(String::new());

@@ -1,6 +1,6 @@
-//! A small scanner of Rust text: it tells code from comments and literals, and finds words.
+//! A small scanner for Rust: distinguishes code from comments and literals, and finds words.
 
-/// What a piece of Rust text is.
+/// The kind of a piece of Rust text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Kind {
     Code,
@@ -8,17 +8,22 @@ pub(crate) enum Kind {
     Literal,
 }
 
-/// The text without its comments and literals; blanks take their place, so that lines keep their numbers.
+/// Returns the text without its comments and literals; blanks take their place, so that lines keep their numbers.
 pub(crate) fn code(text: &str) -> String {
     keep(text, &[Kind::Code])
 }
 
-/// The text without its comments.
+/// Returns the text without its comments.
 pub(crate) fn uncommented(text: &str) -> String {
     keep(text, &[Kind::Code, Kind::Literal])
 }
 
-/// Code (as from [`code`]) without its modules and functions for tests.
+/// Returns the comments of the text; blanks take the place of everything else, so that lines keep their numbers.
+pub(crate) fn comments(text: &str) -> String {
+    keep(text, &[Kind::Comment])
+}
+
+/// Returns code (as from [`code`]) without its modules and functions for tests.
 pub(crate) fn shipped(code: &str) -> String {
     let mut rest = code;
     let mut kept = String::new();
@@ -49,7 +54,7 @@ pub(crate) fn shipped_lines(text: &str) -> usize {
 /// A function and how many lines it has.
 pub(crate) struct Function<'a> {
     pub(crate) name: &'a str,
-    /// The line on which it begins.
+    /// The line on which it starts.
     pub(crate) line: usize,
     pub(crate) lines: usize,
 }
@@ -88,7 +93,7 @@ pub(crate) fn impls(code: &str) -> impl Iterator<Item = (&str, usize)> {
     })
 }
 
-/// What follows the generic parameters that a text may begin with.
+/// Returns what follows the generic parameters at the start of a text.
 fn after_parameters(text: &str) -> &str {
     let mut depth = 0;
     let end = text.find(|c| {
@@ -98,13 +103,13 @@ fn after_parameters(text: &str) -> &str {
     if text.starts_with('<') { &text[end.map_or(text.len(), |end| end + 1)..] } else { text }
 }
 
-/// Whether a line of an `impl` block begins one of its functions.
+/// Returns whether a line of an `impl` block starts one of its functions.
 fn is_method(line: &str) -> bool {
     let is_inside = line.starts_with("    ") && !line.starts_with("     ");
     is_inside && line.split('(').next().is_some_and(|head| head.split(' ').any(|word| word == "fn"))
 }
 
-/// The numbers of the lines on which `word` stands as a whole word.
+/// Returns the numbers of the lines that contain `word` as a whole word.
 pub(crate) fn lines_with(text: &str, word: &str) -> Vec<usize> {
     let whole = |at: usize| {
         let before = text[..at].chars().next_back().is_some_and(is_word);
@@ -115,7 +120,7 @@ pub(crate) fn lines_with(text: &str, word: &str) -> Vec<usize> {
     found.map(|at| 1 + text[..at].matches('\n').count()).collect()
 }
 
-/// Whether the character can be part of an identifier.
+/// Returns whether the character can be part of an identifier.
 pub(crate) fn is_word(c: char) -> bool {
     c == '_' || c.is_alphanumeric()
 }
@@ -140,7 +145,7 @@ fn blank(text: &str) -> String {
     text.chars().map(|c| if c == '\n' { c } else { ' ' }).collect()
 }
 
-/// The kind and the length of the first piece of a text that is not empty.
+/// Returns the kind and the length of the first piece of a non-empty text.
 fn piece(text: &str) -> (Kind, usize) {
     if text.starts_with("//") {
         return (Kind::Comment, text.find('\n').unwrap_or(text.len()));
@@ -175,7 +180,7 @@ fn string_len(text: &str) -> Option<usize> {
     text.starts_with('"').then(|| 1 + closed_by('"', &text[1..]))
 }
 
-/// The length up to and with the closing quote, passing over escaped characters.
+/// Returns the length up to and with the closing quote; escaped characters are skipped.
 fn closed_by(quote: char, text: &str) -> usize {
     let mut escaped = false;
     let end = text.find(|c| {
@@ -195,7 +200,7 @@ fn raw_string_len(text: &str) -> Option<usize> {
     Some(body.find(&end).map_or(text.len(), |at| opening + at + end.len()))
 }
 
-/// The length of a character literal; a lifetime is none.
+/// Returns the length of a character literal; a lifetime is none.
 fn char_len(text: &str) -> Option<usize> {
     let body = text.strip_prefix('\'')?;
     let first = body.chars().next()?;
@@ -205,7 +210,7 @@ fn char_len(text: &str) -> Option<usize> {
     body[first.len_utf8()..].starts_with('\'').then_some(2 + first.len_utf8())
 }
 
-/// The length of the item that starts here: up to its closing brace, or its semicolon.
+/// Returns the length of the item that starts here: up to its closing brace, or its semicolon.
 fn item_len(code: &str) -> usize {
     let mut depth = 0;
     for (at, c) in code.char_indices() {

@@ -1,4 +1,4 @@
-//! Functions stay short, and no type does everything.
+//! Limits for the length of functions and the number of methods.
 
 use std::collections::BTreeMap;
 
@@ -7,7 +7,7 @@ use super::scan;
 
 /// A function has fewer lines than this.
 const FUNCTION: usize = 60;
-/// The most methods of a type.
+/// The largest number of methods of a type.
 const METHODS: usize = 40;
 
 /// Complains about long functions and large types in what the crates ship.
@@ -38,7 +38,7 @@ pub(crate) fn check(repo: &Repo) -> Vec<Complaint> {
     complaints
 }
 
-/// Whether a file is part of what a crate ships, and not made by a program.
+/// Returns whether a file is part of what a crate ships, and not generated.
 pub(crate) fn is_shipped(path: &str) -> bool {
     path.contains("/src/")
         && !path.contains("/tests/")

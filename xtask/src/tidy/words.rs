@@ -1,9 +1,9 @@
-//! Words that may stand only in certain places, and the sentence that opens every module.
+//! Words that are allowed only in certain places, and the doc comment that opens every module.
 
 use super::repo::{Complaint, Repo, extension};
 use super::scan;
 
-/// Words, the files in which they may not stand, and why.
+/// Words, the files in which they are banned, and why.
 struct Rule {
     words: &'static [&'static str],
     view: View,
@@ -11,7 +11,7 @@ struct Rule {
     why: &'static str,
 }
 
-/// The part of a file that a rule is about.
+/// The part of a file that a rule checks.
 enum View {
     Everything,
     Code,
@@ -26,7 +26,7 @@ const RULES: [Rule; 5] = [
             let its_own = path.starts_with("crates/fencepost-sqlite/");
             is_crate_source(path) && !its_own && !path.contains("/tests/")
         },
-        why: "is a word of crates/fencepost-sqlite, and of tests that look behind its back",
+        why: "is a word of crates/fencepost-sqlite, and of tests that read its file directly",
     },
     Rule {
         words: &["println!", "eprintln!", "print!", "eprint!"],
@@ -51,7 +51,7 @@ const RULES: [Rule; 5] = [
         words: &[concat!("/ro", "ot/"), concat!("/Use", "rs/"), concat!("/mn", "t/")],
         view: View::Everything,
         banned_in: |_| true,
-        why: "is a path of somebody's machine",
+        why: "is a path of one machine",
     },
 ];
 
@@ -76,13 +76,13 @@ fn broken(rule: &Rule, path: &str, text: &str) -> Vec<Complaint> {
     found.map(|(word, line)| Complaint::new(path, line, format!("`{word}` {}", rule.why))).collect()
 }
 
-/// The modules that do not say first what they are for.
+/// Returns the modules that do not start with their purpose.
 fn unopened(repo: &Repo) -> impl Iterator<Item = Complaint> {
     let modules =
         repo.ending(".rs").filter(|(path, _)| path.starts_with("crates/") && path.contains("/src/"));
-    modules
-        .filter(|(_, text)| !opens_with_doc(text))
-        .map(|(path, _)| Complaint::new(path, 1, "a module opens with a `//!` line that says what it is for"))
+    modules.filter(|(_, text)| !opens_with_doc(text)).map(|(path, _)| {
+        Complaint::new(path, 1, "a module starts with a `//!` line that says what it is for")
+    })
 }
 
 fn opens_with_doc(text: &str) -> bool {

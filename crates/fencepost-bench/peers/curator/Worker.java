@@ -15,17 +15,17 @@ import org.apache.zookeeper.CreateMode;
 
 public final class Worker {
     private static final int TTL_MS = 30_000;
-    /** So long before the start a JVM may compile what it will run. */
+    /** The warm-up, in which the JVM compiles what it will run. */
     private static final double WARM_UP = 1.5;
 
-    /** One task's way to one lock. */
+    /** A lock, as one task uses it. */
     private interface Lock {
         void acquire() throws Exception;
 
         void release() throws Exception;
     }
 
-    /** What one task found. */
+    /** The results of one task. */
     private static final class Found {
         final List<Double> waits = new ArrayList<>();
         final List<double[]> spans = new ArrayList<>();
@@ -86,7 +86,7 @@ public final class Worker {
         };
     }
 
-    /** Lets a thread do this with each lock. */
+    /** Runs this in one thread for each lock. */
     private static List<Found> all(List<Lock> locks, Work work) throws InterruptedException {
         List<Found> founds = new ArrayList<>();
         List<Thread> threads = new ArrayList<>();

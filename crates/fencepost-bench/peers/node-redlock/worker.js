@@ -1,4 +1,4 @@
-// A worker of the bench (see src/workers.rs): node-redlock on ioredis, with promises as tasks.
+// A worker of the bench (see src/workers.rs): node-redlock on ioredis, tasks are async functions.
 //
 // usage: node worker.js KIND URL TASKS MILLIS HOLD_MS THINK_MS
 "use strict";

@@ -16,7 +16,7 @@ def main():
     order = worker.Order()
     # python-redis-lock waits in a command that blocks, and every thread needs a connection.
     client = redis.Redis.from_url(order.url, socket_timeout=None, max_connections=1024)
-    # To connect is not what is measured.
+    # Connecting is not measured.
     for connection in [client.connection_pool.get_connection() for _ in range(order.tasks)]:
         client.connection_pool.release(connection)
     if sys.argv[1] == "redis-py":

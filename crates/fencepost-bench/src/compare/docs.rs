@@ -1,36 +1,36 @@
-//! The page and the plot of `docs/benchmarks`, from the figures of one run.
+//! The page and the plot in `docs/benchmarks`, from the figures of one run.
 
 use std::fmt::Write;
 
 use super::benches::{P50, P99, PAIRS};
-use super::{Storage, us};
+use super::{BenchServer, ours};
 use crate::plot::{self, Bar, Kind, Panel, shown};
 use crate::report::Figure;
 
-/// How the figures came about.
+/// How the figures were measured.
 #[derive(Clone, Debug)]
 pub(crate) struct About<'a> {
     /// The command line, as it would be typed.
     pub(crate) command: &'a str,
     /// The server that they were measured on.
     pub(crate) server: &'a str,
-    /// Who took part, and in which version.
-    pub(crate) who: &'a [(&'a str, String)],
-    /// Who was left out, and why.
+    /// The subjects and their versions.
+    pub(crate) subjects: &'a [(&'a str, String)],
+    /// The subjects that were left out, and why.
     pub(crate) notes: &'a [&'a str],
 }
 
 const BEFORE: &str = "\
-Written by the command below; it starts a server of its own, and runs every subject in turns, so that a busy moment strikes
-all alike. What is shown is the median of the rounds. Compare the subjects with each other, not with figures of another
+Written by the command below; it starts a private server, and each round runs every subject, so that a busy moment affects
+all alike. The figures are medians of the rounds. Compare the subjects with each other, not with figures of another
 machine.
 ";
 
 /// The plot.
-pub(crate) fn plot<S: Storage>(figures: &[Figure]) -> String {
+pub(crate) fn plot<S: BenchServer>(figures: &[Figure]) -> String {
     let panel = |title: &str, bench: &str, tasks: usize, metric: &str, unit, better| {
         let found = figures.iter().filter(|figure| is(figure, bench, tasks, metric) && figure.unit != "×");
-        // Beside the bar of the storage's own tool all others would be short.
+        // Next to the bar of the server's own tool all others would be short.
         let is_tool = |figure: &&Figure| S::TOOL.is_some_and(|(tool, _)| figure.subject == tool);
         let mut bars: Vec<Bar> = found.filter(|figure| !is_tool(figure)).map(bar::<S>).collect();
         bars.sort_by(|one, other| other.value.total_cmp(&one.value));
@@ -44,7 +44,7 @@ pub(crate) fn plot<S: Storage>(figures: &[Figure]) -> String {
         panel("Acquire + release, 256 tasks", "uncontended", 256, PAIRS, "pairs per second", LONGER),
         panel("Acquire + release, one task", "uncontended", 1, P50, "µs, median", SHORTER),
         panel(
-            "16 want one lock: time in which it is in use",
+            "16 tasks, one lock: share of the time in which it is held",
             "contended",
             16,
             "utilisation",
@@ -52,7 +52,7 @@ pub(crate) fn plot<S: Storage>(figures: &[Figure]) -> String {
             LONGER,
         ),
         panel(
-            "16 want one lock: how long they wait",
+            "16 tasks, one lock: time to acquire it",
             "contended",
             16,
             "wait p99",
@@ -67,9 +67,9 @@ pub(crate) fn plot<S: Storage>(figures: &[Figure]) -> String {
 const LONGER: &str = "longer is better";
 const SHORTER: &str = "shorter is better";
 
-fn bar<S: Storage>(figure: &Figure) -> Bar {
+fn bar<S: BenchServer>(figure: &Figure) -> Bar {
     let kind = match figure.subject.as_str() {
-        us::NAME | us::LOW_LATENCY => Kind::Ours,
+        ours::NAME | ours::LOW_LATENCY => Kind::Ours,
         floor if floor == S::FLOOR => Kind::Floor,
         _ => Kind::Peer,
     };
@@ -81,14 +81,14 @@ fn is(figure: &Figure, bench: &str, tasks: usize, metric: &str) -> bool {
 }
 
 /// The page.
-pub(crate) fn page<S: Storage>(about: &About<'_>, figures: &[Figure]) -> String {
+pub(crate) fn page<S: BenchServer>(about: &About<'_>, figures: &[Figure]) -> String {
     let mut page = Page { text: format!("# {}: figures\n\n{BEFORE}", S::TITLE), figures };
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     page.line(&format!("\n```sh\n{}\n```\n", about.command));
     page.line(&format!("Machine: {cores} cores. Server: {}.\n", about.server));
     page.line(&format!("![Bars: Fencepost beside other locks]({}.svg)\n", S::NAME));
-    page.line(&format!("Who takes part ({}):\n", S::PARTICIPANTS));
-    for (name, version) in about.who {
+    page.line(&format!("Subjects ({}):\n", S::PARTICIPANTS));
+    for (name, version) in about.subjects {
         page.line(&format!("* {name}: {version}"));
     }
     if let Some((tool, what)) = S::TOOL {
@@ -99,23 +99,23 @@ pub(crate) fn page<S: Storage>(about: &About<'_>, figures: &[Figure]) -> String 
     }
     let rates = [("1 task, /s", 1, PAIRS), ("64 tasks, /s", 64, PAIRS), ("256 tasks, /s", 256, PAIRS)];
     let latencies = [("1 task p50, µs", 1, P50), ("p99, µs", 1, P99)];
-    page.table("Acquire + release, nobody in the way", "uncontended", &[&rates[..], &latencies[..]].concat());
+    page.table("Acquire + release, uncontended", "uncontended", &[&rates[..], &latencies[..]].concat());
     let columns = [
-        ("in use", 16, "utilisation"),
+        ("held", 16, "utilisation"),
         ("dead time per hand-over, µs", 16, "dead time per hand-over"),
         ("hand-over p50, µs", 16, "hand-over p50"),
         ("wait p50, ms", 16, "wait p50"),
         ("wait p99, ms", 16, "wait p99"),
         ("fairness (Jain)", 16, "fairness between tasks"),
     ];
-    page.table("16 want one lock (hold 5 ms, think 20 ms), one process", "contended", &columns);
+    page.table("16 tasks, one lock (hold 5 ms, think 20 ms), one process", "contended", &columns);
     page.table("The same over 4 processes", "contended over 4", &columns);
-    S::say_more(&mut page);
+    S::add_sections(&mut page);
     page.ratios();
     page.text
 }
 
-/// A page that grows.
+/// A page under construction.
 pub(crate) struct Page<'a> {
     text: String,
     figures: &'a [Figure],
@@ -126,7 +126,7 @@ impl Page<'_> {
         writeln!(self.text, "{line}").expect("a string takes everything");
     }
 
-    /// A row for each subject, if there is any.
+    /// Adds a table with a row for each subject, if there is any.
     pub(crate) fn table(&mut self, title: &str, bench: &str, columns: &[(&str, usize, &str)]) {
         let mut subjects: Vec<&str> = Vec::new();
         for figure in self.figures.iter().filter(|figure| figure.bench == bench && figure.unit != "×") {
@@ -150,7 +150,7 @@ impl Page<'_> {
         }
     }
 
-    /// A line for each figure of this bench, if there is any.
+    /// Adds a list with an item for each figure of this bench, if there is any.
     pub(crate) fn list(&mut self, title: &str, bench: &str) {
         let found: Vec<&Figure> = self.figures.iter().filter(|figure| figure.bench == bench).collect();
         if found.is_empty() {
@@ -163,7 +163,7 @@ impl Page<'_> {
     }
 
     fn ratios(&mut self) {
-        // With many tasks the latency only repeats what the rate says.
+        // With many tasks the latency only repeats the rate.
         let says_more = |figure: &&Figure| figure.metric != P50 || figure.tasks == 1;
         let found: Vec<&Figure> =
             self.figures.iter().filter(|figure| figure.unit == "×").filter(says_more).collect();
@@ -177,7 +177,7 @@ impl Page<'_> {
     }
 }
 
-/// A value, with its spread if the rounds were far apart.
+/// Returns a value, with its spread if the rounds were far apart.
 fn cell(figure: &Figure) -> String {
     match figure.spread {
         Some(spread) if spread >= 0.1 => format!("{} (spread {:.0} %)", shown(figure.value), spread * 100.0),
@@ -210,7 +210,7 @@ mod tests {
         let about = About {
             command: "cargo xtask bench redis",
             server: "Redis 7.0.15, here",
-            who: &[("rslock", "0.10.0".into())],
+            subjects: &[("rslock", "0.10.0".into())],
             notes: &["redsync: skipped: go is not installed"],
         };
         let page = page::<Redis>(&about, &figures());

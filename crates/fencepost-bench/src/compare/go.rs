@@ -5,7 +5,7 @@ use std::process::Command;
 
 use super::subject::{after, built, require, sources, step};
 
-/// A program of the module, and the version of the library that is required there so.
+/// Builds a program of the module; returns it with the required version of the library.
 pub(crate) fn program(name: &str, mark: &str) -> Result<(PathBuf, String), String> {
     require("go")?;
     let (program, sources) = (built("go")?.join(name), sources("go"));

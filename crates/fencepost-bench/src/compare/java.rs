@@ -1,11 +1,11 @@
-//! Peers in Java: Maven fetches what they need into our build folder, and they are compiled there. Tasks are threads.
+//! Peers in Java: Maven fetches their dependencies into our build folder, where they are compiled. Tasks are threads.
 
 use std::ffi::OsString;
 use std::process::Command;
 
 use super::subject::{built, install, require, sources, step};
 
-/// The words that start the worker of this folder, and the version of the library that is required there so.
+/// Builds the worker of this folder; returns its command with the required version of the library.
 pub(crate) fn worker(name: &str, library: &str) -> Result<(Vec<OsString>, String), String> {
     require("javac")?;
     require("mvn")?;
@@ -25,7 +25,7 @@ pub(crate) fn worker(name: &str, library: &str) -> Result<(Vec<OsString>, String
     Ok((words, version(&required, library).to_owned()))
 }
 
-/// The version that stands after the name of the library.
+/// Returns the version after the name of the library.
 fn version<'a>(model: &'a str, library: &str) -> &'a str {
     let rest = model.split_once(&format!("<artifactId>{library}</artifactId>")).map_or("", |(_, rest)| rest);
     let rest = rest.split_once("<version>").map_or("", |(_, rest)| rest);
@@ -40,6 +40,6 @@ mod tests {
     fn the_version_is_that_of_the_library() {
         let model = "<artifactId>us</artifactId><version>1</version> <artifactId>them</artifactId>\n <version>5.9.0</version>";
         assert_eq!(version(model, "them"), "5.9.0");
-        assert_eq!(version(model, "nobody"), "");
+        assert_eq!(version(model, "unknown"), "");
     }
 }

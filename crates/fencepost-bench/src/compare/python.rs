@@ -6,7 +6,7 @@ use std::process::Command;
 
 use super::subject::{after, built, install, require, sources, step};
 
-/// The words that start this script, and the version of the library that is required so.
+/// Returns the command of this script, with the required version of the library.
 pub(crate) fn script(name: &str, mark: &str) -> Result<(Vec<OsString>, String), String> {
     let version = after(&requirements()?, &format!("\n{mark}")).to_owned();
     Ok((vec![environment()?.into(), sources("python").join(name).into()], version))
@@ -17,7 +17,7 @@ fn requirements() -> Result<String, String> {
     std::fs::read_to_string(&file).map_err(|why| format!("{} cannot be read: {why}", file.display()))
 }
 
-/// The interpreter of an environment that has what is required; made once.
+/// Returns the interpreter of an environment with the required packages; created once.
 fn environment() -> Result<PathBuf, String> {
     require("python3")?;
     let folder = built("python")?;

@@ -1,21 +1,21 @@
-//! Whose figures are compared: a program that follows an order, and how to come by it.
+//! The subjects of a comparison: programs that execute an order, and how they are built.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-/// One whose figures are compared.
+/// One of the compared programs.
 #[derive(Clone, Debug)]
 pub(crate) struct Subject {
     pub(crate) name: &'static str,
     pub(crate) version: String,
-    /// The first words of its command line; an order follows.
+    /// The start of its command line; an order follows.
     pub(crate) program: Vec<OsString>,
-    /// With how many tasks at once it is measured where nobody is in the way.
+    /// The numbers of concurrent tasks in the uncontended bench.
     pub(crate) tasks: &'static [usize],
 }
 
-/// With how many tasks at once most are measured.
+/// The usual numbers of concurrent tasks.
 pub(crate) const TASKS: &[usize] = &[1, 64, 256];
 
 /// The workspace.
@@ -30,23 +30,24 @@ pub(crate) fn sources(peer: &str) -> PathBuf {
     root().join("crates/fencepost-bench/peers").join(peer)
 }
 
-/// A folder beside our own build, for what a peer is built into.
+/// Returns a folder beside our own build, for what is built of a peer.
 pub(crate) fn built(peer: &str) -> Result<PathBuf, String> {
     let program = std::env::current_exe().map_err(|why| why.to_string())?;
     let target = program.ancestors().nth(2).unwrap_or_else(|| Path::new("target"));
     let folder = target.join("bench-peers").join(peer);
-    std::fs::create_dir_all(&folder).map_err(|why| format!("{} cannot be made: {why}", folder.display()))?;
+    std::fs::create_dir_all(&folder)
+        .map_err(|why| format!("{} cannot be created: {why}", folder.display()))?;
     Ok(folder)
 }
 
-/// Whether a program of this name is on the `PATH`; if not, why its peer is left out.
+/// Fails unless a program of this name is on the `PATH`.
 pub(crate) fn require(program: &str) -> Result<(), String> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let found = std::env::split_paths(&path).any(|folder| folder.join(program).is_file());
     found.then_some(()).ok_or_else(|| format!("{program} is not installed"))
 }
 
-/// Fills a folder by these steps, unless what is there was made from the same requirements.
+/// Fills a folder by these steps, unless it was filled for the same requirements.
 pub(crate) fn install(
     folder: &Path,
     required: &str,
@@ -60,7 +61,7 @@ pub(crate) fn install(
     std::fs::write(&stamp, required).map_err(|why| format!("{} cannot be written: {why}", stamp.display()))
 }
 
-/// Runs a step of a build. What it prints goes to standard error, as standard output is for figures.
+/// Runs a step of a build. Its output goes to standard error, as standard output is for figures.
 pub(crate) fn step(command: &mut Command) -> Result<(), String> {
     let program = command.get_program().to_string_lossy().into_owned();
     let done = command.stdin(Stdio::null()).stdout(std::io::stderr()).status();
@@ -71,13 +72,13 @@ pub(crate) fn step(command: &mut Command) -> Result<(), String> {
     }
 }
 
-/// The version of a crate that this was built with.
+/// Returns the version of a crate that this was built with.
 pub(crate) fn locked_version(package: &str) -> String {
     let lock = std::fs::read_to_string(root().join("Cargo.lock")).unwrap_or_default();
     after(&lock, &format!("name = \"{package}\"\nversion = \"")).to_owned()
 }
 
-/// What stands between this and the end of the word.
+/// Returns what is between the mark and the end of the word.
 pub(crate) fn after<'a>(text: &'a str, mark: &str) -> &'a str {
     let rest = text.split_once(mark).map_or("", |(_, rest)| rest);
     rest.split(|end: char| end == '"' || end.is_whitespace()).next().unwrap_or_default()

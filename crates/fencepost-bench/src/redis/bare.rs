@@ -1,4 +1,4 @@
-//! The floors: two bare round trips through the client library that we use, and redis-benchmark.
+//! The floors: two bare round trips with the same client library, and redis-benchmark.
 
 use std::process::{Command, ExitCode};
 use std::time::Duration;
@@ -10,13 +10,13 @@ use crate::compare::subject::{Subject, TASKS, locked_version};
 use crate::locking::Locking;
 use crate::workers;
 
-/// What two bare round trips are called in the figures.
+/// The name of the bare round trips in the figures.
 pub(crate) const NAME: &str = "two bare round trips";
-/// What is started.
+/// The program.
 const BENCHMARK: &str = "redis-benchmark";
-/// What it is called in the figures, and what it does.
+/// Its name in the figures, and what it does.
 pub(crate) const TOOL: (&str, &str) =
-    (BENCHMARK, "`SET`, as many under way on one connection as there are tasks; a pair is two of them");
+    (BENCHMARK, "`SET`, as many in flight on one connection as there are tasks; a pair is two of them");
 
 pub(crate) fn subject() -> Subject {
     let version = format!("PING twice, redis crate {}", locked_version("redis"));
@@ -28,7 +28,7 @@ struct RoundTrip(MultiplexedConnection);
 impl RoundTrip {
     async fn ping(&self) {
         let mut connection = self.0.clone();
-        redis::cmd("PING").exec_async(&mut connection).await.expect("the server answers");
+        redis::cmd("PING").exec_async(&mut connection).await.expect("the server replies");
     }
 }
 
@@ -39,7 +39,7 @@ impl Locking for RoundTrip {
         self.ping().await;
     }
 
-    async fn give_back(&self, (): ()) {
+    async fn release(&self, (): ()) {
         self.ping().await;
     }
 }
@@ -53,8 +53,8 @@ pub(crate) fn serve(words: &[String]) -> ExitCode {
     })
 }
 
-/// Commands per second by redis-benchmark for about so long, with so many under way at once on one connection: what a client
-/// that shares its connection could reach at best.
+/// Measures commands per second with redis-benchmark for about this long, with this many in flight on one connection: the
+/// most that a client that shares its connection could reach.
 pub(crate) fn benchmark(server: &RedisServer, tasks: usize, length: Duration) -> Result<u32, String> {
     let short = commands_per_second(server, tasks, 20_000)?;
     commands_per_second(server, tasks, u64::from(short) * length.as_secs().max(1))
@@ -68,10 +68,10 @@ fn commands_per_second(server: &RedisServer, tasks: usize, commands: u64) -> Res
         .output()
         .map_err(|why| format!("it cannot be started: {why}"))?;
     let output = String::from_utf8_lossy(&done.stdout);
-    read(&output).ok_or_else(|| format!("its answer cannot be read: {output}"))
+    read(&output).ok_or_else(|| format!("its output cannot be read: {output}"))
 }
 
-/// The second column of its last line, without what follows the point.
+/// The second column of its last line, without the fraction.
 fn read(csv: &str) -> Option<u32> {
     let line = csv.lines().rfind(|line| !line.trim().is_empty())?;
     line.split("\",\"").nth(1)?.trim_matches('"').split('.').next()?.parse().ok()

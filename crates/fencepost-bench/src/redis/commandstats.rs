@@ -1,8 +1,8 @@
-//! What the server counted: `INFO commandstats` and `INFO stats`.
+//! The server's own statistics: `INFO commandstats` and `INFO stats`.
 
 use redis::Connection;
 
-/// What the server has counted since it was told to begin anew.
+/// What the server has counted since the last reset.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counted {
     /// Commands that clients sent.
@@ -13,24 +13,24 @@ pub(crate) struct Counted {
     pub(crate) bytes_out: u64,
 }
 
-/// Lets the server count anew.
-pub(crate) fn begin(look: &mut Connection) -> Result<(), String> {
+/// Resets the statistics.
+pub(crate) fn begin(observer: &mut Connection) -> Result<(), String> {
     redis::cmd("CONFIG")
         .arg("RESETSTAT")
-        .exec(look)
+        .exec(observer)
         .map_err(|why| format!("the server does not reset: {why}"))
 }
 
-/// What it has counted, of a subject that sends these commands.
-pub(crate) fn counted(look: &mut Connection, sends: &[&str]) -> Result<Counted, String> {
-    Ok(read(&info(look, "everything")?, sends))
+/// Reads the statistics, for a subject that sends these commands.
+pub(crate) fn counted(observer: &mut Connection, sends: &[&str]) -> Result<Counted, String> {
+    Ok(read(&info(observer, "everything")?, sends))
 }
 
 /// A section of `INFO`.
-pub(crate) fn info(look: &mut Connection, section: &str) -> Result<String, String> {
+pub(crate) fn info(observer: &mut Connection, section: &str) -> Result<String, String> {
     redis::cmd("INFO")
         .arg(section)
-        .query(look)
+        .query(observer)
         .map_err(|why| format!("the server says nothing of itself: {why}"))
 }
 
@@ -39,13 +39,13 @@ pub(crate) fn field<'a>(info: &'a str, name: &str) -> Option<&'a str> {
     info.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(':')).map(str::trim)
 }
 
-/// How often scripts were called.
+/// Returns how often scripts were called.
 pub(crate) fn script_calls(info: &str) -> u64 {
     let scripts = ["eval", "evalsha", "fcall"];
     commands(info).filter(|(name, _)| scripts.contains(name)).map(|(_, calls)| calls).sum()
 }
 
-/// Our own commands, and what clients send for themselves.
+/// Commands of this bench, and commands that clients send for themselves.
 const NOT_THEIRS: [&str; 4] = ["info", "config|resetstat", "slowlog|get", "slowlog|reset"];
 
 fn read(info: &str, sends: &[&str]) -> Counted {
@@ -56,7 +56,7 @@ fn read(info: &str, sends: &[&str]) -> Counted {
         ..Counted::default()
     };
     for (name, calls) in commands(info).filter(|(name, _)| !NOT_THEIRS.contains(name)) {
-        // A connection's own commands are never part of a script.
+        // Commands about a connection are never part of a script.
         let connections = ["auth", "ping", "hello", "select"].contains(&name) || name.starts_with("client|");
         if connections || name.starts_with("script|") || sends.contains(&name) {
             counted.sent += calls;
@@ -67,7 +67,7 @@ fn read(info: &str, sends: &[&str]) -> Counted {
     counted
 }
 
-/// The name and the number of calls of each command.
+/// Returns the name and the number of calls of each command.
 fn commands(info: &str) -> impl Iterator<Item = (&str, u64)> {
     info.lines().filter_map(|line| {
         let (name, rest) = line.strip_prefix("cmdstat_")?.split_once(":calls=")?;

@@ -1,11 +1,11 @@
-//! Redis: the server, who takes locks there, and what can be measured only there.
+//! Redis: the server, its subjects, and the benches that only Redis has.
 
 mod bare;
 mod commandstats;
-mod held;
-mod line;
+mod held_locks;
 mod node;
 mod peers;
+mod queue;
 mod rslock;
 
 use std::process::ExitCode;
@@ -15,24 +15,24 @@ use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use redis::Connection;
 
 use crate::compare::docs::Page;
-use crate::compare::{Bench, Build, Storage, benches, subject, us};
+use crate::compare::{Bench, BenchServer, Build, benches, ours, subject};
 
 /// A private server, without persistence.
 pub(crate) struct Redis {
     server: RedisServer,
-    /// Looks at the server, beside those that are measured.
-    look: Connection,
+    /// For reading statistics, beside the connections of the subjects.
+    observer: Connection,
 }
 
-impl Storage for Redis {
+impl BenchServer for Redis {
     const NAME: &'static str = "redis";
     const TITLE: &'static str = "Redis";
     const FLOOR: &'static str = bare::NAME;
     const PARTICIPANTS: &'static str = "fencepost is fenced, fair and renewed; the others are not fenced";
     const TOOL: Option<(&'static str, &'static str)> = Some(bare::TOOL);
     const SUBJECTS: &'static [(&'static str, Build)] = &[
-        (us::NAME, || Ok(us::subject())),
-        ("low-latency", || Ok(us::low_latency())),
+        (ours::NAME, || Ok(ours::subject())),
+        ("low-latency", || Ok(ours::low_latency())),
         ("rslock", || Ok(rslock::subject())),
         ("redsync", peers::redsync),
         ("node-redlock", node::subject),
@@ -43,16 +43,16 @@ impl Storage for Redis {
     const BENCHES: &'static [(&'static str, Bench<Self>)] = &[
         ("uncontended", benches::uncontended),
         ("contended", benches::contended),
-        ("held", held::measure),
-        ("line", line::measure),
+        ("held", held_locks::measure),
+        ("queue", queue::measure),
     ];
 
     fn start() -> Result<Self, String> {
         subject::require("redis-server")?;
         let server = RedisServer::start(&RedisServerConfig::plain());
-        let look = redis::Client::open(server.url()).and_then(|client| client.get_connection());
-        let look = look.map_err(|why| format!("redis-server does not answer: {why}"))?;
-        Ok(Self { server, look })
+        let observer = redis::Client::open(server.url()).and_then(|client| client.get_connection());
+        let observer = observer.map_err(|why| format!("redis-server does not reply: {why}"))?;
+        Ok(Self { server, observer })
     }
 
     fn url(&self) -> String {
@@ -60,11 +60,11 @@ impl Storage for Redis {
     }
 
     fn clear(&mut self) -> Result<(), String> {
-        redis::cmd("FLUSHALL").exec(&mut self.look).map_err(|why| format!("FLUSHALL: {why}"))
+        redis::cmd("FLUSHALL").exec(&mut self.observer).map_err(|why| format!("FLUSHALL: {why}"))
     }
 
-    fn described(&mut self) -> Result<String, String> {
-        let info = commandstats::info(&mut self.look, "server")?;
+    fn describe(&mut self) -> Result<String, String> {
+        let info = commandstats::info(&mut self.observer, "server")?;
         let version = commandstats::field(&info, "redis_version").unwrap_or("unknown");
         Ok(format!("Redis {version}, on the same machine, without persistence"))
     }
@@ -73,11 +73,11 @@ impl Storage for Redis {
         bare::benchmark(&self.server, tasks, length)
     }
 
-    fn say_more(page: &mut Page<'_>) {
-        let sent = "commands sent per turn";
-        let scripted = "commands in scripts per turn";
-        let to = "bytes to the server per turn";
-        let from = "bytes from the server per turn";
+    fn add_sections(page: &mut Page<'_>) {
+        let sent = "commands sent per grant";
+        let scripted = "commands in scripts per grant";
+        let to = "bytes to the server per grant";
+        let from = "bytes from the server per grant";
         let columns = [
             ("sent, 1 waiter", 1, sent),
             ("16", 16, sent),
@@ -92,17 +92,17 @@ impl Storage for Redis {
             ("16", 16, from),
             ("256", 256, from),
         ];
-        page.table("Commands and bytes per turn, in a line that never ends", "line", &columns);
+        page.table("Commands and bytes per grant, in a queue that never ends", "queue", &columns);
         page.list("10,000 held locks, all renewals due at once", "held");
     }
 }
 
-/// The worker of this sort, if it is one of those that only Redis has.
+/// Runs the worker of this kind, if it is one of those that only Redis has.
 pub(crate) fn serve(sort: &str, words: &[String]) -> Option<ExitCode> {
     Some(match sort {
         "rslock" => rslock::serve(words),
         "bare" => bare::serve(words),
-        "holder" => held::serve(words),
+        "holder" => held_locks::serve(words),
         _ => return None,
     })
 }

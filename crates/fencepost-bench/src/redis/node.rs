@@ -1,4 +1,4 @@
-//! node-redlock, installed below our build folder. Tasks are promises.
+//! node-redlock, installed below our build folder. Tasks are async functions.
 
 use std::process::Command;
 

@@ -1,4 +1,4 @@
-//! Who else takes locks in Redis: programs in other languages.
+//! Peers on Redis in other languages.
 
 use crate::compare::subject::{Subject, TASKS};
 use crate::compare::{go, python};

@@ -32,7 +32,7 @@ impl Locking for Lock {
         self.manager.acquire(self.name.as_bytes(), TTL).await.expect("it comes to its turn")
     }
 
-    async fn give_back(&self, held: LockGuard) {
+    async fn release(&self, held: LockGuard) {
         held.release().await;
     }
 }
@@ -41,7 +41,7 @@ pub(crate) fn serve(words: &[String]) -> ExitCode {
     workers::serve(words, async |url: &str| {
         let client = redis::Client::open(url).map_err(|why| format!("rslock: {why}"))?;
         let manager = LockManager::from_clients(vec![client]);
-        // It connects at the first lock: that is not what is measured.
+        // It connects at the first lock, which is not measured.
         manager.acquire("warm", TTL).await.map_err(|why| format!("rslock: {why}"))?.release().await;
         Ok(move |name| Lock { manager: manager.clone(), name })
     })

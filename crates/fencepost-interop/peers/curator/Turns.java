@@ -11,7 +11,7 @@ import org.apache.curator.framework.recipes.locks.InterProcessMutex;
 import org.apache.curator.retry.ExponentialBackoffRetry;
 
 public final class Turns {
-    /** Shows where its node is. */
+    /** Exposes the path of its node. */
     private static final class Mutex extends InterProcessMutex {
         Mutex(CuratorFramework client, String path) {
             super(client, path);
@@ -40,7 +40,7 @@ public final class Turns {
                 int count = Integer.parseInt(Files.readString(counter).trim());
                 Thread.sleep(2);
                 Files.writeString(counter, Integer.toString(count + 1));
-                // The transaction that made the node says when we joined the line.
+                // The transaction that created the node is the queue position.
                 long joined = client.checkExists().forPath(mutex.node()).getCzxid();
                 log.println(System.currentTimeMillis() + " " + count + " " + joined);
                 mutex.release();

@@ -1,11 +1,11 @@
-//! kazoo and ours at the same node: names that need no escape, and recipes that do not exclude ours.
+//! kazoo and ours at the same node: names that need no escaping, and recipes that do not exclude ours.
 
 use fencepost::{Client, ErrorKind};
 use fencepost_interop::kazoo::Held;
 use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, ZooKeeperServerConfig};
 
 fn server() -> ZooKeeperServer {
-    // A tick as it is where kazoo is used: it asks for sessions that have to do with it.
+    // The usual tick: the session timeouts that kazoo requests depend on it.
     ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_config("tickTime=2000"))
 }
 
@@ -17,7 +17,7 @@ fn node(name: &str) -> String {
     format!("/fencepost/{name}")
 }
 
-/// Scenario 68: a name that kazoo writes verbatim is the same lock, in whichever order they come.
+/// Scenario 68: a name that kazoo writes verbatim is the same lock, in either order.
 #[tokio::test]
 async fn a_name_is_the_same_lock_for_kazoo_and_for_us() {
     let server = server();
@@ -42,7 +42,7 @@ async fn a_name_is_the_same_lock_for_kazoo_and_for_us() {
     }
 }
 
-/// Scenario 69: recipes of kazoo's that do not exclude ours are refused while they are held; one that does is waited for.
+/// Scenario 69: recipes of kazoo that do not exclude ours are rejected while they are held; one that does is waited for.
 #[tokio::test]
 async fn other_recipes_of_kazoo_are_refused() {
     let server = server();

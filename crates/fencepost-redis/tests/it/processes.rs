@@ -17,7 +17,7 @@ fn parse_hold(who: &str, said: &str) -> Hold {
     let words: Vec<u64> = said.split(' ').skip(1).map(|word| word.parse().unwrap()).collect();
     let [token, from, to] = words[..] else { panic!("it said {said:?}") };
     Hold {
-        who: who.into(),
+        holder: who.into(),
         name: LockName::new("a").unwrap(),
         mode: Mode::Exclusive,
         token: FencingToken::new(token),

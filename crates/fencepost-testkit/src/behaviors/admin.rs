@@ -1,4 +1,4 @@
-//! Looking at locks, and breaking them.
+//! Inspecting, listing, diagnosing and breaking locks.
 
 use fencepost_core::backend::{Op, Reply};
 use fencepost_core::{Client, ErrorKind, FencingToken, Guard, LostReason, Mode, Page, Severity, StorageId};
@@ -13,8 +13,8 @@ async fn names(client: &Client, prefix: &str) -> Vec<String> {
     page.locks.into_iter().map(|lock| lock.name.as_str().to_owned()).collect()
 }
 
-/// Inspecting shows who holds a lock and who waits for it, as they introduce themselves.
-pub async fn inspect_shows_holders_and_the_line<B: TestBench>(bench: &B) {
+/// `inspect` returns the holders and waiters of a lock with their labels and metadata.
+pub async fn inspect_shows_holders_and_the_queue<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let lock = ours.lock("a").ttl(LONG_TTL).label("ours").meta("job", "17").meta("why", "test");
     let guard = hold(&lock).await;
@@ -38,18 +38,18 @@ pub async fn inspect_shows_holders_and_the_line<B: TestBench>(bench: &B) {
     assert!(theirs.inspect("a").await.unwrap().is_idle());
 }
 
-/// A lock that nobody uses is idle, and looking at it leaves nothing behind.
-pub async fn looking_leaves_nothing_behind<B: TestBench>(bench: &B) {
+/// An unused lock is idle, and reading it leaves nothing behind.
+pub async fn reading_leaves_nothing_behind<B: TestBench>(bench: &B) {
     let client = bench.client().await;
-    assert!(client.inspect("nobody knows it").await.unwrap().is_idle());
-    assert!(client.read_cell("nobody knows it").await.unwrap().is_none());
-    let error = refused(client.break_lock("nobody knows it", FencingToken::new(1)).await);
+    assert!(client.inspect("never used").await.unwrap().is_idle());
+    assert!(client.read_cell("never used").await.unwrap().is_none());
+    let error = refused(client.break_lock("never used", FencingToken::new(1)).await);
     assert_eq!(error.kind(), ErrorKind::Conflict);
     assert_eq!(names(&client, "").await, Vec::<String>::new());
     assert!(bench.peek().await.is_empty());
 }
 
-/// The list has the locks in use, in the order of their names, a page at a time.
+/// `list` returns the locks in use, ordered by name, one page at a time.
 pub async fn a_list_comes_in_pages<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let all: Vec<String> = (0..7).map(|number| format!("job/{number}")).collect();
@@ -75,8 +75,8 @@ pub async fn a_list_comes_in_pages<B: TestBench>(bench: &B) {
     assert_eq!(names(&client, "").await, Vec::<String>::new());
 }
 
-/// A prefix means itself, whatever the storage's own patterns mean by it.
-pub async fn a_prefix_means_itself<B: TestBench>(bench: &B) {
+/// A prefix is matched literally, also if it contains characters of the backend's own patterns.
+pub async fn a_prefix_is_matched_literally<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let all = ["A", "a", "a%", "a%b", "a*", "a/b", "a[b]", "a_b", "axb", "ä", "\u{10ffff}"];
     let mut guards = Vec::new();
@@ -95,7 +95,7 @@ pub async fn a_prefix_means_itself<B: TestBench>(bench: &B) {
     assert_eq!(names(&client, "'").await, Vec::<String>::new());
 }
 
-/// A lock that is only waited for is in the list too.
+/// A lock that has waiters but no holder is listed too.
 pub async fn a_list_shows_holders_and_waiters<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let a = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -109,15 +109,15 @@ pub async fn a_list_shows_holders_and_waiters<B: TestBench>(bench: &B) {
     granted(waiter).await.release().await.unwrap();
 }
 
-/// Breaking takes the lock from its holder, who learns of it, and gives it to the next in line.
-pub async fn a_broken_holder_learns_of_it<B: TestBench>(bench: &B) {
+/// Breaking removes the holder, which is notified, and grants the lock to its successor.
+pub async fn a_broken_holder_is_notified<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
     let waiter = spawn_waiter(theirs.lock("a").ttl(LONG_TTL));
     until_queued(&theirs, "a", 1).await;
     let token = theirs.inspect("a").await.unwrap().holders[0].token.unwrap();
     theirs.break_lock("a", token).await.unwrap();
-    assert_eq!(wait::within_timeout("the holder learns", guard.lost()).await, LostReason::Broken);
+    assert_eq!(wait::within_timeout("the holder is notified", guard.lost()).await, LostReason::Broken);
     assert!(!guard.is_valid());
     let next = granted(waiter).await;
     assert!(next.token() > token);
@@ -126,7 +126,7 @@ pub async fn a_broken_holder_learns_of_it<B: TestBench>(bench: &B) {
     next.release().await.unwrap();
 }
 
-/// Whoever was to be broken is gone: the lock of the next is left alone.
+/// A break with the token of an earlier grant does not remove the present holder.
 pub async fn break_is_refused_when_the_token_moved_on<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let old = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -144,17 +144,17 @@ pub async fn break_is_refused_when_the_token_moved_on<B: TestBench>(bench: &B) {
     next.release().await.unwrap();
 }
 
-/// A holder that nobody can tell finds out by its next renewal.
-pub async fn a_deaf_broken_holder_finds_out_by_its_renewal<B: TestBench>(bench: &B) {
+/// A broken holder that receives no push is lost at its next renewal.
+pub async fn a_broken_holder_without_pushes_is_lost_at_its_renewal<B: TestBench>(bench: &B) {
     let (deaf, proxy) = bench.proxied().await;
     proxy.lose_pushes();
     let guard = hold(&deaf.lock("a").ttl(bench.ttl())).await;
     bench.client().await.break_lock("a", guard.token()).await.unwrap();
-    let reason = wait::within_timeout("the holder finds out", guard.lost()).await;
+    let reason = wait::within_timeout("the loss is detected", guard.lost()).await;
     assert_eq!(reason, LostReason::NotHeld);
 }
 
-/// One of several readers is broken; the others stay.
+/// Breaking one of several readers leaves the others.
 pub async fn one_of_several_readers_is_broken<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
@@ -170,15 +170,15 @@ pub async fn one_of_several_readers_is_broken<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// A storage that is well has no problem, whatever is not fine comes with what to do about it, no check is made twice, and
-/// looking changes nothing.
-pub async fn an_examination_finds_no_problem_and_changes_nothing<B: TestBench>(bench: &B) {
+/// A healthy backend has no problem, every finding that is not ok has an advice, no check is made twice, and the diagnosis
+/// changes nothing.
+pub async fn a_diagnosis_finds_no_problem_and_changes_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let mut findings = client.diagnose().await.unwrap();
     let mut checks: Vec<&str> = findings.iter().map(|finding| finding.check.as_str()).collect();
     checks.sort_unstable();
     assert!(checks.windows(2).all(|pair| pair[0] != pair[1]), "{checks:?}");
-    findings.extend(client.locate("nobody knows it").await.unwrap());
+    findings.extend(client.locate("never used").await.unwrap());
     for finding in findings {
         assert_ne!(finding.severity, Severity::Problem, "{finding}");
         assert!(finding.severity == Severity::Ok || finding.advice.is_some(), "{finding} has no advice");
@@ -187,26 +187,26 @@ pub async fn an_examination_finds_no_problem_and_changes_nothing<B: TestBench>(b
     assert!(bench.peek().await.is_empty());
 }
 
-/// A client that only looks makes nothing. Where no lock was ever taken it is told so, or finds no lock; and so does the next
-/// one, as the first has not made the storage that the second would have recognised. What is there it recognises.
-pub async fn a_client_that_only_looks_makes_nothing<B: TestBench>(bench: &B) {
+/// A read-only client creates nothing. Before the first lock it fails with `Missing` or finds no lock, and so does a second
+/// one: the first has not created the state that the second would recognise. It recognises state that exists.
+pub async fn a_read_only_client_creates_nothing<B: TestBench>(bench: &B) {
     let (Some(first), Some(second)) = (look(bench).await, look(bench).await) else { return };
     match (first, second) {
         (None, None) => {}
-        (Some(first), Some(second)) => assert_ne!(first, second, "the first has made a storage"),
+        (Some(first), Some(second)) => assert_ne!(first, second, "the first client has created something"),
         (first, second) => panic!("one saw {first:?}, the other {second:?}"),
     }
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let read_only_client =
-        bench.read_only_client().await.expect("it was there").expect("there is a storage now");
+        bench.read_only_client().await.expect("the bench has one").expect("the backend is initialised now");
     assert_eq!(read_only_client.info().storage_id, client.info().storage_id);
     assert!(is_held(&read_only_client, "a").await);
     read_only_client.close().await;
     guard.release().await.unwrap();
 }
 
-/// Looks at a storage in which no lock was taken: returns what it says that it is, if it is there at all.
+/// Connects a read-only client before the first lock: returns the storage id that it sees, if there is one.
 async fn look<B: TestBench>(bench: &B) -> Option<Option<StorageId>> {
     match bench.read_only_client().await? {
         Err(error) => {
@@ -216,9 +216,9 @@ async fn look<B: TestBench>(bench: &B) -> Option<Option<StorageId>> {
         }
         Ok(read_only_client) => {
             assert!(names(&read_only_client, "").await.is_empty());
-            let storage = read_only_client.info().storage_id;
+            let storage_id = read_only_client.info().storage_id;
             read_only_client.close().await;
-            Some(Some(storage))
+            Some(Some(storage_id))
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Many operations in one flight: each for itself, answered in order.
+//! Many operations in one flight: each independent of the others, with replies in order.
 
 use std::sync::Arc;
 
@@ -8,8 +8,8 @@ use fencepost_core::{Attempt, ErrorKind, Grant, Keep, Mode, Rule};
 use super::{Bare, LONG_TTL, attempt, attempt_as, award, hold, name};
 use crate::test_bench::TestBench;
 
-/// Answers come in the order of the operations, one for each.
-pub async fn answers_come_in_order<B: TestBench>(bench: &B) {
+/// There is one reply for each operation, in the order of the operations.
+pub async fn replies_are_in_the_order_of_operations<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let attempts: Vec<_> = (0..100).map(|number| attempt(&[&format!("lock/{number}")], LONG_TTL)).collect();
     let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Return };
@@ -32,7 +32,8 @@ pub async fn answers_come_in_order<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// Every kind of operation sees what those before it did: in one flight, unless the backend says that they may not share one.
+/// Every kind of operation sees the effects of those before it: in one flight, unless the backend declares that they may not
+/// share one.
 pub async fn operations_of_one_flight_see_each_other<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let grant = bare.hold(&attempt(&["a"], LONG_TTL)).await;
@@ -62,7 +63,7 @@ pub async fn operations_of_one_flight_see_each_other<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// One operation that fails does not keep the others of its flight from succeeding.
+/// A failing operation does not fail the others of its flight.
 pub async fn one_failing_operation_does_not_fail_the_others<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
@@ -81,21 +82,21 @@ pub async fn one_failing_operation_does_not_fail_the_others<B: TestBench>(bench:
     bare.close().await;
 }
 
-/// An empty flight is answered by nothing.
-pub async fn an_empty_flight_is_answered_by_nothing<B: TestBench>(bench: &B) {
+/// An empty flight has no replies.
+pub async fn an_empty_flight_has_no_replies<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     assert!(bare.backend.execute(Vec::new()).await.is_empty());
     bare.close().await;
 }
 
-/// Many tasks of one client at once get their own answers.
-pub async fn many_tasks_get_their_own_answers<B: TestBench>(bench: &B) {
+/// Many concurrent tasks of one client get their own replies.
+pub async fn many_tasks_get_their_own_replies<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let tasks: Vec<_> = (0..200)
         .map(|number| {
             let lock = client.lock(format!("lock/{number}")).ttl(LONG_TTL);
             tokio::spawn(async move {
-                let guard = lock.try_acquire().await.unwrap().expect("nobody else wants it");
+                let guard = lock.try_acquire().await.unwrap().expect("no other client waits");
                 assert_eq!(guard.name().as_str(), format!("lock/{number}"));
                 guard.release().await.unwrap();
             })

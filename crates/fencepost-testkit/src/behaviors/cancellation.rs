@@ -1,5 +1,5 @@
-//! Every public future may be dropped at any point: after each poll, with more or less time for what is under way.
-//! Afterwards the storage must be clean.
+//! Every public future may be dropped at any point: after each poll, with more or less time for what is in flight.
+//! Afterwards nothing may be left in the backend.
 
 use std::future::{Future, poll_fn};
 use std::task::Poll;
@@ -11,10 +11,10 @@ use super::{LONG_TTL, hold, until_free, until_queued};
 use crate::test_bench::TestBench;
 use crate::wait;
 
-/// How long to linger before the drop, in turns of the runtime: the answer may come meanwhile, and nobody looks.
+/// The number of times to yield to the runtime before the drop: the reply may arrive meanwhile, unread.
 const LINGER: [usize; 4] = [0, 1, 20, 400];
 
-/// Polls the future so many times, each time that it is woken, lingers, and drops it; its output if it was ready.
+/// Polls the future this many times, each time that it is woken, yields, and drops it; returns its output if it was ready.
 async fn abandon<F: Future>(future: F, polls: usize, linger: usize) -> Option<F::Output> {
     let mut future = Box::pin(future);
     let mut left = polls;
@@ -36,7 +36,7 @@ async fn abandon<F: Future>(future: F, polls: usize, linger: usize) -> Option<F:
     out
 }
 
-/// Makes the future again and again and drops it a poll later each time, until it is ready before the drop.
+/// Creates the future repeatedly and drops it one poll later each time, until it is ready before the drop.
 async fn at_every_point<F: Future>(mut make: impl AsyncFnMut() -> F, mut afterwards: impl AsyncFnMut()) {
     for linger in LINGER {
         for polls in 0.. {
@@ -52,15 +52,15 @@ async fn at_every_point<F: Future>(mut make: impl AsyncFnMut() -> F, mut afterwa
     }
 }
 
-/// A try that is dropped takes nothing.
-pub async fn a_dropped_try_takes_nothing<B: TestBench>(bench: &B) {
+/// A dropped try acquires nothing.
+pub async fn a_dropped_try_acquires_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG_TTL);
     at_every_point(async || lock.try_acquire(), async || until_free(&client, "a").await).await;
 }
 
-/// An acquire that is dropped takes nothing.
-pub async fn a_dropped_acquire_takes_nothing<B: TestBench>(bench: &B) {
+/// A dropped acquire acquires nothing.
+pub async fn a_dropped_acquire_acquires_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock_all(["a", "b"]).ttl(LONG_TTL);
     at_every_point(
@@ -73,7 +73,7 @@ pub async fn a_dropped_acquire_takes_nothing<B: TestBench>(bench: &B) {
     .await;
 }
 
-/// An acquire that is dropped on its way into the line leaves no ticket.
+/// An acquire that is dropped while it joins the queue leaves no ticket.
 pub async fn a_dropped_waiter_leaves_no_ticket<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -88,8 +88,8 @@ pub async fn a_dropped_waiter_leaves_no_ticket<B: TestBench>(bench: &B) {
     guard.release().await.unwrap();
 }
 
-/// A waiter that is dropped while the lock is handed to it gives it back.
-pub async fn a_waiter_dropped_at_its_turn_gives_it_back<B: TestBench>(bench: &B) {
+/// A waiter that is dropped while the lock is handed to it releases it.
+pub async fn a_waiter_dropped_when_granted_releases_its_grant<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG_TTL);
     for _ in 0..3 {
@@ -106,17 +106,17 @@ pub async fn a_waiter_dropped_at_its_turn_gives_it_back<B: TestBench>(bench: &B)
     }
 }
 
-/// Scenario 25: a release that is dropped goes on.
-pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
+/// Scenario 25: a dropped release completes.
+pub async fn a_dropped_release_completes<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG_TTL);
-    // Polled once at least: before that the guard is only dropped.
+    // Polled at least once: before that, the guard is only dropped.
     let release = async || hold(&lock).await.release();
     at_every_point(release, async || until_free(&client, "a").await).await;
 }
 
-/// Reading and looking may be dropped at any point, and so may the writing of a cell: the lock stays held.
-pub async fn questions_may_be_dropped<B: TestBench>(bench: &B) {
+/// Queries and the writing of a cell may be dropped at any point: the lock stays held.
+pub async fn queries_may_be_dropped<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let still_held = async || assert!(guard.is_valid());
@@ -129,8 +129,8 @@ pub async fn questions_may_be_dropped<B: TestBench>(bench: &B) {
     guard.release().await.unwrap();
 }
 
-/// Breaking that is dropped has broken the lock or has not; both are whole.
-pub async fn a_dropped_break_is_done_or_not<B: TestBench>(bench: &B) {
+/// A dropped break has broken the lock completely or not at all.
+pub async fn a_dropped_break_is_atomic<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     for linger in LINGER {
         for polls in 0..3 {
@@ -157,8 +157,8 @@ pub async fn the_wait_for_a_loss_may_be_dropped<B: TestBench>(bench: &B) {
     assert_eq!(guard.lost().await, LostReason::Broken);
 }
 
-/// `run` that is dropped drops the work with it and gives the lock back.
-pub async fn a_dropped_run_gives_the_lock_back<B: TestBench>(bench: &B) {
+/// A dropped `run` drops the work and releases the lock.
+pub async fn a_dropped_run_releases_the_lock<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG_TTL);
     let work = async |_: &Guard| {
@@ -169,40 +169,40 @@ pub async fn a_dropped_run_gives_the_lock_back<B: TestBench>(bench: &B) {
     at_every_point(async || lock.run(work), async || until_free(&client, "a").await).await;
 }
 
-/// A closing that is dropped goes on.
-pub async fn a_dropped_closing_goes_on<B: TestBench>(bench: &B) {
+/// A dropped `close` completes.
+pub async fn a_dropped_close_completes<B: TestBench>(bench: &B) {
     let observer = bench.client().await;
     for linger in LINGER {
         let client = bench.client().await;
         let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
         abandon(client.close(), 1, linger).await;
-        assert_eq!(wait::within_timeout("the closing goes on", guard.lost()).await, LostReason::Closed);
+        assert_eq!(wait::within_timeout("the close completes", guard.lost()).await, LostReason::Closed);
         until_free(&observer, "a").await;
     }
 }
 
-/// Connecting that is dropped leaves nothing behind.
+/// A dropped connect leaves nothing behind.
 pub async fn a_dropped_connect_leaves_nothing<B: TestBench>(bench: &B) {
     at_every_point(async || Client::connect_with(bench.connect()), async || {}).await;
     drop(hold(&bench.client().await.lock("a")).await);
 }
 
-/// Many waiters come and go at once; whoever stays is served.
-pub async fn whoever_stays_is_served<B: TestBench>(bench: &B) {
+/// Many waiters are cancelled while the lock is released; the remaining ones are granted.
+pub async fn the_remaining_waiters_are_granted<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
-    let come = |_| {
+    let spawn = |_| {
         let lock = client.lock("a").ttl(LONG_TTL);
         tokio::spawn(async move { lock.acquire().await.unwrap().release().await })
     };
-    let (leaving, staying): (Vec<_>, Vec<_>) = ((0..20).map(come).collect(), (0..20).map(come).collect());
+    let (leaving, staying): (Vec<_>, Vec<_>) = ((0..20).map(spawn).collect(), (0..20).map(spawn).collect());
     until_queued(&client, "a", 40).await;
     let release = tokio::spawn(guard.release());
     for waiter in leaving {
         waiter.abort();
     }
     for waiter in staying {
-        wait::within_timeout("a turn comes", waiter).await.unwrap().unwrap();
+        wait::within_timeout("the lock is granted", waiter).await.unwrap().unwrap();
     }
     release.await.unwrap().unwrap();
 }

@@ -1,4 +1,4 @@
-//! The small value that lives with a lock: written by its holder only, kept for as long as it was meant to be.
+//! The cell of a lock: written by its holder only, kept for as long as requested.
 
 use std::time::Duration;
 
@@ -13,16 +13,16 @@ async fn read(client: &Client, name: &str) -> Option<Vec<u8>> {
     client.read_cell(name).await.expect("a cell can be read").map(|cell| cell.bytes.to_vec())
 }
 
-/// Replaces what was kept by a cell that goes with its grant: nothing is left.
-async fn wipe(client: &Client, name: &str) {
+/// Replaces a kept cell by one that ends with its grant: nothing is left.
+async fn remove_cell(client: &Client, name: &str) {
     let guard = hold(&client.lock(name)).await;
     guard.write_cell(*b"", Keep::WhileHeld).await.unwrap();
     guard.release().await.unwrap();
     assert_eq!(read(client, name).await, None);
 }
 
-/// What the holder writes can be read by all, with the token of the grant that wrote it.
-pub async fn what_the_holder_writes_all_can_read<B: TestBench>(bench: &B) {
+/// Every client reads what the holder has written, with the token of the grant that wrote it.
+pub async fn what_the_holder_writes_every_client_reads<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     assert_eq!(read(&theirs, "a").await, None);
     let guard = hold(&ours.lock("a")).await;
@@ -36,7 +36,7 @@ pub async fn what_the_holder_writes_all_can_read<B: TestBench>(bench: &B) {
     guard.release().await.unwrap();
 }
 
-/// `WhileHeld` ends with the grant: by release, and by the end of the lease.
+/// A `WhileHeld` cell ends with its grant: by release, and when the lease expires.
 pub async fn a_cell_while_held_ends_with_its_grant<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
@@ -51,8 +51,8 @@ pub async fn a_cell_while_held_ends_with_its_grant<B: TestBench>(bench: &B) {
     assert!(!dead.is_valid());
 }
 
-/// `For` outlives the grant, and ends after its time.
-pub async fn a_cell_for_a_time_ends_after_it<B: TestBench>(bench: &B) {
+/// A `For` cell outlives its grant and expires after its time.
+pub async fn a_cell_for_a_time_expires<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     guard.write_cell(*b"soon gone", Keep::For(bench.ttl())).await.unwrap();
@@ -63,11 +63,11 @@ pub async fn a_cell_for_a_time_ends_after_it<B: TestBench>(bench: &B) {
     guard.release().await.unwrap();
     wait::elapse(bench.ttl()).await;
     assert_eq!(read(&client, "a").await.as_deref(), Some(&b"stays"[..]));
-    wipe(&client, "a").await;
+    remove_cell(&client, "a").await;
 }
 
-/// `Always` stays, over grants and clients, until it is overwritten.
-pub async fn a_cell_for_always_stays<B: TestBench>(bench: &B) {
+/// An `Always` cell is kept over grants and clients until it is overwritten.
+pub async fn an_always_kept_cell_outlives_its_grant<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     let token = guard.token();
@@ -81,10 +81,10 @@ pub async fn a_cell_for_always_stays<B: TestBench>(bench: &B) {
     guard.write_cell(*b"newer", Keep::Always).await.unwrap();
     guard.release().await.unwrap();
     assert_eq!(read(&client, "a").await.as_deref(), Some(&b"newer"[..]));
-    wipe(&client, "a").await;
+    remove_cell(&client, "a").await;
 }
 
-/// A guard that is lost does not write, though it does not know yet: the storage refuses.
+/// A lost guard cannot write, even before it knows of the loss: the backend rejects it.
 pub async fn a_write_after_a_loss_is_refused<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let stolen = hold(&ours.lock("a").ttl(LONG_TTL)).await;
@@ -96,8 +96,8 @@ pub async fn a_write_after_a_loss_is_refused<B: TestBench>(bench: &B) {
     assert_eq!(read(&ours, "a").await.as_deref(), Some(&b"mine"[..]));
 }
 
-/// The storage itself refuses the write of a grant that has ended, and of one that has another name.
-pub async fn the_storage_checks_who_writes<B: TestBench>(bench: &B) {
+/// The backend rejects the write of an expired grant, and of a grant for another name.
+pub async fn the_backend_rejects_writes_without_a_grant<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
     let grant = bare.hold(&attempt(&["a"], bench.ttl())).await;
@@ -115,8 +115,8 @@ pub async fn the_storage_checks_who_writes<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// A cell holds 64 KiB and not a byte more.
-pub async fn a_cell_has_a_largest_size<B: TestBench>(bench: &B) {
+/// A cell holds up to 64 KiB.
+pub async fn a_cell_has_a_maximum_size<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     let large: Vec<u8> = (0..Cell::MAX_BYTES).map(|at| u8::try_from(at % 251).unwrap()).collect();
@@ -128,8 +128,8 @@ pub async fn a_cell_has_a_largest_size<B: TestBench>(bench: &B) {
     guard.release().await.unwrap();
 }
 
-/// A cell that is kept makes its lock visible, and is not in the way of whoever wants the lock.
-pub async fn a_kept_cell_is_listed_and_in_nobodys_way<B: TestBench>(bench: &B) {
+/// A kept cell makes its lock visible in the list, and blocks no acquire.
+pub async fn a_kept_cell_is_listed_and_blocks_no_client<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     guard.write_cell(*b"kept", Keep::For(Duration::from_secs(7 * 24 * 3600))).await.unwrap();
@@ -140,5 +140,5 @@ pub async fn a_kept_cell_is_listed_and_in_nobodys_way<B: TestBench>(bench: &B) {
     assert_eq!(state.cell.map(|cell| cell.token), Some(token));
     let page = client.list("", fencepost_core::Page::new(10)).await.unwrap();
     assert_eq!(page.locks.iter().map(|lock| lock.name.as_str()).collect::<Vec<_>>(), ["a"]);
-    wipe(&client, "a").await;
+    remove_cell(&client, "a").await;
 }

@@ -1,4 +1,4 @@
-//! The bare contract of a storage, operation by operation: what resends, late arrivals and strangers do.
+//! The contract of a backend, operation by operation: repeated requests, late arrivals, unknown owners.
 
 use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Grant, Mode, Rule};
@@ -10,7 +10,7 @@ async fn release(bare: &Bare, grant: Grant) {
     assert_eq!(bare.execute(Op::Release(grant)).await, Reply::Released);
 }
 
-/// An acquire that is sent again is the same grant, or the same place in line.
+/// A repeated acquire returns the same grant, or keeps the same ticket.
 pub async fn acquire_is_idempotent<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = attempt(&["a", "b"], LONG_TTL);
@@ -45,8 +45,8 @@ pub async fn late_acquire_is_defeated<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// Whoever leaves after it was granted is told so, and holds the lock still.
-pub async fn leaving_too_late_changes_nothing<B: TestBench>(bench: &B) {
+/// A leave after the grant returns the grant, and the lock stays held.
+pub async fn leaving_after_the_grant_changes_nothing<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let waiter = attempt(&["a"], LONG_TTL);
@@ -61,8 +61,8 @@ pub async fn leaving_too_late_changes_nothing<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// Leaving the line is leaving: the next is served, and a check finds no ticket.
-pub async fn leaving_gives_up_the_place<B: TestBench>(bench: &B) {
+/// Leaving the queue removes the ticket: the next waiter is granted, and a check finds no ticket.
+pub async fn leaving_removes_the_ticket<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let (leaving, staying) = (attempt(&["a"], bench.ttl()), attempt(&["a"], LONG_TTL));
@@ -72,13 +72,13 @@ pub async fn leaving_gives_up_the_place<B: TestBench>(bench: &B) {
     assert_eq!(bare.execute(Op::Leave(leaving.clone())).await, Reply::Left);
     assert_eq!(bare.execute(Op::Check(leaving)).await, Reply::NoTicket);
     release(&bare, holder).await;
-    let grant = Grant { attempt: staying.clone(), award: bare.turn_of(bench, &staying).await };
+    let grant = Grant { attempt: staying.clone(), award: bare.until_awarded(bench, &staying).await };
     release(&bare, grant).await;
     bare.close().await;
 }
 
-/// A check is a heartbeat and a claim: it answers "waiting", then the grant, the same one as often as it is asked.
-pub async fn a_check_is_answered_with_the_grant<B: TestBench>(bench: &B) {
+/// A check is a heartbeat and a claim: it returns "waiting", then the grant, the same one every time.
+pub async fn a_check_returns_the_grant<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let waiter = attempt(&["a"], LONG_TTL);
@@ -86,14 +86,14 @@ pub async fn a_check_is_answered_with_the_grant<B: TestBench>(bench: &B) {
     assert!(matches!(bare.acquire(&waiter, OnBusy::Wait).await, Reply::Waiting { .. }));
     assert!(matches!(bare.execute(Op::Check(waiter.clone())).await, Reply::Waiting { .. }));
     release(&bare, holder).await;
-    let first = bare.turn_of(bench, &waiter).await;
+    let first = bare.until_awarded(bench, &waiter).await;
     assert_eq!(award(&bare.execute(Op::Check(waiter.clone())).await), first);
     release(&bare, Grant { attempt: waiter, award: first }).await;
     bare.close().await;
 }
 
-/// A waiter is told when it is worth looking again: not before the leases ahead of it can have ended.
-pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
+/// A waiter is told when to check again: not before the leases ahead of it can have expired.
+pub async fn a_waiter_is_told_when_to_check_again<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let waiter = attempt(&["a"], LONG_TTL);
@@ -106,22 +106,22 @@ pub async fn a_waiter_is_told_when_to_look_again<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// An owner whose grant of several names was taken away comes anew, and is not told of what it had.
-pub async fn an_owner_comes_anew_after_its_grant_was_broken<B: TestBench>(bench: &B) {
+/// An owner whose grant of several names was broken can acquire again, and does not get the old grant.
+pub async fn an_owner_acquires_again_after_its_grant_was_broken<B: TestBench>(bench: &B) {
     let (bare, other) = (Bare::new(bench).await, Bare::new(bench).await);
     let again = attempt(&["a", "b"], LONG_TTL);
     let broken = bare.hold(&again).await;
     let token = broken.award.token;
     assert_eq!(other.execute(Op::Break { name: name("b"), token }).await, Reply::Released);
-    let anew = bare.hold(&again).await;
-    assert!(anew.award.token > token, "{anew:?} is not newer than {broken:?}");
+    let again = bare.hold(&again).await;
+    assert!(again.award.token > token, "{again:?} is not newer than {broken:?}");
     assert_eq!(bare.execute(Op::Renew(broken)).await, Reply::NotHeld);
-    release(&bare, anew).await;
+    release(&bare, again).await;
     bare.close().await;
     other.close().await;
 }
 
-/// A try never joins the line, and never takes what others wait for.
+/// A try never joins the queue, and never takes what others wait for.
 pub async fn a_try_leaves_no_trace<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
@@ -134,8 +134,8 @@ pub async fn a_try_leaves_no_trace<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// A storage says what it is, the same every time.
-pub async fn a_storage_says_what_it_is<B: TestBench>(bench: &B) {
+/// A backend describes itself, the same way every time.
+pub async fn a_backend_describes_itself<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let (info, again) = (bare.backend.info(), bare.backend.info());
     assert_eq!((info.scheme, info.storage_id), (again.scheme, again.storage_id));

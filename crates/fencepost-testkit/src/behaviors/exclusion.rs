@@ -9,18 +9,18 @@ use futures_util::future::join_all;
 use super::{Bare, LONG_TTL, attempt, award, granted, hold, spawn_waiter, until_free};
 use crate::test_bench::TestBench;
 
-/// A lock that nobody has is granted, and its guard says what is held.
+/// A free lock is granted, and its guard describes the grant.
 pub async fn a_free_lock_is_granted<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     assert!(guard.is_valid());
     assert_eq!((guard.name().as_str(), guard.names().count()), ("a", 1));
     assert!(guard.ttl() >= LONG_TTL && guard.remaining() <= guard.ttl());
-    guard.check().expect("a valid guard checks out");
+    guard.check().expect("a valid guard passes the check");
     assert_eq!(guard.lost_reason(), None);
 }
 
-/// Another client does not get a lock that is held, and gets it afterwards.
+/// A held lock is not granted to another client; after the release it is.
 pub async fn a_held_lock_is_not_granted_to_another_client<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let guard = hold(&ours.lock("a")).await;
@@ -29,7 +29,7 @@ pub async fn a_held_lock_is_not_granted_to_another_client<B: TestBench>(bench: &
     assert!(theirs.lock("a").try_acquire().await.unwrap().is_some());
 }
 
-/// The lock is not re-entrant: neither a second task of the same client gets it.
+/// The lock is not reentrant: a second task of the same client does not get it either.
 pub async fn a_held_lock_is_not_granted_to_the_same_client<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a");
@@ -38,16 +38,16 @@ pub async fn a_held_lock_is_not_granted_to_the_same_client<B: TestBench>(bench: 
     guard.release().await.unwrap();
 }
 
-/// Locks of other names are other locks.
-pub async fn names_do_not_disturb_each_other<B: TestBench>(bench: &B) {
+/// Locks with different names are independent.
+pub async fn locks_with_different_names_are_independent<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let a = hold(&client.lock("a")).await;
     let b = hold(&client.lock("b")).await;
     assert!(a.is_valid() && b.is_valid());
 }
 
-/// Scenario 48: two acquires of one name at once have one holder: in the same flight, or, if the backend says that they may not
-/// share one, in two.
+/// Scenario 48: two concurrent acquires of one name have one holder: in the same flight, or, if the backend declares that
+/// they may not share one, in two.
 pub async fn two_acquires_in_one_flight_have_one_holder<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let (first, second) = (attempt(&["a"], LONG_TTL), attempt(&["a"], LONG_TTL));
@@ -66,7 +66,7 @@ pub async fn two_acquires_in_one_flight_have_one_holder<B: TestBench>(bench: &B)
     bare.close().await;
 }
 
-/// Of many that try at once, one wins.
+/// Of many concurrent tries, one succeeds.
 pub async fn one_of_many_racers_wins<B: TestBench>(bench: &B) {
     let mut clients = Vec::new();
     for _ in 0..8 {
@@ -87,7 +87,7 @@ pub async fn one_of_many_racers_wins<B: TestBench>(bench: &B) {
     }
 }
 
-/// A counter that is read and written without any other protection counts right.
+/// A counter that is read and written under the lock, without other protection, loses no increment.
 pub async fn increments_under_the_lock_are_never_lost<B: TestBench>(bench: &B) {
     const ROUNDS: u64 = 25;
     let counter = Arc::new(AtomicU64::new(0));
@@ -110,8 +110,8 @@ pub async fn increments_under_the_lock_are_never_lost<B: TestBench>(bench: &B) {
     assert_eq!(counter.load(Ordering::Relaxed), 4 * ROUNDS);
 }
 
-/// One grant may be shared by several tasks: it is released when the last share goes.
-pub async fn a_shared_guard_holds_until_its_last_share_goes<B: TestBench>(bench: &B) {
+/// A grant may be shared by several tasks: it is released when the last share is dropped.
+pub async fn a_shared_guard_holds_until_its_last_share_is_dropped<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
     let share = guard.share();
@@ -123,7 +123,7 @@ pub async fn a_shared_guard_holds_until_its_last_share_goes<B: TestBench>(bench:
     until_free(&client, "a").await;
 }
 
-/// `run` holds the lock while the work runs, releases it, and hands its result on.
+/// `run` holds the lock while the work runs, releases it, and returns the result of the work.
 pub async fn run_holds_the_lock_while_the_work_runs<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a");

@@ -1,10 +1,10 @@
-//! Any executor, any thread, and none at all: the client does its work on a thread of its own.
+//! Any executor, any thread, or none: the client works on a thread of its own.
 
 use super::{LONG_TTL, hold};
 use crate::test_bench::TestBench;
 use crate::wait;
 
-/// Scenario 33: the application blocks its only thread for three leases; the lease is kept.
+/// Scenario 33: the application blocks its only thread for three ttls; the lease is kept.
 pub async fn a_blocked_runtime_keeps_its_leases<B: TestBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.client().await);
     let ttl = bench.ttl() * 2;
@@ -17,13 +17,13 @@ pub async fn a_blocked_runtime_keeps_its_leases<B: TestBench>(bench: &B) {
             guard.release().await
         })
     });
-    wait::until("the lock is taken", async || super::is_held(&other, "a").await).await;
+    wait::until("the lock is held", async || super::is_held(&other, "a").await).await;
     assert!(other.lock("a").try_acquire().await.unwrap().is_none());
     let released = tokio::task::spawn_blocking(|| single_threaded.join().unwrap()).await.unwrap();
     released.expect("it was held until the end");
 }
 
-/// Everything works from an executor that knows nothing of tokio.
+/// Every call works on an executor without tokio.
 pub async fn every_call_works_without_tokio<B: TestBench>(bench: &B) {
     let connecting = bench.connect();
     let elsewhere = std::thread::spawn(|| {
@@ -43,7 +43,7 @@ pub async fn every_call_works_without_tokio<B: TestBench>(bench: &B) {
     tokio::task::spawn_blocking(|| elsewhere.join().unwrap()).await.unwrap();
 }
 
-/// A client goes on working when the runtime that made it is gone, and so do its guards.
+/// A client and its guards keep working after the end of the runtime that created the client.
 pub async fn a_client_outlives_the_runtime_that_made_it<B: TestBench>(bench: &B) {
     let connecting = bench.connect();
     let ttl = bench.ttl() * 2;
@@ -68,7 +68,7 @@ pub async fn a_client_outlives_the_runtime_that_made_it<B: TestBench>(bench: &B)
     hold(&client.lock("a")).await.release().await.unwrap();
 }
 
-/// A guard may be dropped where there is no runtime at all.
+/// A guard may be dropped outside of any runtime.
 pub async fn a_guard_may_be_dropped_anywhere<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;

@@ -1,4 +1,4 @@
-//! Leases that end: by the storage's time, never before it, and without a way back.
+//! Leases that expire: by the clock of the backend, never early, and for good.
 
 use std::time::Duration;
 
@@ -14,21 +14,21 @@ use crate::proxy::OpKind;
 use crate::test_bench::TestBench;
 use crate::wait;
 
-/// The lock of a process that died becomes free when its lease has ended, and somebody who waits gets it.
-pub async fn a_dead_holder_makes_room_after_its_ttl<B: TestBench>(bench: &B) {
+/// The lock of a process that died becomes free when its lease has expired, and a waiter gets it.
+pub async fn the_lock_of_a_dead_holder_is_granted_after_its_ttl<B: TestBench>(bench: &B) {
     let (dying, proxy) = bench.proxied().await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
-    let heir = bench.client().await;
-    let waiter = spawn_waiter(heir.lock("a").ttl(LONG_TTL));
-    until_queued(&heir, "a", 1).await;
+    let successor = bench.client().await;
+    let waiter = spawn_waiter(successor.lock("a").ttl(LONG_TTL));
+    until_queued(&successor, "a", 1).await;
     proxy.crash();
     let next = granted(waiter).await;
-    assert!(!dead.is_valid(), "the dead one still believes in its lock when the next has it");
+    assert!(!dead.is_valid(), "the dead holder is still valid when the next one is granted");
     assert!(next.token() > dead.token());
 }
 
-/// Nobody is needed in line for a lease to end: a later try finds the lock free.
-pub async fn an_ended_lease_is_free_for_a_try<B: TestBench>(bench: &B) {
+/// A lease expires without a waiter too: a later try finds the lock free.
+pub async fn an_expired_lock_is_free_for_a_try<B: TestBench>(bench: &B) {
     let (dying, proxy) = bench.proxied().await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
     proxy.crash();
@@ -38,7 +38,7 @@ pub async fn an_ended_lease_is_free_for_a_try<B: TestBench>(bench: &B) {
     assert!(client.lock("a").try_acquire().await.unwrap().is_some());
 }
 
-/// Scenario 29: a renewal never revives a lease that has ended, and so a token is never kept over a gap.
+/// Scenario 29: a renewal never revives an expired lease, and so a token is never kept over a gap.
 pub async fn expired_lease_is_not_revived<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let grant = bare.hold(&attempt(&["a"], bench.ttl())).await;
@@ -53,8 +53,8 @@ pub async fn expired_lease_is_not_revived<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// Scenario 22: a release that comes after the end of its lease does not touch the lock of the next holder.
-pub async fn an_expired_holder_does_not_release_the_next<B: TestBench>(bench: &B) {
+/// Scenario 22: a release after the lease has expired does not remove the next holder.
+pub async fn an_expired_holder_cannot_release_the_next_grant<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let old = bare.hold(&attempt(&["a"], bench.ttl())).await;
     let client = bench.client().await;
@@ -64,15 +64,15 @@ pub async fn an_expired_holder_does_not_release_the_next<B: TestBench>(bench: &B
     bare.close().await;
 }
 
-/// A lease is given in full: it is renewed to its whole ttl, counted from the renewal.
-pub async fn a_renewal_gives_the_whole_ttl_again<B: TestBench>(bench: &B) {
+/// A renewal restores the full ttl, counted from the renewal.
+pub async fn a_renewal_restores_the_full_ttl<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
     let grant = bare.hold(&attempt(&["a"], LONG_TTL)).await;
     let left = async || client.inspect("a").await.unwrap().holders[0].expires_in;
     let given = left().await;
-    // Some storages count in whole seconds.
-    wait::until("some of it has passed", async || left().await < given).await;
+    // Some backends count in whole seconds.
+    wait::until("some time has passed", async || left().await < given).await;
     wait::elapse(Duration::from_millis(500)).await;
     let before = left().await;
     assert_eq!(bare.execute(Op::Renew(grant.clone())).await, Reply::Renewed { ttl: grant.award.ttl });
@@ -81,24 +81,23 @@ pub async fn a_renewal_gives_the_whole_ttl_again<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// Scenario 11: a process that stands still between sending and reading for longer than the lease does not get to
-/// see the grant.
-pub async fn a_grant_that_is_read_too_late_is_not_shown<B: TestBench>(bench: &B) {
+/// Scenario 11: a process that is paused between sending and reading for longer than its lease does not return the grant.
+pub async fn a_grant_read_too_late_is_not_returned<B: TestBench>(bench: &B) {
     let (slow, proxy) = bench.proxied().await;
     proxy.pause_before_reply(OpKind::Acquire);
     let lock = slow.lock("a").ttl(bench.ttl());
     let slow_try = tokio::spawn(async move { lock.try_acquire().await });
-    wait::until("the slow one stands still", async || proxy.is_paused()).await;
+    wait::until("the client is paused", async || proxy.is_paused()).await;
     let client = bench.client().await;
     let next = hold(&client.lock("a").ttl(LONG_TTL)).await;
     proxy.resume();
-    let outcome = wait::within_timeout("the slow one has its answer", slow_try).await.unwrap();
+    let outcome = wait::within_timeout("the paused client returns", slow_try).await.unwrap();
     assert!(!matches!(outcome, Ok(Some(_))), "{outcome:?}");
     assert!(next.is_valid());
     assert_eq!(client.inspect("a").await.unwrap().holders[0].token, Some(next.token()));
 }
 
-/// Scenario 51: holder and first waiter die together; the second waiter enters after one lease, not after two.
+/// Scenario 51: holder and first waiter die together; the second waiter is granted after one lease, not after two.
 pub async fn holder_and_first_waiter_die_together<B: TestBench>(bench: &B) {
     let clock = Clock::system();
     let ttl = bench.ttl() * 4;
@@ -119,8 +118,8 @@ pub async fn holder_and_first_waiter_die_together<B: TestBench>(bench: &B) {
     first_waiter.abort();
 }
 
-/// A ticket whose owner is never heard of again ends, and what it stood before moves on.
-pub async fn a_ticket_that_is_not_renewed_ends<B: TestBench>(bench: &B) {
+/// A ticket whose owner is gone expires, and the waiters behind it move up.
+pub async fn a_ticket_that_is_not_renewed_expires<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -135,8 +134,8 @@ pub async fn a_ticket_that_is_not_renewed_ends<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// An acquire that is repeated after the lease has ended is a new grant with a new token.
-pub async fn a_grant_after_the_end_of_a_lease_has_a_new_token<B: TestBench>(bench: &B) {
+/// An acquire that is repeated after the lease has expired is a new grant with a new token.
+pub async fn a_grant_after_an_expired_lease_has_a_new_token<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let client = bench.client().await;
     let attempt = attempt(&["a"], bench.ttl());
@@ -147,7 +146,7 @@ pub async fn a_grant_after_the_end_of_a_lease_has_a_new_token<B: TestBench>(benc
     bare.close().await;
 }
 
-/// A ttl that the storage cannot keep is refused before anything is sent.
+/// A ttl that the backend cannot keep is rejected before anything is sent.
 pub async fn a_ttl_out_of_range_is_refused<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let info = client.info();

@@ -1,4 +1,4 @@
-//! A storage that is away, and what is lost by it and what is not.
+//! Outages of the backend: what is lost by them, and what is kept.
 
 use std::time::Duration;
 
@@ -13,8 +13,8 @@ use crate::proxy::OpKind;
 use crate::test_bench::TestBench;
 use crate::wait;
 
-/// The storage is away for less than half a lease: nobody notices.
-pub async fn a_short_absence_goes_unnoticed<B: TestBench>(bench: &B) {
+/// The backend is unreachable for less than half a lease: the holder does not notice.
+pub async fn a_short_outage_goes_unnoticed<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let ttl = bench.ttl() * 4;
     let guard = hold(&client.lock("a").ttl(ttl)).await;
@@ -26,8 +26,8 @@ pub async fn a_short_absence_goes_unnoticed<B: TestBench>(bench: &B) {
     guard.release().await.unwrap();
 }
 
-/// The storage is away for longer than the lease: the lock is lost at its deadline, and for ever.
-pub async fn a_long_absence_loses_the_lock_for_ever<B: TestBench>(bench: &B) {
+/// The backend is unreachable for longer than the lease: the lock is lost at its deadline, permanently.
+pub async fn a_long_outage_loses_the_lock_permanently<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let clock = Clock::system();
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
@@ -38,7 +38,7 @@ pub async fn a_long_absence_loses_the_lock_for_ever<B: TestBench>(bench: &B) {
     assert_eq!(reason, LostReason::Expired);
     assert!(!share.is_valid());
     bench.heal().await;
-    wait::until("its time is over", async || clock.now() > latest).await;
+    wait::until("the lease has expired", async || clock.now() > latest).await;
     let again = hold(&client.lock("a").ttl(LONG_TTL)).await;
     assert!(!guard.is_valid() && guard.remaining().is_zero());
     assert_eq!(guard.lost().await, LostReason::Expired);
@@ -49,8 +49,8 @@ pub async fn a_long_absence_loses_the_lock_for_ever<B: TestBench>(bench: &B) {
     assert!(again.is_valid() && is_held(&client, "a").await);
 }
 
-/// Waiters keep their places while the storage is away for less than their lease.
-pub async fn waiters_keep_their_places_through_a_short_absence<B: TestBench>(bench: &B) {
+/// Waiters keep their positions if the backend is unreachable for less than their lease.
+pub async fn waiters_keep_their_positions_through_a_short_outage<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let ttl = bench.ttl() * 4;
     let guard = hold(&ours.lock("a").ttl(ttl)).await;
@@ -64,14 +64,14 @@ pub async fn waiters_keep_their_places_through_a_short_absence<B: TestBench>(ben
     guard.release().await.unwrap();
     for waiter in waiters {
         let guard = granted(waiter).await;
-        assert!(guard.token() > newest, "somebody was overtaken");
+        assert!(guard.token() > newest, "a waiter was overtaken");
         newest = guard.token();
         guard.release().await.unwrap();
     }
 }
 
-/// Waiters outlast an absence that ends their tickets: they ask anew by themselves.
-pub async fn waiters_outlast_a_long_absence<B: TestBench>(bench: &B) {
+/// Waiters survive an outage that expires their tickets: the client acquires again for them.
+pub async fn waiters_survive_a_long_outage<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
     let waiter = spawn_waiter(client.lock("a").ttl(bench.ttl()));
@@ -83,8 +83,8 @@ pub async fn waiters_outlast_a_long_absence<B: TestBench>(bench: &B) {
     granted(waiter).await.release().await.unwrap();
 }
 
-/// A try while the storage is away fails, says so clearly and leaves nothing behind.
-pub async fn a_try_while_away_fails_and_leaves_nothing<B: TestBench>(bench: &B) {
+/// A try during an outage fails with an error that names the lock, and leaves nothing behind.
+pub async fn a_try_during_an_outage_fails_and_leaves_nothing<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     bench.cut().await;
     let lock = client.lock("orders").ttl(bench.ttl());
@@ -96,17 +96,17 @@ pub async fn a_try_while_away_fails_and_leaves_nothing<B: TestBench>(bench: &B) 
     assert!(client.lock("orders").try_acquire().await.unwrap().is_some());
 }
 
-/// The holder's record vanishes behind its back: the holder learns of it by its next renewal.
+/// The record of a holder is deleted by other means: the lock is lost at its next renewal.
 pub async fn a_stolen_lock_is_lost<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
     bench.steal(&name("a")).await;
-    let reason = wait::within_timeout("the holder learns", guard.lost()).await;
+    let reason = wait::within_timeout("the holder is notified", guard.lost()).await;
     assert_eq!(reason, LostReason::NotHeld);
     assert!(!guard.is_valid());
 }
 
-/// Closing releases everything, ends every wait, and is exact: afterwards the storage has nothing of this client.
+/// Closing releases everything and ends every wait: afterwards the backend has no entry of this client.
 pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
     let (closing, other) = (bench.client().await, bench.client().await);
     let guards = [
@@ -121,7 +121,7 @@ pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
         assert!(other.inspect(name).await.unwrap().is_idle(), "{name}");
     }
     assert_eq!(other.inspect("d").await.unwrap().waiter_count, 0);
-    let outcome = wait::within_timeout("the waiter is told", waiter).await.unwrap();
+    let outcome = wait::within_timeout("the wait ends", waiter).await.unwrap();
     assert_eq!(refused(outcome).kind(), ErrorKind::Closed);
     for guard in guards {
         assert_eq!((guard.is_valid(), guard.lost().await), (false, LostReason::Closed));
@@ -130,8 +130,8 @@ pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
     theirs.release().await.unwrap();
 }
 
-/// A storage that is away does not keep a client from closing; what it held ends by itself.
-pub async fn closing_ends_although_the_storage_is_away<B: TestBench>(bench: &B) {
+/// An unreachable backend does not keep a client from closing; its leases expire.
+pub async fn closing_ends_although_the_backend_is_unreachable<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
     bench.cut().await;
@@ -142,20 +142,20 @@ pub async fn closing_ends_although_the_storage_is_away<B: TestBench>(bench: &B) 
     until_free(&other, "a").await;
 }
 
-/// A question that is not answered does not keep a client from closing.
-pub async fn closing_does_not_wait_for_a_question<B: TestBench>(bench: &B) {
+/// A query without a reply does not keep a client from closing.
+pub async fn closing_does_not_wait_for_a_query<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     proxy.pause();
     let asking = client.clone();
     let question = tokio::spawn(async move { asking.inspect("a").await });
     tokio::task::yield_now().await;
     wait::within_timeout("the client is closed", client.close()).await;
-    let answer = wait::within_timeout("the question is over", question).await.unwrap();
+    let answer = wait::within_timeout("the query ends", question).await.unwrap();
     assert_eq!(refused(answer).kind(), ErrorKind::Closed);
     proxy.resume();
 }
 
-/// Scenario 36: whatever is asked of a closed client fails at once.
+/// Scenario 36: every call on a closed client fails at once.
 pub async fn a_closed_client_refuses_everything<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let (clone, lock) = (client.clone(), client.lock("a"));
@@ -169,11 +169,11 @@ pub async fn a_closed_client_refuses_everything<B: TestBench>(bench: &B) {
     assert_eq!(refused(clone.list("", page).await).kind(), ErrorKind::Closed);
 }
 
-/// The answer to an acquire gets lost: it is asked again, and there is one grant.
-pub async fn a_lost_answer_to_an_acquire_is_one_grant<B: TestBench>(bench: &B) {
+/// The reply to an acquire is lost: it is sent again, and there is one grant.
+pub async fn an_acquire_with_a_lost_reply_is_granted_once<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
-    for trouble in [crate::proxy::Proxy::lose_reply, crate::proxy::Proxy::lose_request] {
-        trouble(&proxy, OpKind::Acquire);
+    for inject in [crate::proxy::Proxy::lose_reply, crate::proxy::Proxy::lose_request] {
+        inject(&proxy, OpKind::Acquire);
         let guard = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
         assert!(proxy.all_faults_injected());
         let holders = client.inspect("a").await.unwrap().holders;
@@ -183,14 +183,14 @@ pub async fn a_lost_answer_to_an_acquire_is_one_grant<B: TestBench>(bench: &B) {
     }
 }
 
-/// The answer that says "wait" gets lost: the place in line is kept, and there is one.
-pub async fn a_lost_answer_to_a_waiter_is_one_place<B: TestBench>(bench: &B) {
+/// The reply "waiting" is lost: the ticket is kept, and there is one.
+pub async fn a_waiter_with_a_lost_reply_has_one_ticket<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let other = bench.client().await;
     let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
     proxy.lose_reply(OpKind::Acquire);
     let waiter = spawn_waiter(client.lock("a").ttl(bench.ttl() * 4));
-    wait::until("it was asked again", async || proxy.count(OpKind::Acquire) == 2).await;
+    wait::until("the acquire was sent again", async || proxy.count(OpKind::Acquire) == 2).await;
     until_queued(&other, "a", 1).await;
     guard.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
@@ -209,14 +209,14 @@ pub async fn validity_counts_from_the_send_that_succeeded<B: TestBench>(bench: &
     assert!(clock.now() + guard.remaining() >= asked_again + ttl * 9 / 10, "it counts from the second send");
 }
 
-/// Scenario 50: an acquire is stuck on its way and its undo arrives first: no ghost holds the lock afterwards.
+/// Scenario 50: an acquire is delayed and its undo arrives first: no orphan holds the lock afterwards.
 pub async fn an_acquire_that_arrives_after_its_undo_does_nothing<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     (0..3).for_each(|_| proxy.strand(OpKind::Acquire));
     let error = refused(client.lock("a").ttl(bench.ttl() * 4).try_acquire().await);
     assert_eq!(error.kind(), ErrorKind::OutcomeUnknown);
     wait::until("it was undone", async || proxy.count(OpKind::Leave) == 1).await;
-    // A flight behind the undo, so that the undo has arrived.
+    // A flight behind the undo: its reply proves that the undo has arrived.
     assert!(client.inspect("a").await.unwrap().is_idle());
     assert!(client.read_cell("a").await.unwrap().is_none());
     let late = proxy.deliver_stranded().await;
@@ -224,8 +224,8 @@ pub async fn an_acquire_that_arrives_after_its_undo_does_nothing<B: TestBench>(b
     assert!(client.inspect("a").await.unwrap().is_idle());
 }
 
-/// Scenario 50, once more: of two sends of one try the second is answered "busy" and the first arrives later still.
-pub async fn a_stuck_try_that_was_answered_busy_does_nothing<B: TestBench>(bench: &B) {
+/// Scenario 50: of two sends of one try, the second is answered "busy" and the first arrives later.
+pub async fn a_delayed_try_that_was_answered_busy_does_nothing<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let other = bench.client().await;
     let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
@@ -237,12 +237,12 @@ pub async fn a_stuck_try_that_was_answered_busy_does_nothing<B: TestBench>(bench
     assert!(client.inspect("a").await.unwrap().is_idle());
 }
 
-/// An acquire gives up in time although the storage does not answer.
-pub async fn a_wait_ends_in_time_although_nobody_answers<B: TestBench>(bench: &B) {
+/// An acquire times out although the backend does not reply.
+pub async fn a_wait_ends_in_time_without_a_reply<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     proxy.pause();
     let lock = client.lock("a").ttl(LONG_TTL).wait(Duration::from_millis(50));
-    let error = refused(wait::within_timeout("the wait is over", lock.acquire()).await);
+    let error = refused(wait::within_timeout("the wait ends", lock.acquire()).await);
     assert_eq!(error.kind(), ErrorKind::WaitTimeout);
     proxy.resume();
     wait::until("it was undone", async || proxy.count(OpKind::Release) + proxy.count(OpKind::Leave) > 0)

@@ -1,11 +1,11 @@
-//! Tokens that rise with every grant of a name, whatever ended the grant before.
+//! Fencing tokens grow with every grant of a name, however the grant before it ended.
 
 use fencepost_core::{FencingToken, Mode};
 
 use super::{LONG_TTL, granted, hold, name, spawn_waiter, until_free, until_queued};
 use crate::test_bench::TestBench;
 
-/// Tokens rise over releases, from client to client.
+/// Tokens grow over releases, from client to client.
 pub async fn tokens_rise_over_releases<B: TestBench>(bench: &B) {
     let mut newest = FencingToken::new(0);
     for _ in 0..5 {
@@ -20,7 +20,7 @@ pub async fn tokens_rise_over_releases<B: TestBench>(bench: &B) {
     }
 }
 
-/// Tokens rise over everything that can end a grant: expiry, theft, breaking, hand-over.
+/// Tokens grow over everything that can end a grant: expiry, deletion, breaking, hand-over.
 pub async fn tokens_rise_over_every_end_of_a_grant<B: TestBench>(bench: &B) {
     let (dying, proxy) = bench.proxied().await;
     let client = bench.client().await;
@@ -42,7 +42,7 @@ pub async fn tokens_rise_over_every_end_of_a_grant<B: TestBench>(bench: &B) {
     assert!(tokens.is_sorted_by(|earlier, later| earlier < later), "{tokens:?}");
 }
 
-/// A grant has one token from its beginning to its end.
+/// A renewal keeps the token.
 pub async fn a_renewal_keeps_the_token<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl() * 2)).await;
@@ -52,7 +52,7 @@ pub async fn a_renewal_keeps_the_token<B: TestBench>(bench: &B) {
     assert_eq!(client.inspect("a").await.unwrap().holders[0].token, Some(token));
 }
 
-/// Readers have tokens too: smaller than the writer's that comes after them.
+/// Readers have tokens too: smaller than that of the writer after them.
 pub async fn a_writer_has_a_larger_token_than_the_readers_before_it<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let reading = client.lock("a").mode(Mode::Shared);
@@ -70,8 +70,8 @@ pub async fn a_writer_has_a_larger_token_than_the_readers_before_it<B: TestBench
     assert!(hold(&reading).await.token() > token);
 }
 
-/// The token of several names is larger than those of each name before, and smaller than those after.
-pub async fn the_token_of_several_names_fits_each_of_them<B: TestBench>(bench: &B) {
+/// The token of several names is larger than the earlier tokens of each name, and smaller than the later ones.
+pub async fn the_token_of_several_names_is_newer_for_each_name<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let mut newest = FencingToken::new(0);
     for names in [&["a"][..], &["b"], &["a", "b"], &["b"], &["a", "b"], &["a"]] {
@@ -82,8 +82,8 @@ pub async fn the_token_of_several_names_fits_each_of_them<B: TestBench>(bench: &
     }
 }
 
-/// All clients of one storage agree on the life within which tokens are ordered.
-pub async fn clients_agree_on_the_storage<B: TestBench>(bench: &B) {
+/// All clients of one backend see the same storage id, within which tokens are ordered.
+pub async fn clients_see_the_same_storage_id<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let guard = hold(&ours.lock("a")).await;
     assert_eq!(guard.storage_id(), theirs.info().storage_id);

@@ -1,4 +1,4 @@
-//! From one holder to the next: without a gap, and never to somebody who cannot use it.
+//! From one holder to its successor: without a gap, and never to a waiter that is gone.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -16,17 +16,17 @@ use crate::wait;
 pub async fn a_release_hands_over_in_one_step<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let guard = hold(&ours.lock("a").ttl(LONG_TTL)).await;
-    let waiter = spawn_waiter(theirs.lock("a").ttl(LONG_TTL).label("heir"));
+    let waiter = spawn_waiter(theirs.lock("a").ttl(LONG_TTL).label("successor"));
     until_queued(&ours, "a", 1).await;
     guard.release().await.unwrap();
     let now = ours.inspect("a").await.unwrap();
     assert_eq!((now.holders.len(), now.waiter_count), (1, 0));
-    assert_eq!(&*now.holders[0].label, "heir");
+    assert_eq!(&*now.holders[0].label, "successor");
     assert_eq!(Some(granted(waiter).await.token()), now.holders[0].token);
 }
 
-/// A lock that changes hands again and again reaches everybody, with rising tokens.
-pub async fn a_lock_travels_between_clients<B: TestBench>(bench: &B) {
+/// A lock that is handed over repeatedly reaches every waiter, with growing tokens.
+pub async fn a_lock_is_handed_over_between_clients<B: TestBench>(bench: &B) {
     let clients = [bench.client().await, bench.client().await];
     let mut guard = hold(&clients[0].lock("a").ttl(LONG_TTL)).await;
     for round in 0..20 {
@@ -39,8 +39,8 @@ pub async fn a_lock_travels_between_clients<B: TestBench>(bench: &B) {
     }
 }
 
-/// The lease of a lock that was handed over counts from its ticket's newest heartbeat, and is renewed in time although its
-/// owner had waited for long.
+/// The lease of a lock that was handed over counts from the newest heartbeat of its ticket, and is renewed in time although
+/// its owner has waited for long.
 pub async fn a_handed_over_lock_is_renewed_in_time<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -56,9 +56,9 @@ pub async fn a_handed_over_lock_is_renewed_in_time<B: TestBench>(bench: &B) {
     assert!(next.is_valid());
 }
 
-/// Scenario 45: a waiter stands still, the lock is handed to it, its lease ends, another enters; it goes on and reads
-/// the grant. It is given back and never shown.
-pub async fn a_stopped_waiter_does_not_show_an_old_grant<B: TestBench>(bench: &B) {
+/// Scenario 45: a waiter is paused, the lock is handed to it, its lease expires, another waiter is granted; then the paused
+/// waiter reads its grant. It is released and never returned to the caller.
+pub async fn a_paused_waiter_does_not_return_an_old_grant<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let (stopped, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -78,8 +78,8 @@ pub async fn a_stopped_waiter_does_not_show_an_old_grant<B: TestBench>(bench: &B
     assert!(late.token() > token && late.is_valid());
 }
 
-/// A waiter that goes away just when its turn comes does not keep the lock from the next.
-pub async fn a_grant_to_somebody_who_left_goes_on_to_the_next<B: TestBench>(bench: &B) {
+/// A waiter that is cancelled while it is granted does not keep the lock from its successor.
+pub async fn a_grant_to_a_cancelled_waiter_goes_to_its_successor<B: TestBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.client().await);
     for _ in 0..20 {
         let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -88,27 +88,27 @@ pub async fn a_grant_to_somebody_who_left_goes_on_to_the_next<B: TestBench>(benc
         let (leaving, next) = (waiters.next().unwrap(), waiters.next().unwrap());
         let release = tokio::spawn(guard.release());
         leaving.abort();
-        // Whether it had its turn or not, it does not keep it.
+        // Granted or not, it must not keep the lock.
         drop(leaving.await);
         release.await.unwrap().unwrap();
         granted(next).await.release().await.unwrap();
     }
 }
 
-/// Scenario 65: the storage has a ticket of which its client knows nothing, as after a restart from a snapshot. What is
-/// handed to it is given back at once, not when the lease ends.
-pub async fn a_grant_that_the_client_does_not_know_is_given_back<B: TestBench>(bench: &B) {
+/// Scenario 65: the backend has a ticket that its client does not know, as after a restart from a snapshot. A lock that is
+/// handed to it is released at once, not when the lease expires.
+pub async fn a_grant_unknown_to_its_client_is_released<B: TestBench>(bench: &B) {
     gives_back(bench, attempt(&["a"], LONG_TTL)).await;
 }
 
 /// Scenario 65, with a ticket for any of several names.
-pub async fn a_choice_that_the_client_does_not_know_is_given_back<B: TestBench>(bench: &B) {
+pub async fn a_choice_unknown_to_its_client_is_released<B: TestBench>(bench: &B) {
     gives_back(bench, attempt_as(&["a", "b"], Mode::Exclusive, Rule::Any, LONG_TTL)).await;
 }
 
 async fn gives_back<B: TestBench>(bench: &B, unknown: Arc<Attempt>) {
     if bench.has_entry_per_waiter() {
-        // A client's turns are found out from its own registry, which has no ticket that the client does not know.
+        // Such a client checks only the tickets of its own registry, which has no unknown ones.
         return;
     }
     let client = bench.client().await;
@@ -128,8 +128,8 @@ async fn gives_back<B: TestBench>(bench: &B, unknown: Arc<Attempt>) {
     forgetful.close().await;
 }
 
-/// When a client closes, its locks go to those who wait for them.
-pub async fn closing_hands_over_to_the_next<B: TestBench>(bench: &B) {
+/// When a client closes, its locks are granted to their waiters.
+pub async fn closing_hands_over_to_the_successor<B: TestBench>(bench: &B) {
     let (closing, client) = (bench.client().await, bench.client().await);
     let guard = hold(&closing.lock("a").ttl(LONG_TTL)).await;
     let waiter = spawn_waiter(client.lock("a").ttl(LONG_TTL));
@@ -139,12 +139,12 @@ pub async fn closing_hands_over_to_the_next<B: TestBench>(bench: &B) {
     drop(granted(waiter).await);
 }
 
-/// The number of waiters that are granted at once: more than any queue of wake-ups holds.
+/// The number of waiters that are granted at once: more than any channel of wake-ups holds.
 fn burst<B: TestBench>(bench: &B) -> usize {
     bench.crowd_size().min(1_000)
 }
 
-/// A ttl whose heartbeats (a third of it) come too late for a test: only wake-ups can bring a waiter in.
+/// A ttl whose heartbeats (a third of it) are too late for a test: only wake-ups can grant the lock in time.
 fn beyond_heartbeats(client: &Client) -> Duration {
     client.info().max_ttl.min(LONG_TTL * 5)
 }
@@ -161,7 +161,7 @@ async fn all_granted(waiters: Vec<Waiter>) -> Vec<Guard> {
 
 /// Scenario 62: many readers of one process wait behind a writer of another. Its release grants all of them at once, and
 /// every one of them is woken.
-pub async fn readers_granted_at_once_all_enter<B: TestBench>(bench: &B) {
+pub async fn readers_granted_at_once_are_all_woken<B: TestBench>(bench: &B) {
     let (writing, reading) = (bench.client().await, bench.client().await);
     let ttl = beyond_heartbeats(&reading);
     let writer = hold(&writing.lock("a").ttl(ttl)).await;

@@ -1,10 +1,7 @@
-//! What every storage must do, a group per module. The names are sentences; the list of all is in
-//! [`behavior_suite!`](crate::behavior_suite), and for those that need a wire in [`wire_suite!`](crate::wire_suite).
+//! What every backend must do, one group per module. All are listed in [`behavior_suite!`](crate::behavior_suite); those
+//! that need a [`Wire`](crate::wire::Wire) in [`wire_suite!`](crate::wire_suite).
 
-#![allow(
-    clippy::missing_panics_doc,
-    reason = "to panic is how a behaviour says that a storage does not have it"
-)]
+#![allow(clippy::missing_panics_doc, reason = "a behaviour panics if a backend does not have it")]
 
 pub mod admin;
 pub mod batching;
@@ -17,7 +14,7 @@ pub mod expiry;
 pub mod failure;
 pub mod fencing;
 pub mod hand_over;
-pub mod lost_answers;
+pub mod lost_replies;
 pub mod modes;
 pub mod names;
 pub mod network_faults;
@@ -49,16 +46,16 @@ async fn until_free(client: &Client, name: &str) {
     wait::until("the lock is free", async || !is_held(client, name).await).await;
 }
 
-/// Waits until so many stand in line, in a storage that is there all the time.
+/// Waits until the lock has this many waiters. Panics if the backend cannot be reached meanwhile.
 async fn until_queued(client: &Client, name: &str, waiters: usize) {
-    let what = format!("{waiters} stand in line for {name}");
+    let what = format!("{waiters} wait for {name}");
     wait::until(&what, async || {
         client.inspect(name).await.expect("the lock can be inspected").waiter_count == waiters
     })
     .await;
 }
 
-/// Lets waiters join one after the other, so that their order is known.
+/// Enqueues waiters one after the other, so that their order is known.
 async fn enqueue_all(observer: &Client, name: &str, locks: impl IntoIterator<Item = Lock>) -> Vec<Waiter> {
     let mut waiters = Vec::new();
     for lock in locks {
@@ -73,7 +70,7 @@ fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> Error {
     outcome.expect_err("this is refused")
 }
 
-/// One client's side of the bare contract: a backend that listens, as a client's thread does.
+/// A backend without a client: executes single operations, and reads pushes as the engine does.
 struct Bare {
     backend: Arc<dyn Backend>,
     listening: JoinHandle<()>,
@@ -93,7 +90,7 @@ impl Bare {
 
     async fn try_execute(&self, op: Op) -> Result<Reply> {
         let mut replies = self.backend.execute(vec![op]).await;
-        assert_eq!(replies.len(), 1, "one answer to one operation");
+        assert_eq!(replies.len(), 1, "one reply to one operation");
         replies.remove(0)
     }
 
@@ -108,8 +105,8 @@ impl Bare {
         }
     }
 
-    /// Checks a ticket whose turn has come: once, unless the bench leaves gaps.
-    async fn turn_of(&self, bench: &impl TestBench, attempt: &Arc<Attempt>) -> Award {
+    /// Checks a ticket that is granted by now: once, unless the backend yields to foreign clients.
+    async fn until_awarded(&self, bench: &impl TestBench, attempt: &Arc<Attempt>) -> Award {
         let mut reply = self.execute(Op::Check(attempt.clone())).await;
         if bench.yields_to_foreign_clients() {
             wait::until("the gap is over", async || {
@@ -146,7 +143,7 @@ fn attempt_as(names: &[&str], mode: Mode, rule: Rule, ttl: Duration) -> Arc<Atte
     })
 }
 
-/// What was awarded, however much of its lease had passed.
+/// The award of a reply, with the elapsed part of its lease removed for comparisons.
 #[track_caller]
 fn award(reply: &Reply) -> Award {
     match reply {

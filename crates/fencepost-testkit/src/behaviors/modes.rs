@@ -1,4 +1,4 @@
-//! Readers and writers, and semaphores.
+//! Shared and exclusive locks, and semaphores.
 
 use std::time::Duration;
 
@@ -12,11 +12,11 @@ use crate::wait;
 const THREE: Mode = Mode::Semaphore { permits: 3 };
 
 async fn is_refused_now(lock: &Lock) -> bool {
-    lock.try_acquire().await.expect("it is answered").is_none()
+    lock.try_acquire().await.expect("there is a reply").is_none()
 }
 
 /// Many readers hold the lock together; a writer does not get it meanwhile.
-pub async fn readers_share_and_keep_the_writer_out<B: TestBench>(bench: &B) {
+pub async fn readers_share_and_block_the_writer<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let one = hold(&ours.lock("a").mode(Mode::Shared)).await;
     let two = hold(&theirs.lock("a").mode(Mode::Shared)).await;
@@ -28,15 +28,15 @@ pub async fn readers_share_and_keep_the_writer_out<B: TestBench>(bench: &B) {
     assert!(!is_refused_now(&ours.lock("a")).await);
 }
 
-/// A writer keeps readers out.
-pub async fn a_writer_keeps_readers_out<B: TestBench>(bench: &B) {
+/// A writer blocks readers.
+pub async fn a_writer_blocks_readers<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let writer = hold(&client.lock("a")).await;
     assert!(is_refused_now(&client.lock("a").mode(Mode::Shared)).await);
     writer.release().await.unwrap();
 }
 
-/// A writer that waits is not starved by readers that come after it.
+/// A waiting writer is not starved by later readers.
 pub async fn readers_do_not_overtake_a_waiting_writer<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let reading = client.lock("a").ttl(LONG_TTL).mode(Mode::Shared);
@@ -54,8 +54,8 @@ pub async fn readers_do_not_overtake_a_waiting_writer<B: TestBench>(bench: &B) {
     assert!(granted(later).await.token() > token);
 }
 
-/// Readers that stand together at the head of the line enter together.
-pub async fn readers_in_line_enter_together<B: TestBench>(bench: &B) {
+/// Readers at the head of the queue are granted together.
+pub async fn queued_readers_are_granted_together<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let writer = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let reading = || client.lock("a").ttl(LONG_TTL).mode(Mode::Shared);
@@ -74,8 +74,8 @@ pub async fn readers_in_line_enter_together<B: TestBench>(bench: &B) {
     drop(granted(last).await);
 }
 
-/// A semaphore admits as many as it has slots, and a slot that becomes free goes to the next in line.
-pub async fn a_semaphore_admits_as_many_as_it_has_slots<B: TestBench>(bench: &B) {
+/// A semaphore admits as many holders as it has permits, and a released permit goes to the first waiter.
+pub async fn a_semaphore_admits_as_many_as_it_has_permits<B: TestBench>(bench: &B) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let slot = ours.lock("a").ttl(LONG_TTL).mode(THREE);
     let mut inside = vec![hold(&slot).await, hold(&theirs.lock("a").mode(THREE)).await, hold(&slot).await];
@@ -88,8 +88,8 @@ pub async fn a_semaphore_admits_as_many_as_it_has_slots<B: TestBench>(bench: &B)
     assert!(inside.iter().all(|guard| guard.token() < fourth.token()));
 }
 
-/// Slots of holders that died become free like any other lock.
-pub async fn the_slot_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
+/// Permits of holders that died become free when their leases expire.
+pub async fn the_permit_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
     let mode = Mode::Semaphore { permits: 2 };
     let client = bench.client().await;
     let (dying, proxy) = bench.proxied().await;
@@ -102,8 +102,8 @@ pub async fn the_slot_of_a_dead_holder_becomes_free<B: TestBench>(bench: &B) {
     assert!(alive.is_valid() && next.is_valid() && !dead.is_valid());
 }
 
-/// Scenario 63: a crowd holds the lock together, and every lease is renewed again and again. If one renewal looked at all
-/// holders, many would come too late.
+/// Scenario 63: many clients hold the lock together, and every lease is renewed in time. If one renewal read all holders,
+/// many would be too late.
 pub async fn many_shared_holders_are_all_renewed_in_time<B: TestBench>(bench: &B) {
     const TTL: Duration = Duration::from_secs(15);
     // Not all at once: other tests use the server too.
@@ -130,12 +130,12 @@ pub async fn many_shared_holders_are_all_renewed_in_time<B: TestBench>(bench: &B
     assert_eq!(lost, 0, "of {} holders", guards.len());
     assert!(is_refused_now(&clients[0].lock("a")).await);
     for client in clients {
-        wait::within_timeout("all are given back", client.close()).await;
+        wait::within_timeout("all locks are released", client.close()).await;
     }
 }
 
-/// Clients that disagree about what a lock is are told so, and nothing is changed by it.
-pub async fn modes_that_contradict_each_other_are_a_conflict<B: TestBench>(bench: &B) {
+/// Clients with contradicting modes get a conflict, and nothing is changed.
+pub async fn contradicting_modes_are_a_conflict<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL).mode(THREE)).await;
     for mode in [Mode::Semaphore { permits: 4 }, Mode::Exclusive, Mode::Shared] {
@@ -150,8 +150,8 @@ pub async fn modes_that_contradict_each_other_are_a_conflict<B: TestBench>(bench
     guard.release().await.unwrap();
 }
 
-/// What a lock is, is agreed anew when nobody uses it.
-pub async fn an_idle_lock_may_become_something_else<B: TestBench>(bench: &B) {
+/// The mode of an idle lock may change.
+pub async fn an_idle_lock_may_change_its_mode<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     for mode in [THREE, Mode::Exclusive, Mode::Semaphore { permits: 1 }, Mode::Shared, THREE] {
         hold(&client.lock("a").mode(mode)).await.release().await.unwrap();
@@ -159,8 +159,8 @@ pub async fn an_idle_lock_may_become_something_else<B: TestBench>(bench: &B) {
     }
 }
 
-/// A semaphore without slots is refused before anything is sent.
-pub async fn a_semaphore_of_nothing_is_refused<B: TestBench>(bench: &B) {
+/// A semaphore without permits is rejected before anything is sent.
+pub async fn a_semaphore_without_permits_is_refused<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let error = refused(client.lock("a").mode(Mode::Semaphore { permits: 0 }).try_acquire().await);
     assert_eq!(error.kind(), ErrorKind::BadConfig);

@@ -1,11 +1,11 @@
-//! Names mean themselves: nothing is folded, cut off or reached through them.
+//! Names are taken literally: not case-folded, normalised, truncated or interpreted.
 
 use fencepost_core::{ErrorKind, Guard, LockName};
 
 use super::{LONG_TTL, hold, refused};
 use crate::test_bench::TestBench;
 
-/// Holds all of the names at once, each as its own lock, and gives them back.
+/// Holds all of the names at once, each as a lock of its own, and releases them.
 async fn are_different_locks<B: TestBench>(bench: &B, names: &[&str]) {
     let (ours, theirs) = (bench.client().await, bench.client().await);
     let mut guards: Vec<Guard> = Vec::new();
@@ -27,8 +27,8 @@ async fn are_different_locks<B: TestBench>(bench: &B, names: &[&str]) {
     }
 }
 
-/// Scenario 39: names that a storage might take for something else.
-pub async fn hostile_names_mean_themselves<B: TestBench>(bench: &B) {
+/// Scenario 39: names with a special meaning in some backend.
+pub async fn hostile_names_are_taken_literally<B: TestBench>(bench: &B) {
     let names = [
         "/",
         "//",
@@ -78,7 +78,7 @@ pub async fn case_is_not_folded<B: TestBench>(bench: &B) {
     are_different_locks(bench, &["invoice", "Invoice", "INVOICE", "ß", "ss", "SS", "ı", "i", "I", "İ"]).await;
 }
 
-/// Scenario 39: what looks alike is not the same, and what is written beyond the first plane is kept.
+/// Scenario 39: names that look alike are different, and characters outside the basic multilingual plane are kept.
 pub async fn unicode_is_not_normalized<B: TestBench>(bench: &B) {
     are_different_locks(bench, &["\u{e9}", "e\u{301}", "\u{435}", "e", "\u{e5}", "\u{212b}", "a\u{30a}"])
         .await;
@@ -89,7 +89,7 @@ pub async fn unicode_is_not_normalized<B: TestBench>(bench: &B) {
     .await;
 }
 
-/// Scenario 39: 512 bytes are kept to the last one.
+/// Scenario 39: all 512 bytes count.
 pub async fn long_names_are_kept_in_full<B: TestBench>(bench: &B) {
     let base = "x".repeat(LockName::MAX_BYTES - 1);
     let wide = "é".repeat(LockName::MAX_BYTES / 2);
@@ -100,8 +100,8 @@ pub async fn long_names_are_kept_in_full<B: TestBench>(bench: &B) {
     .await;
 }
 
-/// Scenario 40: a lock and one below it are independent, and so is the list of each.
-pub async fn a_name_and_one_below_it_are_independent<B: TestBench>(bench: &B) {
+/// Scenario 40: a name and a name below it are independent, and so are their lists.
+pub async fn a_name_and_a_name_below_it_are_independent<B: TestBench>(bench: &B) {
     are_different_locks(bench, &["a", "a/", "a/b", "a/b/c", "ab"]).await;
     let client = bench.client().await;
     let both = hold(&client.lock_all(["a", "a/b"]).ttl(LONG_TTL)).await;
@@ -109,7 +109,7 @@ pub async fn a_name_and_one_below_it_are_independent<B: TestBench>(bench: &B) {
     both.release().await.unwrap();
 }
 
-/// Scenario 54: a lock that is named like something of our own is an ordinary lock.
+/// Scenario 54: a lock that is named like an internal key, node or table is an ordinary lock.
 pub async fn internal_names_are_ordinary_names<B: TestBench>(bench: &B) {
     let names = [
         "holders",
@@ -131,14 +131,14 @@ pub async fn internal_names_are_ordinary_names<B: TestBench>(bench: &B) {
         "version",
         "sqlite_master",
         "sqlite_sequence",
-        "passer-by",
+        "cleanup",
         "__proto__",
     ];
     are_different_locks(bench, &names).await;
 }
 
-/// Scenario 39: what is no name is refused with the reason, before anything is sent.
-pub async fn what_is_no_name_is_refused<B: TestBench>(bench: &B) {
+/// Scenario 39: an invalid name is rejected with the reason, before anything is sent.
+pub async fn an_invalid_name_is_refused<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let long = "x".repeat(LockName::MAX_BYTES + 1);
     for name in ["", "a\0b", "\0", "line\nbreak", "\u{7f}", "\u{85}", long.as_str()] {

@@ -1,4 +1,4 @@
-//! Bad weather on every wire at once: whatever breaks, no two hold a lock together, tokens only rise, and nothing is left.
+//! Random network faults on several connections: no two holders overlap, tokens grow, and nothing is left.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::workload::Workload;
 const WIRES: usize = 4;
 const STEPS: usize = 60;
 
-/// Breaks a wire in one of all ways.
+/// Injects one fault of any kind.
 fn break_one<B: WireBench>(bench: &B, wire: &Wire, rng: &mut Rng) {
     match rng.below(7) {
         0 => wire.cut(),
@@ -24,8 +24,8 @@ fn break_one<B: WireBench>(bench: &B, wire: &Wire, rng: &mut Rng) {
     }
 }
 
-/// Clients with a wire each take turns, while their wires break in all ways.
-pub async fn no_network_makes_two_holders<B: WireBench>(bench: &B) {
+/// Clients with a wire each acquire and release while faults are injected into their wires.
+pub async fn network_faults_never_make_two_holders<B: WireBench>(bench: &B) {
     let wires: Vec<Wire> = (0..WIRES).map(|_| Wire::to(bench.wire().server())).collect();
     let mut clients = Vec::new();
     for wire in &wires {

@@ -1,4 +1,4 @@
-//! Connections that end and come back: waiters keep their places, and nothing is left behind.
+//! Connections that are closed and reopened: waiters keep their positions, and nothing is left behind.
 
 use std::time::Duration;
 
@@ -9,39 +9,40 @@ use crate::actions::enqueue;
 use crate::test_bench::WireBench;
 use crate::wait;
 
-/// A lease for those whose releases may get lost, of which something is remembered for twice as long at most.
-const DOUBTFUL: Duration = Duration::from_secs(6);
+/// A ttl for locks whose releases may be lost: tombstones are kept for at most twice as long.
+const UNKNOWN_OUTCOME_TTL: Duration = Duration::from_secs(6);
 
-/// Waits until the storage knows so many to listen, if it knows that at all.
+/// Waits until the backend counts this many listeners, if it counts them.
 async fn listening<B: WireBench>(bench: &B, count: usize) {
-    wait::until(&format!("{count} listen"), async || {
+    wait::until(&format!("{count} clients listen"), async || {
         bench.listeners().await.is_none_or(|listeners| listeners == count)
     })
     .await;
 }
 
-/// A connection that is replaced costs nobody his place, whoever comes while it is away.
-pub async fn waiters_keep_their_places_over_a_reset<B: WireBench>(bench: &B) {
+/// Waiters keep their positions when a connection is replaced, also if others join meanwhile.
+pub async fn waiters_keep_their_positions_over_a_reset<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
-    let guard = hold(&other.lock("a").ttl(DOUBTFUL)).await;
-    let first = enqueue(&other, client.lock("a").ttl(DOUBTFUL), "a", 1).await;
-    let second = enqueue(&other, client.lock("a").ttl(DOUBTFUL), "a", 2).await;
+    let guard = hold(&other.lock("a").ttl(UNKNOWN_OUTCOME_TTL)).await;
+    let first = enqueue(&other, client.lock("a").ttl(UNKNOWN_OUTCOME_TTL), "a", 1).await;
+    let second = enqueue(&other, client.lock("a").ttl(UNKNOWN_OUTCOME_TTL), "a", 2).await;
     bench.wire().reset();
-    let third = enqueue(&other, other.lock("a").ttl(DOUBTFUL), "a", 3).await;
+    let third = enqueue(&other, other.lock("a").ttl(UNKNOWN_OUTCOME_TTL), "a", 3).await;
     bench.wire().reset();
     listening(bench, 2).await;
     let mut newest = guard.token();
     guard.release().await.expect("it is held");
     for waiter in [first, second, third] {
         let guard = granted(waiter).await;
-        assert!(guard.token() > newest, "somebody was overtaken");
+        assert!(guard.token() > newest, "a waiter was overtaken");
         newest = guard.token();
         guard.release().await.expect("it is held");
     }
 }
 
-/// Nobody listens when the lock becomes free: whoever comes back first in line gets it long before its heartbeat.
-pub async fn a_lock_that_became_free_while_nobody_listened_is_found<B: WireBench>(bench: &B) {
+/// The lock is released while its first waiter is disconnected: it is granted right after the reconnect, long before the
+/// heartbeat.
+pub async fn a_lock_released_while_disconnected_is_granted_after_the_reconnect<B: WireBench>(bench: &B) {
     let (away, other) = (bench.client().await, bench.direct_client().await);
     let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
     let waiter = enqueue(&other, away.lock("a").ttl(LONG_TTL), "a", 1).await;
@@ -55,12 +56,12 @@ pub async fn a_lock_that_became_free_while_nobody_listened_is_found<B: WireBench
     granted(waiter).await.release().await.expect("it is held");
 }
 
-/// Connections end at every moment of locking and unlocking, and nothing is left of it.
-pub async fn connections_that_end_at_any_moment_leave_nothing<B: WireBench>(bench: &B) {
+/// Connections are closed at any moment of acquiring and releasing, and nothing is left.
+pub async fn connections_closed_at_any_moment_leave_nothing<B: WireBench>(bench: &B) {
     let client = bench.client().await;
     let workers: Vec<_> = (0..8)
         .map(|number| {
-            let lock = client.lock(format!("lock/{}", number % 3)).ttl(DOUBTFUL);
+            let lock = client.lock(format!("lock/{}", number % 3)).ttl(UNKNOWN_OUTCOME_TTL);
             tokio::spawn(async move {
                 for _ in 0..12 {
                     if let Ok(guard) = lock.acquire().await {

@@ -1,4 +1,4 @@
-//! Giving a lock back: by its owner only, once, whatever happens to the answer.
+//! Releasing: by the owner only, once, also if the reply is lost.
 
 use fencepost_core::backend::{Op, Reply};
 use fencepost_core::{ErrorKind, LostReason};
@@ -9,7 +9,7 @@ use crate::proxy::OpKind;
 use crate::test_bench::TestBench;
 use crate::wait;
 
-/// After a release the lock is free.
+/// A released lock is free.
 pub async fn a_released_lock_is_free<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a")).await;
@@ -17,15 +17,15 @@ pub async fn a_released_lock_is_free<B: TestBench>(bench: &B) {
     assert!(client.inspect("a").await.unwrap().is_idle());
 }
 
-/// A guard that is dropped gives its lock back.
-pub async fn a_dropped_guard_gives_its_lock_back<B: TestBench>(bench: &B) {
+/// A dropped guard releases its lock.
+pub async fn a_dropped_guard_releases_its_lock<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     drop(hold(&client.lock("a").ttl(LONG_TTL)).await);
     until_free(&client, "a").await;
 }
 
-/// Scenario 55: a program that ends right after dropping its guard leaves no lock behind.
-pub async fn a_program_that_ends_after_its_guard_leaves_no_lock<B: TestBench>(bench: &B) {
+/// Scenario 55: a program that exits right after dropping its guard leaves no lock.
+pub async fn a_program_that_exits_after_dropping_its_guard_leaves_no_lock<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     drop(client);
@@ -34,7 +34,7 @@ pub async fn a_program_that_ends_after_its_guard_leaves_no_lock<B: TestBench>(be
     assert!(!is_held(&other, "a").await, "the last handle waits for the release");
 }
 
-/// An owner that does not hold the lock does not release it, whoever does.
+/// An owner that does not hold the lock cannot release it, whether another one holds it or not.
 pub async fn stale_owner_cannot_release<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let old = bare.hold(&attempt(&["a"], LONG_TTL)).await;
@@ -47,7 +47,7 @@ pub async fn stale_owner_cannot_release<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// Scenario 24: a release that is late arrives when the lock is held again; the new grant stays.
+/// Scenario 24: a delayed release arrives when the lock is held again; the new grant is kept.
 pub async fn a_late_release_does_not_touch_the_next_grant<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let first = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
@@ -62,8 +62,8 @@ pub async fn a_late_release_does_not_touch_the_next_grant<B: TestBench>(bench: &
     second.release().await.unwrap();
 }
 
-/// Scenario 23: a task takes the lock while the release of another fails; the new owner is not cleared.
-pub async fn a_failed_release_does_not_clear_the_next_owner<B: TestBench>(bench: &B) {
+/// Scenario 23: a task acquires the lock while the release of another fails; the new owner is not removed.
+pub async fn a_failed_release_does_not_remove_the_next_owner<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let lock = client.lock("a").ttl(bench.ttl() * 4);
     let first = hold(&lock).await;
@@ -76,18 +76,18 @@ pub async fn a_failed_release_does_not_clear_the_next_owner<B: TestBench>(bench:
     second.release().await.unwrap();
 }
 
-/// A release that gets lost is sent again.
+/// A lost release is sent again.
 pub async fn a_lost_release_is_sent_again<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl() * 4)).await;
     proxy.lose_request(OpKind::Release);
-    guard.release().await.expect("the second one arrives");
+    guard.release().await.expect("the second request arrives");
     assert_eq!(proxy.count(OpKind::Release), 2);
     assert!(client.inspect("a").await.unwrap().is_idle());
 }
 
-/// Scenario 25: a release whose future is dropped in flight goes on.
-pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
+/// Scenario 25: a release whose future is dropped in flight completes.
+pub async fn a_dropped_release_completes<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     proxy.pause();
@@ -96,8 +96,8 @@ pub async fn a_dropped_release_goes_on<B: TestBench>(bench: &B) {
     until_free(&client, "a").await;
 }
 
-/// The release of a lock that was stolen says that it was lost.
-pub async fn the_release_of_a_lost_lock_says_so<B: TestBench>(bench: &B) {
+/// The release of a lock whose record was deleted fails with `Lost`.
+pub async fn the_release_of_a_lost_lock_fails_with_the_reason<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     bench.steal(&name("a")).await;

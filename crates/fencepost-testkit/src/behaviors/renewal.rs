@@ -1,4 +1,4 @@
-//! Leases that are kept, for as long as they are wanted and no longer.
+//! Leases are renewed for as long as the guard exists, and no longer.
 
 use fencepost_core::clock::Clock;
 use fencepost_core::{ErrorKind, LostReason};
@@ -22,8 +22,8 @@ pub async fn a_lock_is_held_over_many_ttls<B: TestBench>(bench: &B) {
     assert!(other.lock("a").try_acquire().await.unwrap().is_none());
 }
 
-/// Scenario 26: a release stops the keeper; no lease jumps up again afterwards.
-pub async fn release_stops_the_keeper<B: TestBench>(bench: &B) {
+/// Scenario 26: a release stops the renewals; no lease is extended afterwards.
+pub async fn a_release_stops_the_renewals<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let ttl = bench.ttl();
     let guard = hold(&client.lock("a").ttl(ttl)).await;
@@ -35,9 +35,8 @@ pub async fn release_stops_the_keeper<B: TestBench>(bench: &B) {
     assert!(client.inspect("a").await.unwrap().is_idle());
 }
 
-/// Scenario 27: two tasks lock and unlock one name in turn; what the first leaves behind does not end the renewal of
-/// the second.
-pub async fn the_next_holder_is_renewed_after_the_first_has_gone<B: TestBench>(bench: &B) {
+/// Scenario 27: two tasks hold one name in turn; the clean-up of the first does not end the renewals of the second.
+pub async fn the_second_holder_is_renewed_after_the_first_releases<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let ttl = bench.ttl() * 2;
     let first = hold(&client.lock("a").ttl(ttl)).await;
@@ -49,7 +48,7 @@ pub async fn the_next_holder_is_renewed_after_the_first_has_gone<B: TestBench>(b
     assert!(second.is_valid());
 }
 
-/// Scenarios 28 and 37: after a loss the same handle can take the lock again, and the new grant is renewed.
+/// Scenarios 28 and 37: after a loss the same `Lock` can be acquired again, and the new grant is renewed.
 pub async fn a_new_grant_after_a_loss_is_renewed<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let ttl = bench.ttl() * 2;
@@ -64,7 +63,7 @@ pub async fn a_new_grant_after_a_loss_is_renewed<B: TestBench>(bench: &B) {
     assert!(again.is_valid() && !lost.is_valid());
 }
 
-/// Scenarios 20 and 31: a renewal that hangs does not delay the verdict; the guard is invalid at its deadline.
+/// Scenarios 20 and 31: a hanging renewal does not delay the loss; the guard is invalid at its deadline.
 pub async fn a_hung_renewal_does_not_delay_the_loss<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let clock = Clock::system();
@@ -82,15 +81,15 @@ pub async fn a_hung_renewal_does_not_delay_the_loss<B: TestBench>(bench: &B) {
     proxy.resume();
 }
 
-/// Scenario 31: renewals fail one after the other; the guard knows its deadline all the while.
-pub async fn failing_renewals_let_the_time_run_out<B: TestBench>(bench: &B) {
+/// Scenario 31: all renewals fail; the deadline of the guard stays known.
+pub async fn failing_renewals_do_not_extend_the_lease<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a").ttl(bench.ttl())).await;
     proxy.cut();
     let mut before = guard.remaining();
     while guard.is_valid() {
         let now = guard.remaining();
-        assert!(now <= before, "nobody can have renewed it");
+        assert!(now <= before, "no renewal can have succeeded");
         before = now;
         tokio::task::yield_now().await;
     }
@@ -100,8 +99,8 @@ pub async fn failing_renewals_let_the_time_run_out<B: TestBench>(bench: &B) {
     proxy.resume();
 }
 
-/// Scenario 21: somebody who is told of the loss and blocks keeps nobody else from seeing it.
-pub async fn everybody_sees_a_loss_whatever_the_first_does<B: TestBench>(bench: &B) {
+/// Scenario 21: a task that blocks when it sees the loss does not keep others from seeing it.
+pub async fn a_blocked_observer_does_not_hide_a_loss_from_others<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let (share, other) = (guard.share(), guard.share());
@@ -121,8 +120,8 @@ pub async fn everybody_sees_a_loss_whatever_the_first_does<B: TestBench>(bench: 
     assert_eq!(first.await.unwrap(), LostReason::Broken);
 }
 
-/// Scenario 32: work that hangs is not renewed for ever; at the end of `max_hold` the lock goes to the next.
-pub async fn max_hold_ends_what_could_be_renewed<B: TestBench>(bench: &B) {
+/// Scenario 32: work that hangs is not renewed for ever; at the end of `max_hold` the lock goes to the next waiter.
+pub async fn max_hold_ends_a_lease_that_could_be_renewed<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL).max_hold(bench.ttl())).await;
     assert!(guard.remaining() <= bench.ttl());
@@ -133,7 +132,7 @@ pub async fn max_hold_ends_what_could_be_renewed<B: TestBench>(bench: &B) {
     assert!(next.is_valid());
 }
 
-/// A loss cancels the work of `run` at the point where it waits.
+/// A loss cancels the work of `run` at its next await point.
 pub async fn run_cancels_the_work_when_the_lock_is_lost<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let lock = client.lock("a").ttl(LONG_TTL).max_hold(bench.ttl());

@@ -11,7 +11,7 @@ use crate::actions::enqueue;
 use crate::test_bench::TestBench;
 use crate::wait;
 
-/// All names are held by one guard and given back together.
+/// All names are held by one guard and released together.
 pub async fn all_names_are_held_and_released_together<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock_all(["c", "a", "b", "a"]).ttl(LONG_TTL)).await;
@@ -27,8 +27,8 @@ pub async fn all_names_are_held_and_released_together<B: TestBench>(bench: &B) {
     }
 }
 
-/// All or nothing: if one name is taken, none is.
-pub async fn one_name_that_is_taken_keeps_all_from_being_granted<B: TestBench>(bench: &B) {
+/// All or nothing: if one name is held, none is acquired.
+pub async fn one_held_name_blocks_the_grant_of_all<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let b = hold(&client.lock("b").ttl(LONG_TTL)).await;
     let both = client.lock_all(["a", "b"]).ttl(LONG_TTL);
@@ -41,7 +41,7 @@ pub async fn one_name_that_is_taken_keeps_all_from_being_granted<B: TestBench>(b
     granted(waiter).await.release().await.unwrap();
 }
 
-/// Scenario 44: two that want the same names in opposite order do not wait for each other.
+/// Scenario 44: two clients that acquire the same names in opposite order do not deadlock.
 pub async fn opposite_order_does_not_deadlock<B: TestBench>(bench: &B) {
     let mut tasks = Vec::new();
     for names in [["a", "b"], ["b", "a"], ["b", "c"], ["c", "a"]] {
@@ -59,10 +59,10 @@ pub async fn opposite_order_does_not_deadlock<B: TestBench>(bench: &B) {
     }
 }
 
-/// Scenario 38 with many names: a waiter for all of them that dies costs the next one no ttl.
-pub async fn a_dead_waiter_for_many_names_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
+/// Scenario 38 with many names: a dead waiter for all of them does not delay the next waiter by its ttl.
+pub async fn a_dead_waiter_for_many_names_does_not_delay_the_next_by_its_ttl<B: TestBench>(bench: &B) {
     if bench.has_entry_per_waiter() {
-        // Its entries stand in the way until its lease ends.
+        // Its entries block the names until its lease expires.
         return;
     }
     let clock = Clock::system();
@@ -75,24 +75,24 @@ pub async fn a_dead_waiter_for_many_names_costs_nobody_its_ttl<B: TestBench>(ben
     let next = enqueue(&client, client.lock_all(&names).ttl(LONG_TTL), &names[0], 2).await;
     let (listeners, ticket_ends) = (bench.listeners().await, clock.now() + ticket * 2 / 3);
     proxy.crash();
-    wait::until("the storage knows of the death", async || {
+    wait::until("the backend has detected the death", async || {
         listeners.is_none() || bench.listeners().await < listeners
     })
     .await;
     guard.release().await.unwrap();
     let next = granted(next).await;
-    assert!(clock.now() < ticket_ends, "it had to wait for the end of a dead one's ticket");
+    assert!(clock.now() < ticket_ends, "it had to wait until the ticket of the dead waiter expired");
     next.release().await.unwrap();
     dead.abort();
 }
 
-/// Somebody who waits for several names is not starved by those who want one of them.
+/// A waiter for several names is not starved by waiters for one of them.
 pub async fn a_waiter_for_all_is_not_starved<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let a = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let both = spawn_waiter(client.lock_all(["a", "b"]).ttl(LONG_TTL));
     until_queued(&client, "b", 1).await;
-    assert!(client.lock("b").try_acquire().await.unwrap().is_none(), "b is free, but somebody waits for it");
+    assert!(client.lock("b").try_acquire().await.unwrap().is_none(), "b is free, but has a waiter");
     let later = spawn_waiter(client.lock("b").ttl(LONG_TTL));
     until_queued(&client, "b", 2).await;
     a.release().await.unwrap();
@@ -102,8 +102,8 @@ pub async fn a_waiter_for_all_is_not_starved<B: TestBench>(bench: &B) {
     assert!(granted(later).await.token() > token);
 }
 
-/// Somebody who gives up waiting for several names frees the way in all of their lines.
-pub async fn a_waiter_for_all_that_leaves_frees_every_line<B: TestBench>(bench: &B) {
+/// A cancelled waiter for several names leaves all of their queues.
+pub async fn a_cancelled_waiter_for_all_leaves_every_queue<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let a = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let both = spawn_waiter(client.lock_all(["a", "b"]).ttl(LONG_TTL));
@@ -115,8 +115,8 @@ pub async fn a_waiter_for_all_that_leaves_frees_every_line<B: TestBench>(bench: 
     a.release().await.unwrap();
 }
 
-/// Any of the names will do: a free one is taken at once, and the others are left alone.
-pub async fn any_takes_one_that_is_free<B: TestBench>(bench: &B) {
+/// A free name is acquired at once, and the others stay free.
+pub async fn any_acquires_a_free_name<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let seats = client.lock_any(["seat/1", "seat/2", "seat/3"]).ttl(LONG_TTL);
     let taken = [hold(&seats).await, hold(&seats).await, hold(&seats).await];
@@ -127,7 +127,7 @@ pub async fn any_takes_one_that_is_free<B: TestBench>(bench: &B) {
     assert!(seats.try_acquire().await.unwrap().is_none());
 }
 
-/// Somebody who waits for any of the names gets the first that becomes free, and then stands in no line any more.
+/// A waiter for any of the names gets the first that is released, and leaves the other queues.
 pub async fn any_waits_for_the_first_that_becomes_free<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let (a, b) = (hold(&client.lock("a").ttl(LONG_TTL)).await, hold(&client.lock("b").ttl(LONG_TTL)).await);
@@ -143,9 +143,9 @@ pub async fn any_waits_for_the_first_that_becomes_free<B: TestBench>(bench: &B) 
     assert!(either.is_valid());
 }
 
-/// Many who want any of a few names, more than one client has entries for in a line: nobody gets what another has, nobody
-/// gets two, and every wait ends although several names become free at once.
-pub async fn a_crowd_for_any_is_served_one_by_one<B: TestBench>(bench: &B) {
+/// Many waiters for any of a few names, more than one client has entries for in a queue: no name has two holders, no waiter
+/// gets two names, and every wait ends although several names are released at once.
+pub async fn many_waiters_for_any_are_granted_one_by_one<B: TestBench>(bench: &B) {
     const NAMES: [&str; 3] = ["seat/1", "seat/2", "seat/3"];
     let clients = [bench.client().await, bench.client().await];
     let taken: Arc<[AtomicBool; 3]> = Arc::default();
@@ -156,7 +156,7 @@ pub async fn a_crowd_for_any_is_served_one_by_one<B: TestBench>(bench: &B) {
             for _ in 0..2 {
                 let guard = client.lock_any(NAMES).ttl(LONG_TTL).acquire().await.unwrap();
                 let seat = NAMES.iter().position(|name| *name == guard.name().as_str()).unwrap();
-                assert!(!taken[seat].swap(true, Ordering::SeqCst), "somebody has {}", NAMES[seat]);
+                assert!(!taken[seat].swap(true, Ordering::SeqCst), "{} has another holder", NAMES[seat]);
                 tokio::task::yield_now().await;
                 assert!(guard.is_valid());
                 taken[seat].store(false, Ordering::SeqCst);
@@ -165,7 +165,7 @@ pub async fn a_crowd_for_any_is_served_one_by_one<B: TestBench>(bench: &B) {
         }));
     }
     for task in tasks {
-        wait::within_timeout("a turn comes", task).await.unwrap();
+        wait::within_timeout("the lock is granted", task).await.unwrap();
     }
 }
 
@@ -181,7 +181,7 @@ pub async fn several_names_are_broken_together<B: TestBench>(bench: &B) {
     assert_eq!(guard.lost().await, LostReason::Broken);
 }
 
-/// The leases of several names end together.
+/// The leases of several names expire together.
 pub async fn several_names_expire_together<B: TestBench>(bench: &B) {
     let (dying, proxy) = bench.proxied().await;
     let client = bench.client().await;
@@ -194,8 +194,8 @@ pub async fn several_names_expire_together<B: TestBench>(bench: &B) {
     assert!(!dead.is_valid() && a.token() > dead.token() && b.token() > dead.token());
 }
 
-/// No name at all, or one that is none, is refused.
-pub async fn no_name_is_refused<B: TestBench>(bench: &B) {
+/// An empty list of names, or one with an invalid name, is rejected.
+pub async fn an_empty_list_of_names_is_refused<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     for lock in [client.lock_all::<&str>([]), client.lock_any(["a", ""])] {
         assert_eq!(refused(lock.try_acquire().await).kind(), ErrorKind::BadName);

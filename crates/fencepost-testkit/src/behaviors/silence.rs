@@ -1,4 +1,4 @@
-//! Wires that break and hold nevertheless, wires that are slow, and wires on which nothing is heard any more.
+//! Connections that break and recover, slow ones, and ones on which nothing arrives any more.
 
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use crate::test_bench::WireBench;
 use crate::wait;
 use crate::wire::{Direction, Wire};
 
-/// Holds a lock, lets the fault last until half of the lease is nearly gone, and sees that nobody noticed.
+/// Holds a lock, lets the fault last until nearly half of the lease has passed, and asserts that the holder did not notice.
 async fn goes_unnoticed<B: WireBench>(bench: &B, break_it: impl FnOnce(&Wire)) {
     let ttl = bench.ttl_above_read_timeout();
     let client = bench.client().await;
@@ -25,27 +25,27 @@ async fn goes_unnoticed<B: WireBench>(bench: &B, break_it: impl FnOnce(&Wire)) {
     guard.release().await.expect("it is still held");
 }
 
-/// Connections end, and no new ones can be had for a while.
+/// Connections are closed, and new ones rejected for a while.
 pub async fn a_cut_of_less_than_half_a_lease_goes_unnoticed<B: WireBench>(bench: &B) {
     goes_unnoticed(bench, Wire::cut).await;
 }
 
-/// Nothing arrives any more, in neither direction, for a while.
+/// Nothing arrives in either direction for a while.
 pub async fn silence_of_less_than_half_a_lease_goes_unnoticed<B: WireBench>(bench: &B) {
     goes_unnoticed(bench, Wire::blackhole).await;
 }
 
-/// The server hears, but is not heard.
+/// Requests arrive, replies do not.
 pub async fn silence_of_the_server_goes_unnoticed<B: WireBench>(bench: &B) {
     goes_unnoticed(bench, |wire| wire.one_way(Direction::ToServer)).await;
 }
 
-/// The server could be heard, but hears nothing.
+/// Replies would arrive, requests do not.
 pub async fn silence_towards_the_server_goes_unnoticed<B: WireBench>(bench: &B) {
     goes_unnoticed(bench, |wire| wire.one_way(Direction::ToClient)).await;
 }
 
-/// What is slow but steady costs nothing, for as long as it lasts.
+/// A slow but steady connection keeps its locks.
 pub async fn a_slow_wire_keeps_its_locks<B: WireBench>(bench: &B) {
     for slow in [|wire: &Wire| wire.delay(Duration::from_millis(60)), |wire: &Wire| wire.throttle(4000)] {
         let client = bench.client().await;
@@ -59,7 +59,7 @@ pub async fn a_slow_wire_keeps_its_locks<B: WireBench>(bench: &B) {
     }
 }
 
-/// Scenario 20: nothing is heard any more, and the lock is lost at its deadline, not when a call gives up.
+/// Scenario 20: nothing arrives any more, and the lock is lost at its deadline, not when a call times out.
 pub async fn a_silent_wire_loses_the_lock_at_its_deadline<B: WireBench>(bench: &B) {
     let (clock, ttl) = (Clock::system(), bench.ttl() * 2);
     let client = bench.client().await;

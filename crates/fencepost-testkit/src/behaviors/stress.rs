@@ -1,4 +1,4 @@
-//! Many clients at once, with cancelled waits and crashes: the history of it all keeps every promise.
+//! Many clients at once, with cancelled waits and crashes: the history keeps every guarantee.
 
 use std::sync::Arc;
 
@@ -14,9 +14,9 @@ use crate::wait;
 const CLIENTS: u64 = 8;
 const ROUNDS: usize = 40;
 
-/// One client of the crowd, and what it does next.
+/// One of the clients.
 struct Worker {
-    who: String,
+    holder: String,
     client: Client,
     proxy: Proxy,
     rng: Rng,
@@ -29,28 +29,28 @@ impl Worker {
         let name = format!("stress/{}", self.rng.below(3));
         let lock = self.client.lock(name).ttl(bench.ttl()).mode(mode);
         if self.rng.percent(20) {
-            self.change_its_mind(&lock).await;
+            self.cancel_acquire(&lock).await;
             return;
         }
-        let Ok(guard) = wait::within_timeout("a turn comes", lock.acquire()).await else {
+        let Ok(guard) = wait::within_timeout("the lock is granted", lock.acquire()).await else {
             return;
         };
         if self.rng.percent(2) {
-            self.die_holding(bench, &guard, mode).await;
+            self.crash_while_holding(bench, &guard, mode).await;
             return;
         }
-        let record = self.history.granted(&self.who, &guard, mode);
+        let record = self.history.granted(&self.holder, &guard, mode);
         for _ in 0..self.rng.below(30) {
             tokio::task::yield_now().await;
         }
         self.history.still_held(record, &guard);
         if self.rng.percent(50) {
-            // A lease that was lost on a busy machine is no failure here.
+            // A lease that was lost on a busy machine is not a failure here.
             let _ = guard.release().await;
         }
     }
 
-    async fn change_its_mind(&mut self, lock: &Lock) {
+    async fn cancel_acquire(&mut self, lock: &Lock) {
         let mut acquire = Box::pin(lock.acquire());
         for _ in 0..self.rng.below(10) {
             if (&mut acquire).now_or_never().is_some() {
@@ -60,26 +60,25 @@ impl Worker {
         }
     }
 
-    /// Dies, and believes in its lock for as long as a client does; then it is born again.
-    async fn die_holding<B: TestBench>(&mut self, bench: &B, guard: &Guard, mode: Mode) {
-        let record = self.history.granted(&self.who, guard, mode);
+    /// Crashes, records for how long the guard stays valid, and connects again.
+    async fn crash_while_holding<B: TestBench>(&mut self, bench: &B, guard: &Guard, mode: Mode) {
+        let record = self.history.granted(&self.holder, guard, mode);
         self.proxy.crash();
         let history = &self.history;
-        wait::until("the dead one has lost its lock", async || !history.still_held(record, guard)).await;
+        wait::until("the dead holder has lost its lock", async || !history.still_held(record, guard)).await;
         (self.client, self.proxy) = bench.proxied().await;
     }
 }
 
-/// Eight clients lock three names in two modes, change their minds and die: nobody ever holds a lock together with
-/// somebody it must not, and tokens only rise.
+/// Eight clients lock three names in two modes, cancel waits and crash: incompatible holders never overlap, and tokens grow.
 pub async fn holders_never_overlap<B: TestBench>(bench: &B) {
     let history = Arc::new(History::default());
     let workers = (0..CLIENTS).map(|number| {
         let history = history.clone();
         async move {
             let (client, proxy) = bench.proxied().await;
-            let who = format!("client {number}");
-            let mut worker = Worker { who, client, proxy, rng: Rng::new(number), history };
+            let holder = format!("client {number}");
+            let mut worker = Worker { holder, client, proxy, rng: Rng::new(number), history };
             for _ in 0..ROUNDS {
                 worker.round(bench).await;
             }

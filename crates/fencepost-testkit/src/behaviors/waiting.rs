@@ -1,4 +1,4 @@
-//! The line: first come, first served, and nobody in it costs the others more than need be.
+//! The queue: first in, first out, and no waiter delays the others more than necessary.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,17 +14,17 @@ use crate::proxy::OpKind;
 use crate::test_bench::TestBench;
 use crate::wait;
 
-/// Waiters of several clients enter in the order in which they joined.
-pub async fn waiters_enter_in_the_order_they_joined<B: TestBench>(bench: &B) {
+/// Waiters of several clients are granted in the order in which they joined.
+pub async fn waiters_are_granted_in_queue_order<B: TestBench>(bench: &B) {
     let clients = [bench.client().await, bench.client().await, bench.client().await];
     let history = Arc::new(History::default());
     let guard = hold(&clients[0].lock("a")).await;
     let locks = clients.iter().cycle().take(12).enumerate();
     let locks = locks.map(|(number, client)| client.lock("a").label(format!("waiter {number}")));
     let waiters = enqueue_all(&clients[0], "a", locks).await;
-    (0..12).for_each(|number| history.joined(&format!("waiter {number}"), &name("a")));
+    (0..12).for_each(|number| history.enqueued(&format!("waiter {number}"), &name("a")));
     guard.release().await.unwrap();
-    // In the opposite order, so that it is not this loop that makes the order.
+    // In reverse, so that the order of this loop does not determine the order of grants.
     let tasks = waiters.into_iter().rev().map(|waiter| {
         let history = history.clone();
         tokio::spawn(async move {
@@ -42,8 +42,8 @@ pub async fn waiters_enter_in_the_order_they_joined<B: TestBench>(bench: &B) {
     assert_eq!(history.len(), 12);
 }
 
-/// Somebody who tries does not get in before those who wait.
-pub async fn a_try_does_not_overtake_the_line<B: TestBench>(bench: &B) {
+/// A try does not overtake the waiters.
+pub async fn a_try_does_not_overtake_the_queue<B: TestBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.client().await);
     let guard = hold(&client.lock("a")).await;
     let waiters = enqueue_all(&client, "a", [client.lock("a"), other.lock("a")]).await;
@@ -55,8 +55,8 @@ pub async fn a_try_does_not_overtake_the_line<B: TestBench>(bench: &B) {
     assert!(other.lock("a").try_acquire().await.unwrap().is_some());
 }
 
-/// Scenario 35: an acquire that waits out leaves no waiter behind.
-pub async fn a_waiter_that_waits_out_leaves_the_line<B: TestBench>(bench: &B) {
+/// Scenario 35: an acquire that times out leaves no waiter behind.
+pub async fn a_waiter_that_times_out_leaves_the_queue<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let impatient = client.lock("a").ttl(LONG_TTL).wait(Duration::from_millis(50));
@@ -68,8 +68,8 @@ pub async fn a_waiter_that_waits_out_leaves_the_line<B: TestBench>(bench: &B) {
     assert!(client.inspect("a").await.unwrap().is_idle());
 }
 
-/// No wait at all is a try that says so.
-pub async fn a_wait_of_zero_does_not_join_the_line<B: TestBench>(bench: &B) {
+/// A wait of zero is a try that fails with `WaitTimeout`.
+pub async fn a_wait_of_zero_does_not_join_the_queue<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let guard = hold(&client.lock("a")).await;
     let error = refused(client.lock("a").wait(Duration::ZERO).acquire().await);
@@ -78,8 +78,8 @@ pub async fn a_wait_of_zero_does_not_join_the_line<B: TestBench>(bench: &B) {
     guard.release().await.unwrap();
 }
 
-/// A waiter whose future is dropped leaves the line, and those behind it move up.
-pub async fn cancelled_waiter_leaves_the_line<B: TestBench>(bench: &B) {
+/// A waiter whose future is dropped leaves the queue, and the waiters behind it move up.
+pub async fn cancelled_waiter_leaves_the_queue<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let locks = (0..3).map(|_| client.lock("a").ttl(LONG_TTL));
@@ -93,8 +93,9 @@ pub async fn cancelled_waiter_leaves_the_line<B: TestBench>(bench: &B) {
     }
 }
 
-/// Scenario 38: a waiter that dies in line costs nobody its ttl, where the storage can tell; at most that where it cannot.
-pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
+/// Scenario 38: a waiter that dies in the queue does not delay the next by its ttl, where the backend can detect it; by at
+/// most that where it cannot.
+pub async fn a_dead_waiter_does_not_delay_the_next_by_its_ttl<B: TestBench>(bench: &B) {
     let clock = Clock::system();
     let client = bench.client().await;
     let (dying, proxy) = bench.proxied().await;
@@ -106,7 +107,7 @@ pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
     let ticket_ends = clock.now() + ticket;
     let listeners = bench.listeners().await;
     proxy.crash();
-    wait::until("the storage knows of the death", async || {
+    wait::until("the backend has detected the death", async || {
         listeners.is_none() || bench.listeners().await < listeners
     })
     .await;
@@ -115,13 +116,13 @@ pub async fn a_dead_waiter_costs_nobody_its_ttl<B: TestBench>(bench: &B) {
     let dead = waiters.next().unwrap();
     let next = granted(waiters.next().unwrap()).await;
     let ends = if bench.has_entry_per_waiter() { ticket_ends + ticket } else { ticket_ends };
-    assert!(clock.now() < ends, "it had to wait for the end of a dead one's ticket");
+    assert!(clock.now() < ends, "it had to wait until the ticket of the dead waiter expired");
     next.release().await.unwrap();
     dead.abort();
 }
 
-/// A place in line is kept for as long as its owner lives, however short its lease.
-pub async fn a_place_in_line_outlives_its_ttl<B: TestBench>(bench: &B) {
+/// A ticket is kept for as long as its owner lives, however short its lease.
+pub async fn a_renewed_ticket_outlives_its_ttl<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     let other = bench.client().await;
     let ttl = bench.ttl() * 2;
@@ -137,7 +138,7 @@ pub async fn a_place_in_line_outlives_its_ttl<B: TestBench>(bench: &B) {
     granted(waiters.next().unwrap()).await.release().await.unwrap();
 }
 
-/// A release wakes one waiter, not the whole line.
+/// A release wakes one waiter, not the whole queue.
 pub async fn a_release_wakes_one_waiter<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -157,8 +158,8 @@ pub async fn a_release_wakes_one_waiter<B: TestBench>(bench: &B) {
     }
 }
 
-/// A push that gets lost costs time, not the turn: the heartbeat of the ticket finds out.
-pub async fn a_lost_push_is_found_by_the_heartbeat<B: TestBench>(bench: &B) {
+/// A lost push costs time, not the grant: the heartbeat of the ticket finds it.
+pub async fn a_lost_push_is_recovered_by_the_heartbeat<B: TestBench>(bench: &B) {
     let (deaf, proxy) = bench.proxied().await;
     proxy.lose_pushes();
     let client = bench.client().await;
@@ -169,8 +170,8 @@ pub async fn a_lost_push_is_found_by_the_heartbeat<B: TestBench>(bench: &B) {
     granted(waiter).await.release().await.unwrap();
 }
 
-/// A push that comes twice grants once.
-pub async fn a_repeated_push_is_harmless<B: TestBench>(bench: &B) {
+/// A repeated push grants once.
+pub async fn a_repeated_push_grants_once<B: TestBench>(bench: &B) {
     let (client, proxy) = bench.proxied().await;
     proxy.repeat_pushes();
     let mut guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
@@ -184,9 +185,9 @@ pub async fn a_repeated_push_is_harmless<B: TestBench>(bench: &B) {
     }
 }
 
-/// Scenario 43: a crowd waits for one lock and its holder dies. One waiter is woken, not the crowd, and all of them
-/// get their turn.
-pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
+/// Scenario 43: many clients wait for one lock and its holder dies. One waiter is woken, not all, and all of them are
+/// granted one after the other.
+pub async fn many_waiters_are_granted_one_by_one<B: TestBench>(bench: &B) {
     let (dying, holders_proxy) = bench.proxied().await;
     let (client, proxy) = bench.proxied().await;
     let dead = hold(&dying.lock("a").ttl(bench.ttl())).await;
@@ -209,7 +210,7 @@ pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
     go.send(()).unwrap();
     let mut tokens = Vec::new();
     for waiter in crowd {
-        tokens.push(wait::within_timeout("a turn comes", waiter).await.unwrap());
+        tokens.push(wait::within_timeout("the lock is granted", waiter).await.unwrap());
     }
     assert!(tokens.iter().all(|token| *token > dead.token()));
     tokens.sort();
@@ -217,8 +218,8 @@ pub async fn a_crowd_is_served_one_by_one<B: TestBench>(bench: &B) {
     assert_eq!(tokens.len(), bench.crowd_size());
 }
 
-/// A waiter's future that is never polled again does not stop the line: its grant is given back when it is dropped.
-pub async fn a_waiter_that_sleeps_on_its_grant_gives_it_back<B: TestBench>(bench: &B) {
+/// A waiter whose future is not polled any more does not block the queue for ever: its grant is released when it is dropped.
+pub async fn a_waiter_dropped_before_it_reads_its_grant_releases_it<B: TestBench>(bench: &B) {
     let client = bench.client().await;
     let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
     let mut asleep = Box::pin(async { client.lock("a").ttl(LONG_TTL).acquire().await });

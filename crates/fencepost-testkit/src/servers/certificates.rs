@@ -1,9 +1,9 @@
-//! Certificates for servers that speak TLS, made by the `openssl` command.
+//! Certificates for servers with TLS, created by the `openssl` command.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Where the certificates and keys of a server and its clients are: PEM files, all signed by one authority.
+/// Paths of the certificates and keys of a server and its clients: PEM files, all signed by one authority.
 #[derive(Clone, Debug)]
 pub struct Certificates {
     /// The certificate of the authority.
@@ -20,17 +20,17 @@ pub struct Certificates {
     pub other_ca: PathBuf,
 }
 
-/// Whom a server lets in that speaks TLS.
+/// The clients that a server with TLS accepts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum TlsClients {
-    /// Everybody.
+    /// All clients.
     All,
-    /// Those with a certificate of the authority.
+    /// Clients with a certificate of the authority.
     WithCertificate,
 }
 
 impl Certificates {
-    /// Makes them in the folder.
+    /// Creates them in the directory.
     pub(crate) fn make(folder: &Path) -> Self {
         super::require("openssl");
         let maker = Maker { folder };
@@ -58,7 +58,7 @@ impl Maker<'_> {
         self.folder.join(cert)
     }
 
-    /// The certificate and the key of somebody whom the authority `ca` has signed.
+    /// Creates a certificate that is signed by the authority `ca`, and its key.
     fn signed(&self, name: &str, extensions: &str) -> (PathBuf, PathBuf) {
         let file = |ending: &str| format!("{name}.{ending}");
         let (subject, key, request, cert) = (format!("/CN={name}"), file("key"), file("csr"), file("crt"));
@@ -79,5 +79,5 @@ impl Maker<'_> {
     }
 }
 
-/// A key that is made quickly, and not encrypted.
+/// Options for an unencrypted key that is created quickly.
 const KEY: [&str; 5] = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes"];

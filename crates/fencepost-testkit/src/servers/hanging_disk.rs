@@ -1,4 +1,4 @@
-//! A disk whose syncs hang on demand, under a server that goes on otherwise.
+//! A disk whose syncs hang on demand, under a server that runs on otherwise.
 
 use std::ffi::OsString;
 use std::path::{Path, PathBuf};
@@ -15,7 +15,7 @@ pub(crate) struct HangingDisk {
 }
 
 impl HangingDisk {
-    /// Compiles the program that runs the server into the folder.
+    /// Compiles the wrapper program of the server into the directory.
     pub(crate) fn make(folder: &Path) -> Self {
         super::require("cc");
         let (source, program) = (folder.join("disk.c"), folder.join("disk"));
@@ -26,7 +26,7 @@ impl HangingDisk {
         Self { program, file: folder.join("disk-hangs") }
     }
 
-    /// Returns what stands before the server's command.
+    /// Returns the args before the command of the server.
     pub(crate) fn prefix(&self) -> [OsString; 2] {
         [self.program.clone().into(), self.file.clone().into()]
     }
@@ -35,7 +35,7 @@ impl HangingDisk {
         std::fs::write(&self.file, "").expect("the folder can be written");
     }
 
-    pub(crate) fn mend(&self) {
+    pub(crate) fn resume(&self) {
         std::fs::remove_file(&self.file).expect("the disk hangs");
     }
 }

@@ -1,5 +1,5 @@
-//! Real servers for tests: on 127.0.0.1, on free ports, each in a temporary folder of its own, and gone with the process
-//! that started them, however that ends.
+//! Real servers for tests: on 127.0.0.1, on free ports, each in a temporary directory of its own, and killed when the
+//! process that started them ends, however it ends.
 
 mod certificates;
 pub mod etcd;
@@ -16,7 +16,7 @@ use std::path::Path;
 pub use certificates::{Certificates, TlsClients};
 pub use ports::free_port;
 
-/// Fails unless the program is on the `PATH`.
+/// Panics unless the program is on the `PATH`.
 #[track_caller]
 fn require(program: &str) {
     let path = std::env::var_os("PATH").unwrap_or_default();
@@ -24,7 +24,7 @@ fn require(program: &str) {
     assert!(found, "{program} is not installed: `cargo xtask test` installs it");
 }
 
-/// Fails unless the file is there.
+/// Panics unless the file exists.
 #[track_caller]
 fn require_file(file: &Path) {
     assert!(file.is_file(), "{} is not installed: `cargo xtask test` installs it", file.display());

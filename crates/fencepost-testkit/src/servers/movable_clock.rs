@@ -10,7 +10,7 @@ use std::process::Command;
 
 const SOURCE: &str = include_str!("movable_clock.c");
 
-/// How far the wall clock of one server is from the machine's.
+/// The offset of a server's wall clock from that of the machine.
 #[derive(Debug)]
 pub(crate) struct MovableClock {
     offset: File,
@@ -18,7 +18,7 @@ pub(crate) struct MovableClock {
 }
 
 impl MovableClock {
-    /// Compiles the library into the folder.
+    /// Compiles the library into the directory.
     pub(crate) fn make(folder: &Path) -> Self {
         super::require("cc");
         let (source, library, offset) =
@@ -35,12 +35,12 @@ impl MovableClock {
         clock
     }
 
-    /// What stands before the server's command.
+    /// Returns the args before the command of the server.
     pub(crate) fn prefix(&self) -> impl Iterator<Item = OsString> {
         [OsString::from("env")].into_iter().chain(self.environment.clone())
     }
 
-    /// The clock is so many seconds before or behind the machine's from now on.
+    /// Sets the offset, in seconds.
     pub(crate) fn set(&self, seconds: i64) {
         self.offset.write_all_at(&seconds.to_ne_bytes(), 0).expect("the offset can be written");
     }

@@ -5,15 +5,14 @@ use std::net::{Ipv4Addr, TcpListener};
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// Below the ports that systems give to outgoing connections, also 10,000 further up, where a cluster's nodes listen for
-/// each other: nobody gets the port of a server that is down for a moment.
+/// Below the ports that systems use for outgoing connections, also 10,000 further up, where the nodes of a cluster listen
+/// for each other: no other process gets the port of a server that is down for a moment.
 const FIRST: u16 = 10_000;
 const COUNT: u16 = 12_000;
 
-/// A port on 127.0.0.1 that nobody listens on, and that this process has not been given lately.
+/// Returns a port on 127.0.0.1 without a listener, which was not returned by this process recently.
 ///
-/// Another process may be given the same one before the server listens: whoever starts a server looks whether it could,
-/// and tries again with another port.
+/// Another process may get the same one before the server listens, so the start of a server retries with another port.
 ///
 /// # Panics
 /// If there is none.

@@ -1,4 +1,4 @@
-//! Starting servers on ports that were free a moment ago, and again if somebody was faster.
+//! Starts servers on ports that were free a moment ago, and retries if another process took one of them.
 
 use rustix::process::Signal;
 
@@ -6,46 +6,46 @@ use super::supervisor::Supervisor;
 use crate::stress::Outage;
 use crate::wait;
 
-/// How often servers are started with other ports because somebody was faster.
+/// How often servers are started with other ports because one was taken.
 const ATTEMPTS: usize = 20;
 
-/// A server that a supervisor keeps.
+/// A server that is run by a [`Supervisor`].
 pub(super) trait Supervised {
-    /// What it is called in failures.
+    /// The name of the server in messages.
     fn program(&self) -> &'static str;
 
     fn supervisor(&self) -> &Supervisor;
 
-    /// Whether it takes connections. Its own words must count: on its port somebody else may answer.
+    /// Returns whether it accepts connections, by its own log: on its port another process may answer.
     fn is_ready(&self) -> bool;
 
-    /// Whether it has ended, or says that a port is not free: some go on without it.
-    fn gives_up(&self) -> bool {
-        !self.supervisor().is_alive() || self.misses_a_port()
+    /// Returns whether it has ended, or has logged that a port is taken: some run on without it.
+    fn has_failed(&self) -> bool {
+        !self.supervisor().is_alive() || self.port_is_taken()
     }
 
-    fn slow(&self) -> String {
-        format!("{} comes up or gives up; it says: {}", self.program(), self.supervisor().output())
+    fn timeout_message(&self) -> String {
+        format!("{} did not become ready; its output: {}", self.program(), self.supervisor().output())
     }
 
-    fn misses_a_port(&self) -> bool {
+    fn port_is_taken(&self) -> bool {
         self.supervisor().output().to_ascii_lowercase().contains("address already in use")
     }
 
-    /// Starts the server again, and kills it first if it is running.
-    fn start_again(&self) {
+    /// Restarts the server.
+    fn restart_server(&self) {
         self.supervisor().kill();
         self.supervisor().start();
-        self.must_be_ready();
+        self.wait_until_ready();
     }
 
-    /// Is away for a while.
-    fn suffer(&self, outage: Outage) {
+    /// Takes the server down for a while.
+    fn take_down(&self, outage: Outage) {
         match outage {
             Outage::Killed(time) => {
                 self.supervisor().kill();
                 wait::block_thread_for(time);
-                self.start_again();
+                self.restart_server();
             }
             Outage::Stopped(time) => {
                 self.supervisor().signal(Signal::STOP);
@@ -55,25 +55,25 @@ pub(super) trait Supervised {
         }
     }
 
-    fn must_be_ready(&self) {
+    fn wait_until_ready(&self) {
         let supervisor = self.supervisor();
-        wait::block_until_else(|| self.slow(), || self.is_ready() || !supervisor.is_alive());
-        assert!(self.is_ready(), "{} does not start again: {}", self.program(), supervisor.output());
+        wait::block_until_else(|| self.timeout_message(), || self.is_ready() || !supervisor.is_alive());
+        assert!(self.is_ready(), "{} did not restart: {}", self.program(), supervisor.output());
     }
 }
 
-/// Waits until all servers take connections, or one of them gives up: that one is returned.
-pub(super) fn first_down<S: Supervised>(servers: &[S]) -> Option<&S> {
-    let say = || servers.iter().map(Supervised::slow).collect::<Vec<_>>().join("\n");
-    // Those who give up come first: where a port is taken, whoever has it may never answer.
+/// Waits until all servers accept connections, or one of them fails, which is returned.
+pub(super) fn first_failed<S: Supervised>(servers: &[S]) -> Option<&S> {
+    let say = || servers.iter().map(Supervised::timeout_message).collect::<Vec<_>>().join("\n");
+    // Failures first: where a port is taken, the process that has it may never reply.
     wait::block_until_else(say, || {
-        servers.iter().any(Supervised::gives_up) || servers.iter().all(Supervised::is_ready)
+        servers.iter().any(Supervised::has_failed) || servers.iter().all(Supervised::is_ready)
     });
-    servers.iter().find(|server| server.gives_up())
+    servers.iter().find(|server| server.has_failed())
 }
 
-/// Starts servers again that need each other to become ready, and kills them first if they are running.
-pub(super) fn start_together_again<S: Supervised>(servers: &[S]) {
+/// Restarts servers that need each other to become ready.
+pub(super) fn restart_together<S: Supervised>(servers: &[S]) {
     for server in servers {
         server.supervisor().kill();
     }
@@ -81,14 +81,14 @@ pub(super) fn start_together_again<S: Supervised>(servers: &[S]) {
         server.supervisor().start();
     }
     for server in servers {
-        server.must_be_ready();
+        server.wait_until_ready();
     }
 }
 
-/// Starts the servers that `prepare` makes, which may need each other to become ready. Prepares others if a port is taken.
+/// Starts the servers that `prepare` returns, which may need each other to become ready. Prepares others if a port is taken.
 ///
 /// # Panics
-/// If one of them cannot be started, with what it says about that.
+/// If one of them cannot be started, with its output.
 pub(super) fn start_together<S: Supervised, const N: usize>(prepare: impl Fn() -> [S; N]) -> [S; N] {
     let mut failure = String::new();
     for _ in 0..ATTEMPTS {
@@ -96,9 +96,9 @@ pub(super) fn start_together<S: Supervised, const N: usize>(prepare: impl Fn() -
         for server in &servers {
             server.supervisor().start();
         }
-        let Some(down) = first_down(&servers) else { return servers };
+        let Some(down) = first_failed(&servers) else { return servers };
         failure = format!("{} cannot be started: {}", down.program(), down.supervisor().output());
-        if !down.misses_a_port() {
+        if !down.port_is_taken() {
             break;
         }
     }

@@ -1,7 +1,7 @@
-//! The shell between us and a server, which outlives us just long enough to take the server with us.
+//! A shell that runs a server, and kills it when this process ends.
 //!
-//! Statics are never dropped, a killed process drops nothing, and the kernel's signal at the death of a parent comes when
-//! the thread ends that started the child: a test's thread. The end of a pipe is what always arrives.
+//! Statics are never dropped, a killed process drops nothing, and the kernel sends its parent-death signal when the thread
+//! ends that started the child: a test's thread. The end of a pipe always arrives.
 
 use std::ffi::OsString;
 use std::io::{BufRead, BufReader, Write};
@@ -16,7 +16,7 @@ use crate::wait::block_until;
 
 const SCRIPT: &str = include_str!("supervisor.sh");
 
-/// Keeps one server, which may be started and killed again and again. Dropping it kills the server and removes its folder.
+/// Runs one server, which may be started and killed repeatedly. Dropping it kills the server and removes its directory.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     folder: PathBuf,
@@ -26,25 +26,25 @@ pub(crate) struct Supervisor {
 #[derive(Debug)]
 struct Shell {
     process: Child,
-    words: Option<ChildStdin>,
-    answers: BufReader<ChildStdout>,
+    commands: Option<ChildStdin>,
+    replies: BufReader<ChildStdout>,
     server: Option<Pid>,
 }
 
 impl Supervisor {
-    /// Keeps the server that this command starts; takes the folder over.
+    /// Prepares to run the server that this command starts; owns the directory.
     pub(crate) fn new(folder: PathBuf, command: impl IntoIterator<Item = OsString>) -> Self {
         let mut shell = Command::new("sh");
         shell.args(["-c", SCRIPT, "supervisor"]).arg(&folder).args(command);
-        // A group of its own: what is meant for the tests, such as Ctrl-C, does not hit the supervisor.
+        // A process group of its own: signals for the tests, such as that of Ctrl-C, do not reach the shell.
         shell.process_group(0).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
         let mut process = shell.spawn().expect("sh can be started");
-        let words = process.stdin.take();
-        let answers = BufReader::new(process.stdout.take().expect("it is piped"));
-        Self { folder, shell: Mutex::new(Shell { process, words, answers, server: None }) }
+        let commands = process.stdin.take();
+        let replies = BufReader::new(process.stdout.take().expect("it is piped"));
+        Self { folder, shell: Mutex::new(Shell { process, commands, replies, server: None }) }
     }
 
-    /// What the server has said on its standard output and standard error since it was started.
+    /// Returns what the server has written to its standard output and standard error since it was started.
     pub(crate) fn output(&self) -> String {
         std::fs::read_to_string(self.folder.join("output")).unwrap_or_default()
     }
@@ -52,33 +52,32 @@ impl Supervisor {
     /// Starts the server, which must not be running.
     pub(crate) fn start(&self) {
         let mut shell = self.shell();
-        assert!(shell.server.is_none(), "it is running already");
-        let number = shell.ask("start").parse().ok();
-        shell.server =
-            Some(number.and_then(Pid::from_raw).expect("the supervisor says the number of the process"));
+        assert!(shell.server.is_none(), "the server is running already");
+        let number = shell.request("start").parse().ok();
+        shell.server = Some(number.and_then(Pid::from_raw).expect("the shell replies with the process id"));
     }
 
-    /// Whether the server runs, be it stopped.
+    /// Returns whether the server runs, paused or not.
     pub(crate) fn is_alive(&self) -> bool {
-        self.shell().ask("look") == "alive"
+        self.shell().request("status") == "alive"
     }
 
-    /// Kills the server, if it is running. It is gone when this returns.
+    /// Kills the server, if it is running, and waits for its end.
     pub(crate) fn kill(&self) {
         let mut shell = self.shell();
         shell.server = None;
-        shell.ask("kill");
+        shell.request("kill");
     }
 
     pub(crate) fn signal(&self, signal: Signal) {
-        kill_process(self.pid(), signal).expect("our server can be sent a signal");
+        kill_process(self.pid(), signal).expect("the server can be signalled");
     }
 
-    /// Stops the server. All its threads stand still when this returns: a signal is sent before they do.
+    /// Stops the server with SIGSTOP, and waits until all its threads are stopped.
     pub(crate) fn pause(&self) {
         self.signal(Signal::STOP);
         let threads = format!("/proc/{}/task", self.pid());
-        block_until("every thread stands still", || {
+        block_until("every thread is stopped", || {
             let mut threads = std::fs::read_dir(&threads).into_iter().flatten().flatten();
             threads.all(|thread| is_stopped(&thread.path()))
         });
@@ -93,27 +92,27 @@ impl Supervisor {
     }
 }
 
-/// Returns whether a thread stands still, or is gone.
+/// Returns whether a thread is stopped, or gone.
 fn is_stopped(thread: &Path) -> bool {
     let Ok(status) = std::fs::read_to_string(thread.join("stat")) else { return true };
     status.rsplit_once(") ").is_none_or(|(_, state)| state.starts_with(['T', 'Z', 'X']))
 }
 
 impl Shell {
-    fn ask(&mut self, word: &str) -> String {
-        let mut answer = String::new();
-        let words = self.words.as_mut().expect("it is open until the supervisor is dropped");
-        let asked = writeln!(words, "{word}").and_then(|()| self.answers.read_line(&mut answer));
-        asked.expect("the supervisor answers");
-        answer.trim().to_owned()
+    fn request(&mut self, command: &str) -> String {
+        let mut reply = String::new();
+        let commands = self.commands.as_mut().expect("the pipe is open until the supervisor is dropped");
+        let sent = writeln!(commands, "{command}").and_then(|()| self.replies.read_line(&mut reply));
+        sent.expect("the shell replies");
+        reply.trim().to_owned()
     }
 }
 
 impl Drop for Supervisor {
     fn drop(&mut self) {
         let shell = self.shell.get_mut().unwrap_or_else(PoisonError::into_inner);
-        drop(shell.words.take());
-        // It only fails if somebody else has waited for the supervisor; there is nothing to do about that.
+        drop(shell.commands.take());
+        // Fails only if another thread has waited for the shell; there is nothing to do about that.
         let _ = shell.process.wait();
     }
 }

@@ -1,7 +1,7 @@
-# Starts and kills one server as it is told on stdin. When nobody is left who could tell it, because the test's process
-# is gone in whatever way, it kills the server and removes its folder. Arguments: the folder, then the server's command.
+# Starts and kills one server as commanded on stdin. At the end of stdin, when the test's process has ended in any way, it
+# kills the server and removes its directory. Arguments: the directory, then the command of the server.
 
-# A stopped server that loses its session brings its whole process group a SIGHUP; nobody may be listening any more.
+# If a stopped process is orphaned, its whole process group gets a SIGHUP; and the reader of the replies may be gone.
 trap '' HUP INT PIPE TERM
 folder=$1
 shift
@@ -15,17 +15,17 @@ end_server() {
     fi
 }
 
-while read -r word; do
-    case $word in
+while read -r command; do
+    case $command in
     start)
-        # Emptied before the answer: nobody may take the words of an earlier start for those of this one.
+        # Emptied before the reply, so that the output of an earlier start is not taken for that of this one.
         : >"$folder/output"
         "$@" </dev/null >>"$folder/output" 2>&1 &
         server=$!
         echo "$server"
         ;;
-    look)
-        # Reaps the server if it has ended by itself, so that its number is not taken for a living process.
+    status)
+        # Reaps the server if it has ended, so that its process id is not taken for a live process.
         jobs >/dev/null 2>&1
         if [ -n "$server" ] && kill -0 "$server" 2>/dev/null; then
             echo alive

@@ -1,4 +1,4 @@
-//! What is tried on a storage: a list of commands that make sense in any order, so that a failure shrinks well.
+//! The commands that are executed on a backend: they make sense in any order, so that a failure shrinks well.
 
 use std::time::Duration;
 
@@ -9,16 +9,16 @@ use proptest::sample::{Index, subsequence};
 
 use super::step::{Ask, NAMES};
 
-/// What happens at one time.
+/// What happens in one step.
 #[derive(Clone, Debug)]
-pub(crate) enum Wave {
-    /// Flights that are in the air together, with the number of the client that sends each.
+pub(crate) enum Round {
+    /// Flights that are executed concurrently, with the number of the client that sends each.
     Flights(Vec<(usize, Vec<Command>)>),
     /// The clock moves, and nothing else.
     Pass(Duration),
 }
 
-/// One operation. `of` chooses one of the attempts that the client has made so far.
+/// One operation. `of` selects one of the attempts that the client has made so far.
 #[derive(Clone, Debug)]
 pub(crate) enum Command {
     /// A new attempt.
@@ -26,7 +26,7 @@ pub(crate) enum Command {
         ask: Ask,
         on_busy: OnBusy,
     },
-    /// The same attempt once more.
+    /// The same attempt, repeated.
     Resend {
         of: Index,
         on_busy: OnBusy,
@@ -62,32 +62,32 @@ pub(crate) enum Command {
     },
 }
 
-/// Which of the grants of an attempt, if it had several.
+/// Selects one of the grants of an attempt, if it had several.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum WhichGrant {
     First,
     Newest,
 }
 
-/// What is known of the storage that the commands are for.
+/// Properties of the backend that the commands are for.
 #[derive(Clone, Copy)]
 pub(crate) struct Kind {
-    /// Its clock moves on command; otherwise leases do not end during the test.
+    /// Its clock moves on command; otherwise leases do not expire during the test.
     pub(crate) time_passes: bool,
-    /// Whoever waits for all of several names keeps those behind it out, also those that it could share with.
+    /// A waiter for all of several names blocks those behind it, also those that it could share with.
     pub(crate) is_strict: bool,
 }
 
 /// The clients that send the flights, by number.
 pub(crate) const CLIENTS: usize = 3;
 
-/// Waves for a backend: one flight, or two at a time, of up to three operations each.
-pub(crate) fn waves(kind: Kind) -> impl Strategy<Value = Vec<Wave>> {
+/// Generates rounds for a backend: one flight, or two concurrent ones, of up to three operations each.
+pub(crate) fn rounds(kind: Kind) -> impl Strategy<Value = Vec<Round>> {
     let flight = (0..CLIENTS, prop::collection::vec(command(kind), 1..=3));
-    let flights = prop::collection::vec(flight, 1..=2).prop_map(Wave::Flights).boxed();
-    let pass = (0..=6u64).prop_map(|seconds| Wave::Pass(Duration::from_secs(seconds)));
-    let wave = if kind.time_passes { prop_oneof![6 => flights, 1 => pass].boxed() } else { flights };
-    prop::collection::vec(wave, 1..25)
+    let flights = prop::collection::vec(flight, 1..=2).prop_map(Round::Flights).boxed();
+    let pass = (0..=6u64).prop_map(|seconds| Round::Pass(Duration::from_secs(seconds)));
+    let round = if kind.time_passes { prop_oneof![6 => flights, 1 => pass].boxed() } else { flights };
+    prop::collection::vec(round, 1..25)
 }
 
 fn command(kind: Kind) -> BoxedStrategy<Command> {

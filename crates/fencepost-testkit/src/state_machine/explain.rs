@@ -1,4 +1,4 @@
-//! Whether a world of the model explains what was seen of the storage.
+//! Decides whether a world of the model explains what was observed of the backend.
 
 use std::time::Duration;
 
@@ -10,7 +10,7 @@ use super::model::World;
 use super::step::{self, Answer, NAMES};
 
 impl Machine {
-    /// Whether this world explains what is seen of the locks. Tokens that are seen for the first time are noted in it.
+    /// Returns whether this world explains the observed locks. Records the tokens that are observed for the first time.
     pub(super) fn explains(&self, world: &mut World, seen: &[LockState]) -> Result<(), String> {
         let newest = world.newest;
         for (name, state) in seen.iter().enumerate() {
@@ -27,45 +27,45 @@ impl Machine {
         state: &LockState,
         newest: &[u64; NAMES.len()],
     ) -> Result<(), String> {
-        let mut expected: Vec<_> = world.on(name).map(|grant| (grant.who, grant.nth, grant.until)).collect();
+        let mut expected: Vec<_> = world.on(name).map(|grant| (grant.id, grant.nth, grant.until)).collect();
         for holder in &state.holders {
-            let who = number(&holder.label);
-            let Some(at) = expected.iter().position(|(expected, ..)| *expected == who) else {
-                return Err(format!("{who} should not hold it"));
+            let id = number(&holder.label);
+            let Some(at) = expected.iter().position(|(expected, ..)| *expected == id) else {
+                return Err(format!("{id} should not hold it"));
             };
             let (_, nth, until) = expected.swap_remove(at);
             let left = until.checked_sub(world.now).unwrap_or_default();
             if self.clock.is_some() && holder.expires_in != Some(left) {
-                return Err(format!("{who} should have {left:?} left, not {:?}", holder.expires_in));
+                return Err(format!("{id} should have {left:?} left, not {:?}", holder.expires_in));
             }
-            if holder.mode != self.asks[who].mode || holder.ttl != Some(self.asks[who].ttl) {
-                return Err(format!("{who} holds it in another way than it wanted: {holder:?}"));
+            if holder.mode != self.asks[id].mode || holder.ttl != Some(self.asks[id].ttl) {
+                return Err(format!("{id} holds it in another way than it wanted: {holder:?}"));
             }
             let token = holder.token.expect("a Fencepost holder has a token").get();
-            match world.tokens.get(&(who, nth)) {
+            match world.tokens.get(&(id, nth)) {
                 Some(known) if *known != token => {
-                    return Err(format!("the token of {who} changed to {token}"));
+                    return Err(format!("the token of {id} changed to {token}"));
                 }
                 None if token <= newest[name] => {
-                    return Err(format!("the token of {who} does not rise: {token}"));
+                    return Err(format!("the token of {id} does not rise: {token}"));
                 }
                 _ => {}
             }
-            world.tokens.insert((who, nth), token);
+            world.tokens.insert((id, nth), token);
             world.newest[name] = world.newest[name].max(token);
         }
         if !expected.is_empty() {
             return Err(format!("these should hold it too: {expected:?}"));
         }
-        let line: Vec<usize> = state.waiters.iter().map(|waiter| number(&waiter.label)).collect();
+        let queue: Vec<usize> = state.waiters.iter().map(|waiter| number(&waiter.label)).collect();
         let expected = world.line_of(&self.asks, name);
-        if line != expected || state.waiter_count != expected.len() {
-            return Err(format!("{expected:?} should be in line, not {line:?}"));
+        if queue != expected || state.waiter_count != expected.len() {
+            return Err(format!("{expected:?} should be queued, not {queue:?}"));
         }
         explains_cell(world, world.cells[name].as_ref(), state.cell.as_ref())
     }
 
-    /// Whether a reply is the answer of this world. The token of a grant that is seen for the first time is noted in it.
+    /// Returns whether this world gives the same reply. Records the token of a grant that is observed for the first time.
     pub(super) fn agrees(
         &self,
         world: &mut World,
@@ -97,26 +97,26 @@ impl Machine {
         }
     }
 
-    /// Whether this is what was awarded, however much of its lease had passed. A new token is larger than all that were seen
-    /// before the wave; those of one wave have no order, as readers may enter together.
+    /// Returns whether this is the award, ignoring how much of its lease has elapsed. A new token is larger than all that
+    /// were observed before the round; those of one round have no order, as readers may be granted together.
     fn is_awarded(&self, world: &mut World, grant: &step::Grant, award: &Award) -> bool {
         let token = award.token.get();
-        if !world.tokens.contains_key(&(grant.who, grant.nth)) {
+        if !world.tokens.contains_key(&(grant.id, grant.nth)) {
             if grant.names.iter().any(|name| token <= world.newest[*name]) {
                 return false;
             }
-            world.tokens.insert((grant.who, grant.nth), token);
+            world.tokens.insert((grant.id, grant.nth), token);
         }
         Award { elapsed: Duration::ZERO, ..*award } == self.award(world, grant)
     }
 
     pub(super) fn award(&self, world: &World, grant: &step::Grant) -> Award {
-        let ask = &self.asks[grant.who];
+        let ask = &self.asks[grant.id];
         let chosen = match ask.rule {
             Rule::All => 0,
             Rule::Any => ask.wants.iter().position(|name| *name == grant.names[0]).unwrap_or(usize::MAX),
         };
-        let token = world.tokens.get(&(grant.who, grant.nth)).copied().unwrap_or_default();
+        let token = world.tokens.get(&(grant.id, grant.nth)).copied().unwrap_or_default();
         Award { token: FencingToken::new(token), ttl: ask.ttl, chosen, elapsed: Duration::ZERO }
     }
 }

@@ -1,4 +1,4 @@
-//! Whether there is an order of the operations that were in the air together in which the model answers as the backend did.
+//! Decides whether there is an order of the concurrent operations in which the model replies as the backend did.
 
 use fencepost_core::Error;
 use fencepost_core::backend::{LockState, Reply};
@@ -7,21 +7,22 @@ use super::Machine;
 use super::model::World;
 use super::step::Step;
 
-/// How many differences are shown.
+/// The number of differences that are shown.
 const SHOWN: usize = 12;
 
-/// A step and what it was answered, if it is not just the beginning of an operation.
+/// A step and its reply, unless it is only the first half of an operation.
 #[derive(Debug)]
 pub(super) struct Call {
     pub(super) step: Step,
     pub(super) reply: Option<Result<Reply, Error>>,
-    /// Those of the calls that took effect before it, a bit for each.
+    /// The calls that took effect before this one, one bit each.
     pub(super) behind: u32,
 }
 
-/// Returns the calls of one flight, whose numbers begin at `first`.
+/// Returns the calls of one flight, which are numbered from `first`.
 ///
-/// With `creates_entries_before_reading` an attempt is seen by others before its acquire is decided: that is a call of its own.
+/// With `creates_entries_before_reading` the entry of an attempt is visible before its acquire is decided: that is a
+/// separate call.
 pub(super) fn calls_of(
     operations: impl Iterator<Item = (Step, Result<Reply, Error>)>,
     first: usize,
@@ -32,8 +33,8 @@ pub(super) fn calls_of(
     for (step, reply) in operations {
         let before = |calls: &Vec<Call>| (1 << (first + calls.len())) - (1 << first);
         let mut behind = if is_ordered { before(&calls) } else { 0 };
-        if let (true, Step::Acquire { who, .. }) = (creates_entries_before_reading, &step) {
-            calls.push(Call { step: Step::Enter(*who), reply: None, behind });
+        if let (true, Step::Acquire { id, .. }) = (creates_entries_before_reading, &step) {
+            calls.push(Call { step: Step::CreateEntry(*id), reply: None, behind });
             behind |= 1 << (first + calls.len() - 1);
         }
         calls.push(Call { step, reply: Some(reply), behind });
@@ -42,9 +43,9 @@ pub(super) fn calls_of(
 }
 
 impl Machine {
-    /// Returns every world that the calls of one wave may have led to and that explains what is seen afterwards.
+    /// Returns every world that the calls of one round may have led to and that explains what is observed afterwards.
     ///
-    /// All orders are followed at once, a call after the other: what leads to the same state with the same calls done is
+    /// All orders are followed at once, call by call: orders that lead to the same state with the same calls done are
     /// followed once.
     pub(super) fn linearize(&self, calls: &[Call], seen: &[LockState]) -> Result<Vec<World>, String> {
         let mut reached: Vec<(u32, World)> = self.worlds.iter().map(|world| (0, world.clone())).collect();
@@ -115,7 +116,7 @@ mod tests {
     fn behind(is_ordered: bool, creates_entries_before_reading: bool) -> Vec<u32> {
         let operations = [
             (Step::Read { name: 0 }, Ok(Reply::Cell(None))),
-            (Step::Acquire { who: 0, on_busy: OnBusy::Return }, Ok(Reply::Busy)),
+            (Step::Acquire { id: 0, on_busy: OnBusy::Return }, Ok(Reply::Busy)),
             (Step::Check(1), Ok(Reply::NoTicket)),
         ];
         let calls = calls_of(operations.into_iter(), 1, is_ordered, creates_entries_before_reading);

@@ -1,15 +1,15 @@
-//! The state machine: random flights on a backend, one or two of them at a time, compared with a model after each wave.
+//! The state machine test: random flights on a backend, one or two at a time, compared with a model after each round.
 //!
-//! A flight has several operations, and those of two flights are concurrent: their replies are right if there is an order of
-//! the operations in which the model gives the same ones. Operations inside one flight are in order if the backend says that
-//! it executes them so ([`BackendInfo::may_share`] is `None`), and concurrent otherwise.
+//! A flight has several operations, and those of two flights are concurrent: their replies are correct if there is an order
+//! of the operations in which the model gives the same ones. Operations inside one flight are in order if the backend
+//! declares that it executes them so ([`BackendInfo::may_share`] is `None`), and concurrent otherwise.
 
 mod commands;
 mod explain;
 mod linearize;
 mod model;
+mod plan;
 mod step;
-mod wave;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -24,20 +24,20 @@ use futures_util::{FutureExt, StreamExt};
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
 use crate::test_bench::TestBench;
-use commands::{CLIENTS, Kind, Wave};
+use commands::{CLIENTS, Kind, Round};
 use linearize::{Call, calls_of};
 use model::World;
+use plan::{Flight, lock_name};
 use step::{Ask, NAMES};
-use wave::{Flight, lock_name};
 
-/// Compares so many random histories on fresh benches with the model, or `PROPTEST_CASES` if that is set. Leases end
-/// in them if the bench has a clock that can be moved.
+/// Compares this many random histories on fresh benches with the model, or `PROPTEST_CASES` if that is set. Leases expire in
+/// them if the bench has a clock that can be moved.
 ///
 /// # Panics
 /// With the shortest history that differs, and the seed it was found with: `PROPTEST_RNG_SEED` repeats it.
 pub fn check<B: TestBench>(cases: u32, make: impl Fn() -> B) {
     let runtime = tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build();
-    let runtime = runtime.expect("a runtime can be made");
+    let runtime = runtime.expect("a runtime can be created");
     let seed = match Config::default().rng_seed {
         RngSeed::Fixed(seed) => seed,
         RngSeed::Random => {
@@ -49,12 +49,12 @@ pub fn check<B: TestBench>(cases: u32, make: impl Fn() -> B) {
         Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(seed), ..Config::default() };
     let bench = make();
     let kind = Kind { time_passes: bench.manual_clock().is_some(), is_strict: !bench.has_entry_per_waiter() };
-    let outcome = TestRunner::new(config).run(&commands::waves(kind), |waves| {
+    let outcome = TestRunner::new(config).run(&commands::rounds(kind), |rounds| {
         runtime.block_on(async {
             let bench = make();
             let mut machine = Machine::new(&bench).await;
-            for (at, wave) in waves.into_iter().enumerate() {
-                machine.run(at, wave).await.map_err(TestCaseError::fail)?;
+            for (at, round) in rounds.into_iter().enumerate() {
+                machine.run(at, round).await.map_err(TestCaseError::fail)?;
             }
             machine.close().await;
             Ok(())
@@ -73,9 +73,9 @@ struct Machine {
     creates_entries_before_reading: bool,
     asks: Vec<Ask>,
     attempts: Vec<Arc<Attempt>>,
-    /// The client that made each attempt, and sends everything about it.
+    /// The client that made each attempt, and sends all its operations.
     makers: Vec<usize>,
-    /// What each attempt was seen to be awarded.
+    /// The awards that each attempt was observed to get.
     awards: BTreeMap<usize, Vec<Award>>,
     worlds: Vec<World>,
 }
@@ -108,12 +108,12 @@ impl Machine {
         }
     }
 
-    /// Executes a wave and compares everything that can be seen afterwards.
-    async fn run(&mut self, at: usize, wave: Wave) -> Result<(), String> {
-        if let (Wave::Pass(time), Some(clock)) = (&wave, &self.clock) {
+    /// Executes a round and compares everything that can be observed afterwards.
+    async fn run(&mut self, at: usize, round: Round) -> Result<(), String> {
+        if let (Round::Pass(time), Some(clock)) = (&round, &self.clock) {
             clock.advance(*time);
         }
-        let flights = self.plan(at, wave);
+        let flights = self.plan(at, round);
         let calls = self.execute(flights).await;
         if self.has_entry_per_waiter {
             self.choose().await;
@@ -121,18 +121,18 @@ impl Machine {
         let seen = self.look().await?;
         self.worlds = self.linearize(&calls, &seen).map_err(|differences| {
             let calls: Vec<String> = calls.iter().map(|call| format!("{call:?}")).collect();
-            format!("wave {at} has no order that explains it:\n{}\n{differences}", calls.join("\n"))
+            format!("round {at} has no order that explains it:\n{}\n{differences}", calls.join("\n"))
         })?;
         self.remember_awards();
         self.check_pushes()
     }
 
-    /// Executes the flights at the same time.
+    /// Executes the flights concurrently.
     async fn execute(&self, flights: Vec<Flight>) -> Vec<Call> {
         let mut calls: Vec<Call> = Vec::new();
         let in_the_air = flights.into_iter().map(async |Flight { client, steps, ops }| {
             let replies = self.clients[client].0.execute(ops).await;
-            assert_eq!(replies.len(), steps.len(), "one answer to one operation");
+            assert_eq!(replies.len(), steps.len(), "one reply to one operation");
             (steps, replies)
         });
         let is_ordered = self.info.may_share.is_none();
@@ -143,15 +143,15 @@ impl Machine {
         calls
     }
 
-    /// Each waiter for any of several names whose turn has come takes its choice, as a client does when it is told. That makes
-    /// room for others, until there is nothing left to choose.
+    /// Checks each waiter for any of several names that was notified, as a client does: it then takes one of its names. That
+    /// frees names for others, so it is repeated until nothing is left to choose.
     async fn choose(&self) {
         let mut chosen = 0;
         loop {
             let mut granted = 0;
-            for (who, attempt) in self.attempts.iter().enumerate() {
+            for (id, attempt) in self.attempts.iter().enumerate() {
                 if attempt.rule == Rule::Any && attempt.wants.len() > 1 {
-                    let (backend, _) = &self.clients[self.makers[who]];
+                    let (backend, _) = &self.clients[self.makers[id]];
                     let reply = backend.execute(vec![Op::Check(attempt.clone())]).await.remove(0);
                     granted += usize::from(matches!(reply, Ok(Reply::Granted(_))));
                 }
@@ -171,23 +171,23 @@ impl Machine {
     fn remember_awards(&mut self) {
         for grant in &self.worlds[0].grants {
             let award = self.award(&self.worlds[0], grant);
-            let awards = self.awards.entry(grant.who).or_default();
+            let awards = self.awards.entry(grant.id).or_default();
             if !awards.contains(&award) {
                 awards.push(award);
             }
         }
     }
 
-    /// Every grant that was pushed is one that was given.
+    /// Asserts that every grant that was pushed was granted.
     fn check_pushes(&mut self) -> Result<(), String> {
         for (_, pushes) in &mut self.clients {
             while let Some(Some(push)) = pushes.next().now_or_never() {
                 let Wakeup::Granted { attempt, award } = push else { continue };
-                let who = self.attempts.iter().position(|known| known.owner == attempt.owner);
+                let id = self.attempts.iter().position(|known| known.owner == attempt.owner);
                 let award = Award { elapsed: Duration::ZERO, ..award };
-                let awards = who.and_then(|who| self.awards.get(&who));
+                let awards = id.and_then(|id| self.awards.get(&id));
                 if !awards.is_some_and(|awards| awards.contains(&award)) {
-                    return Err(format!("{who:?} was told that it has {award:?}, which it has not"));
+                    return Err(format!("{id:?} got a push for {award:?}, which was not granted"));
                 }
             }
         }

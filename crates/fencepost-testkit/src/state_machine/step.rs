@@ -1,40 +1,40 @@
-//! The words of the model: what is asked, what is done, what is answered.
+//! The types of the model: wants, steps and replies.
 
 use std::time::Duration;
 
 use fencepost_core::backend::OnBusy;
 use fencepost_core::{Keep, Mode, Rule};
 
-/// The names that are locked.
+/// The names of the locks.
 pub(crate) const NAMES: [&str; 3] = ["a", "b", "c"];
 
-/// What one attempt asks for. Attempts are known by their number.
+/// What one attempt asks for. Attempts are identified by number.
 #[derive(Clone, Debug)]
 pub(crate) struct Ask {
-    /// Numbers in [`NAMES`], in order.
+    /// Indices into [`NAMES`], in order.
     pub(crate) wants: Vec<usize>,
     pub(crate) mode: Mode,
     pub(crate) rule: Rule,
     pub(crate) ttl: Duration,
 }
 
-/// One operation, with tokens as they were seen.
+/// One operation, with tokens as they were observed.
 #[derive(Clone, Debug)]
 pub(crate) enum Step {
     /// The entry of an attempt becomes visible, before its acquire is decided.
-    Enter(usize),
+    CreateEntry(usize),
     Acquire {
-        who: usize,
+        id: usize,
         on_busy: OnBusy,
     },
     Check(usize),
     Leave(usize),
     Renew {
-        who: usize,
+        id: usize,
         token: u64,
     },
     Release {
-        who: usize,
+        id: usize,
         token: u64,
     },
     Break {
@@ -42,7 +42,7 @@ pub(crate) enum Step {
         token: u64,
     },
     Write {
-        who: usize,
+        id: usize,
         token: u64,
         name: usize,
         value: u8,
@@ -55,13 +55,13 @@ pub(crate) enum Step {
 }
 
 impl Step {
-    /// Returns the attempt that has no other such operation in flight meanwhile: renewals and cells are exempt.
+    /// Returns the attempt that must have no other such operation in flight: renewals and cells are exempt.
     pub(crate) fn alone_of(&self) -> Option<usize> {
         match self {
-            Self::Acquire { who, .. } | Self::Check(who) | Self::Leave(who) | Self::Release { who, .. } => {
-                Some(*who)
+            Self::Acquire { id, .. } | Self::Check(id) | Self::Leave(id) | Self::Release { id, .. } => {
+                Some(*id)
             }
-            Self::Enter(_)
+            Self::CreateEntry(_)
             | Self::Renew { .. }
             | Self::Write { .. }
             | Self::Break { .. }
@@ -70,7 +70,7 @@ impl Step {
         }
     }
 
-    /// Returns the token of the grant that it ends.
+    /// Returns the token of the grant that this step ends.
     pub(crate) fn ends(&self) -> Option<u64> {
         match self {
             Self::Release { token, .. } | Self::Break { token, .. } => Some(*token),
@@ -79,10 +79,10 @@ impl Step {
     }
 }
 
-/// What the storage should say.
+/// The expected reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Answer {
-    /// None: more is to come.
+    /// None: the operation has another step.
     Nothing,
     Granted(Grant),
     AlreadyGranted(Grant),
@@ -101,7 +101,7 @@ pub(crate) enum Answer {
 /// The `nth` grant of an attempt.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
-    pub(crate) who: usize,
+    pub(crate) id: usize,
     pub(crate) nth: usize,
     pub(crate) names: Vec<usize>,
     pub(crate) until: Duration,

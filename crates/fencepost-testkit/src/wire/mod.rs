@@ -1,10 +1,10 @@
-//! A wire between clients and a server on this machine that can be cut, slowed down and made to lie: a TCP proxy.
+//! A TCP proxy between clients and a server on this machine that can cut, delay and lose what it forwards.
 //!
-//! Where [`Proxy`](crate::proxy::Proxy) stands before a backend and knows operations, this stands before a server and
-//! knows bytes: it shows what drivers make of a broken network.
+//! [`Proxy`](crate::proxy::Proxy) works on the operations of a backend, this works on the bytes of a connection: it shows
+//! how drivers behave on a faulty network.
 
-mod carry;
 mod conditions;
+mod forward;
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::mpsc;
@@ -14,10 +14,10 @@ use std::time::Duration;
 use tokio::net::TcpListener;
 use tokio::sync::watch;
 
-use carry::carry;
-use conditions::{Conditions, Road};
+use conditions::{Conditions, Link};
+use forward::forward;
 
-/// A way along the wire.
+/// A direction of the wire.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Direction {
     /// What clients send.
@@ -26,9 +26,9 @@ pub enum Direction {
     ToClient,
 }
 
-/// The wire, with a thread of its own: it carries on while a test blocks its runtime. Dropping it closes everything.
+/// The proxy, with a thread of its own: it works while a test blocks its runtime. Dropping it closes all connections.
 ///
-/// What is said to it holds at once, for present connections and new ones, and until [`Wire::heal`].
+/// Conditions apply at once, to present and new connections, until [`Wire::heal`].
 #[derive(Debug)]
 pub struct Wire {
     port: u16,
@@ -38,7 +38,7 @@ pub struct Wire {
 }
 
 impl Wire {
-    /// A wire to the server on this port of 127.0.0.1, on a port of its own.
+    /// Creates a wire to the server on this port of 127.0.0.1, on a port of its own.
     ///
     /// # Panics
     /// If there is no port or no thread for it.
@@ -46,8 +46,8 @@ impl Wire {
         Self::with(server, Conditions::default())
     }
 
-    /// Like [`Wire::to`], for a server that is not always there: a client that comes before it does not hear that, but
-    /// waits for it on the wire.
+    /// Like [`Wire::to`], for a server that is not always up: a client that connects before it is waits on the wire instead
+    /// of being refused.
     ///
     /// # Panics
     /// If there is no port or no thread for it.
@@ -61,11 +61,16 @@ impl Wire {
         let seen = conditions.clone();
         let run = move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
-            runtime.expect("a runtime can be made").block_on(serve(server, seen, tell_port));
+            runtime.expect("a runtime can be created").block_on(serve(server, seen, tell_port));
         };
         let thread =
             std::thread::Builder::new().name("wire".into()).spawn(run).expect("a thread can be started");
-        Self { port: port.recv().expect("the wire says its port"), server, conditions, thread: Some(thread) }
+        Self {
+            port: port.recv().expect("the wire reports its port"),
+            server,
+            conditions,
+            thread: Some(thread),
+        }
     }
 
     /// The port on 127.0.0.1 for clients.
@@ -78,17 +83,17 @@ impl Wire {
         self.server
     }
 
-    /// How many clients are connected.
+    /// Returns how many clients are connected.
     pub fn connections(&self) -> usize {
         self.conditions.borrow().connections
     }
 
-    /// Whatever is sent arrives so much later, in both directions.
+    /// Delays everything by this much, in both directions.
     pub fn delay(&self, delay: Duration) {
         self.change(|conditions| conditions.delay = delay);
     }
 
-    /// Only so many bytes arrive in a second, in each direction of each connection.
+    /// Limits the bytes per second, in each direction of each connection.
     ///
     /// # Panics
     /// If nothing would ever arrive: that is [`Wire::blackhole`].
@@ -99,62 +104,62 @@ impl Wire {
 
     /// Closes all connections, and every new one at once.
     pub fn cut(&self) {
-        self.change(|conditions| conditions.road = Road::Cut);
+        self.change(|conditions| conditions.link = Link::Cut);
     }
 
-    /// Nothing arrives any more, neither bytes nor the end of a connection; new connections are taken, and nothing arrives
-    /// from them. What was sent meanwhile arrives when the wire is healed.
+    /// Blocks everything, bytes as well as the close of a connection; new connections are accepted, and nothing arrives from
+    /// them. What was sent meanwhile arrives when the wire is healed.
     pub fn blackhole(&self) {
-        self.change(|conditions| conditions.road = Road::Blocked);
+        self.change(|conditions| conditions.link = Link::Blocked);
     }
 
-    /// Things arrive only in this direction; in the other one they wait, as in [`Wire::blackhole`].
+    /// Forwards in this direction only; the other one is blocked as in [`Wire::blackhole`].
     pub fn one_way(&self, direction: Direction) {
-        self.change(|conditions| conditions.road = Road::OneWay(direction));
+        self.change(|conditions| conditions.link = Link::OneWay(direction));
     }
 
-    /// Strands the present connections: their requests are held back and their answers lost, while new connections are fine.
-    /// When the wire is healed, the requests arrive up to the first one in which these bytes stand, whether or not the client
+    /// Strands the present connections: their requests are held back and their replies lost, while new connections work.
+    /// When the wire is healed, the requests arrive up to the first one that contains these bytes, whether or not the client
     /// has closed the connection; what was sent after it never arrives.
     pub fn strand(&self, last_bytes: &[u8]) {
         self.change(|conditions| {
-            conditions.stranded.up_to = conditions.begun;
+            conditions.stranded.up_to = conditions.opened;
             conditions.stranded.last_bytes = last_bytes.to_vec();
             conditions.stranded.are_held_back = true;
         });
     }
 
-    /// How many stranded connections have delivered the request that was named.
+    /// Returns how many stranded connections have delivered the request with these bytes.
     pub fn delivered(&self) -> usize {
         self.conditions.borrow().stranded.delivered
     }
 
-    /// Hides the end of a connection from its client, until [`Wire::heal`]; bytes still arrive.
+    /// Hides the close of a connection from its client, until [`Wire::heal`]; bytes still arrive.
     pub fn hide_close(&self) {
         self.change(|conditions| conditions.hides_close = true);
     }
 
-    /// Resets all present connections, so that both ends get an error; new ones are fine.
+    /// Resets all present connections, so that both ends get an error; new ones work.
     pub fn reset(&self) {
         self.change(|conditions| conditions.resets += 1);
     }
 
-    /// The next request in which these bytes stand takes effect, but its answer gets lost: the server hears the end of the
-    /// connection after it, and when it has closed its side too, the client's is reset. Said several times, it happens as
-    /// often; no bytes at all stand for any request.
+    /// Loses the reply to the next request that contains these bytes: the request takes effect, the server then reads the
+    /// close of the connection, and when it has closed its side too, the client's side is reset. Each call loses one reply;
+    /// empty bytes match any request.
     pub fn lose_reply_to(&self, bytes: &[u8]) {
         self.change(|conditions| conditions.to_lose.push(bytes.to_vec()));
     }
 
-    /// How many answers were lost, as asked for by [`Wire::lose_reply_to`].
+    /// Returns how many replies were lost by [`Wire::lose_reply_to`].
     pub fn replies_lost(&self) -> usize {
         self.conditions.borrow().replies_lost
     }
 
-    /// Everything arrives again, undelayed. Answers that were to be lost and were not are no longer.
+    /// Ends all conditions. Replies that were to be lost and were not are no longer.
     pub fn heal(&self) {
         self.change(|conditions| {
-            conditions.road = Road::Open;
+            conditions.link = Link::Open;
             conditions.stranded.are_held_back = false;
             conditions.delay = Duration::ZERO;
             conditions.bytes_per_second = None;
@@ -170,31 +175,31 @@ impl Wire {
 
 impl Drop for Wire {
     fn drop(&mut self) {
-        self.change(|conditions| conditions.is_over = true);
+        self.change(|conditions| conditions.is_closed = true);
         if let Some(thread) = self.thread.take() {
-            // If the thread has panicked, it has said so already.
+            // A panic of the thread was printed already.
             let _ = thread.join();
         }
     }
 }
 
-/// Takes connections until it is over.
+/// Accepts connections until the wire is dropped.
 async fn serve(server: u16, conditions: watch::Sender<Conditions>, tell_port: mpsc::Sender<u16>) {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).await.expect("some port is free");
     let port = listener.local_addr().expect("it has an address").port();
-    tell_port.send(port).expect("whoever makes the wire waits for its port");
+    tell_port.send(port).expect("the creator of the wire waits for its port");
     let server = SocketAddr::from((Ipv4Addr::LOCALHOST, server));
     let mut seen = conditions.subscribe();
     let take = async {
         loop {
-            // A client that is gone before it was taken is none.
+            // A client may be gone before it was accepted.
             if let Ok((client, _)) = listener.accept().await {
-                tokio::spawn(carry(client, server, conditions.clone()));
+                tokio::spawn(forward(client, server, conditions.clone()));
             }
         }
     };
     tokio::select! {
         () = take => {}
-        _ = seen.wait_for(|conditions| conditions.is_over) => {}
+        _ = seen.wait_for(|conditions| conditions.is_closed) => {}
     }
 }

@@ -1,4 +1,4 @@
-//! The other ways in which etcd is set up for tests.
+//! Further configurations of etcd servers.
 
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, TcpStream};
@@ -10,7 +10,7 @@ use fencepost_testkit::wait;
 
 use crate::servers::state;
 
-/// Looks for something that is not there; succeeds if the server answers.
+/// Reads a key that does not exist; succeeds if the server replies.
 const LOOK: [&str; 3] = ["get", "nothing", "--command-timeout=1s"];
 
 #[test]
@@ -33,13 +33,13 @@ fn a_user_has_exactly_the_rights_it_is_given() {
 }
 
 #[test]
-#[should_panic(expected = "was answered with")]
-fn a_line_that_fails_is_a_failure() {
-    EtcdServer::start(&EtcdServerConfig::plain()).run_shell("etcdctl role get nobody");
+#[should_panic(expected = "failed")]
+fn a_failing_shell_line_panics() {
+    EtcdServer::start(&EtcdServerConfig::plain()).run_shell("etcdctl role get unknown");
 }
 
 #[test]
-fn nobody_is_let_in_without_a_password_where_there_are_users() {
+fn clients_without_a_password_are_rejected_if_there_are_users() {
     let server = EtcdServer::start(&EtcdServerConfig::plain().with_user("app", "word"));
     let mut anonymous = Command::new("etcdctl");
     anonymous.env("ETCDCTL_API", "3").args(["--endpoints", &format!("127.0.0.1:{}", server.port())]);
@@ -47,7 +47,7 @@ fn nobody_is_let_in_without_a_password_where_there_are_users() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("user name is empty"), "{refused:?}");
 }
 
-/// What the server answers to JSON that is posted to it, with more lines in the head of the request.
+/// Posts JSON to the server, with additional header lines, and returns its reply.
 fn post(server: &EtcdServer, path: &str, head: &str, json: &str) -> String {
     let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, server.port())).unwrap();
     let length = json.len();
@@ -59,7 +59,7 @@ fn post(server: &EtcdServer, path: &str, head: &str, json: &str) -> String {
 }
 
 #[test]
-fn a_token_ends_when_it_was_not_used_for_its_ttl() {
+fn an_unused_token_expires_after_its_ttl() {
     let setup = EtcdServerConfig::plain().with_user("app", "word").with_token_ttl(1);
     let server = EtcdServer::start(&setup.with_option("--enable-grpc-gateway=true"));
     let log_in = || {
@@ -76,14 +76,14 @@ fn a_token_ends_when_it_was_not_used_for_its_ttl() {
         look(&token).contains("200 OK")
     });
     wait::block_until("the token has ended", || {
-        // Each look is a use, after which it is good for another ttl.
+        // Each read is a use, which extends the token by another ttl.
         wait::block_thread_for(Duration::from_secs(3));
         look(&token).contains("invalid auth token")
     });
 }
 
 #[test]
-fn tls_is_spoken_with_whom_the_set_up_lets_in() {
+fn tls_accepts_the_configured_clients() {
     for clients in [TlsClients::All, TlsClients::WithCertificate] {
         let server = EtcdServer::start(&EtcdServerConfig::plain().with_tls(clients));
         let made = server.certificates();
@@ -104,7 +104,7 @@ fn tls_is_spoken_with_whom_the_set_up_lets_in() {
 }
 
 #[test]
-fn a_cluster_serves_without_a_killed_leader_which_comes_back_and_follows() {
+fn a_cluster_serves_without_a_killed_leader_which_follows_after_its_restart() {
     let cluster = EtcdCluster::start();
     let old = cluster.leader();
     cluster.member(old).ctl(&["put", "here", "1"]);
@@ -121,11 +121,11 @@ fn a_cluster_serves_without_a_killed_leader_which_comes_back_and_follows() {
 }
 
 #[test]
-fn a_cluster_serves_while_its_leader_stands_still() {
+fn a_cluster_serves_while_its_leader_is_paused() {
     let cluster = EtcdCluster::start();
     let old = cluster.leader();
     cluster.member(old).pause();
-    wait::block_until("the process stands still", || state(cluster.member(old).pid()) == Some('T'));
+    wait::block_until("the process is stopped", || state(cluster.member(old).pid()) == Some('T'));
     let others: Vec<usize> = (0..3).filter(|member| *member != old).collect();
     let new = cluster.leader_among(&others);
     cluster.member(new).ctl(&["put", "here", "1"]);
@@ -135,7 +135,7 @@ fn a_cluster_serves_while_its_leader_stands_still() {
 }
 
 #[test]
-fn one_of_three_does_not_serve_and_all_of_them_come_back_with_everything() {
+fn one_of_three_does_not_serve_and_all_of_them_keep_their_data() {
     let cluster = EtcdCluster::start();
     assert!(cluster.url().ends_with(&format!(",127.0.0.1:{}", cluster.ports()[2])));
     cluster.member(0).ctl(&["put", "here", "1"]);

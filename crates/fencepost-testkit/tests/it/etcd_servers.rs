@@ -1,4 +1,4 @@
-//! The etcd servers that tests start.
+//! The etcd servers for tests.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use fencepost_testkit::wait;
 use crate::servers::state;
 
 #[test]
-fn a_plain_server_answers() {
+fn a_plain_server_replies() {
     let server = shared();
     assert_eq!(server.ctl(&["put", "a plain server", "answers"]), "OK");
     assert_eq!(server.ctl(&["get", "a plain server", "--print-value-only"]), "answers");
@@ -16,14 +16,14 @@ fn a_plain_server_answers() {
     assert!(server.try_ctl(&["nonsense"]).unwrap_err().contains("unknown command"));
 }
 
-/// The servers of tests are set up so that this is possible: a lease of one second would be one of two by default.
+/// The servers for tests are configured so that this is possible: by default a lease of one second lasts two.
 #[test]
 fn a_lease_can_be_one_second_long() {
     assert!(shared().ctl(&["lease", "grant", "1"]).contains("granted with TTL(1s)"));
 }
 
 #[test]
-fn a_killed_server_comes_back_with_everything_on_the_same_port() {
+fn a_killed_server_restarts_with_its_data_on_the_same_port() {
     let server = EtcdServer::start(&EtcdServerConfig::plain());
     let (port, pid) = (server.port(), server.pid());
     server.ctl(&["put", "here", "1"]);
@@ -35,17 +35,17 @@ fn a_killed_server_comes_back_with_everything_on_the_same_port() {
 }
 
 #[test]
-fn a_paused_server_goes_on_where_it_was() {
+fn a_paused_server_continues_where_it_was() {
     let server = EtcdServer::start(&EtcdServerConfig::plain());
     server.ctl(&["put", "here", "1"]);
     server.pause();
-    wait::block_until("the process stands still", || state(server.pid()) == Some('T'));
+    wait::block_until("the process is stopped", || state(server.pid()) == Some('T'));
     server.resume();
     assert_eq!(server.ctl(&["get", "here"]), "here\n1");
 }
 
 #[test]
-fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
+fn an_invalid_configuration_is_a_failure_with_the_reason() {
     let impossible = EtcdServerConfig::plain().with_option("--auto-compaction-mode=wishful");
     let said = std::panic::catch_unwind(|| EtcdServer::start(&impossible)).unwrap_err();
     let said = said.downcast_ref::<String>().unwrap();

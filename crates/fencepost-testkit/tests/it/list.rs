@@ -1,4 +1,4 @@
-//! The list of behaviours is complete: whoever writes one need not remember to enlist it.
+//! The list of behaviours is complete.
 
 use std::collections::BTreeSet;
 use std::path::Path;
@@ -9,7 +9,7 @@ fn source(path: &str) -> String {
 }
 
 /// `group::behaviour` for every public function of every group.
-fn written() -> BTreeSet<String> {
+fn defined() -> BTreeSet<String> {
     let groups = source("behaviors/mod.rs");
     let groups = groups.lines().filter_map(|line| line.strip_prefix("pub mod ")?.strip_suffix(';'));
     let behaviors = |group: &str| {
@@ -20,8 +20,8 @@ fn written() -> BTreeSet<String> {
     groups.flat_map(behaviors).collect()
 }
 
-/// `group::behaviour` for every line of the list.
-fn enlisted() -> BTreeSet<String> {
+/// `group::behaviour` for every entry of the list.
+fn listed() -> BTreeSet<String> {
     let text = source("list.rs");
     let (mut group, mut found) = ("", BTreeSet::new());
     for line in text.lines().map(str::trim) {
@@ -42,18 +42,18 @@ fn enlisted() -> BTreeSet<String> {
 
 #[test]
 fn every_behavior_is_in_the_list() {
-    let written = written();
-    assert!(written.len() > 100, "only {} were found", written.len());
-    assert_eq!(enlisted(), written);
+    let defined = defined();
+    assert!(defined.len() > 100, "only {} were found", defined.len());
+    assert_eq!(listed(), defined);
 }
 
-/// Each promise in the contract names the behaviour, or the group of behaviours, that checks it.
+/// Each guarantee in the contract names the behaviour, or the group of behaviours, that checks it.
 #[test]
-fn every_promise_of_the_contract_is_checked() {
+fn every_guarantee_of_the_contract_is_checked() {
     let contract = source("../../fencepost-core/src/backend.rs");
     let named: Vec<&str> = contract.split("(`").skip(1).filter_map(|rest| rest.split("`)").next()).collect();
     assert!(!named.is_empty());
-    let known = written();
+    let known = defined();
     for name in named {
         let is_known = |path: &String| path.split("::").any(|part| part == name);
         assert!(known.iter().any(is_known), "no behaviour is called {name}");

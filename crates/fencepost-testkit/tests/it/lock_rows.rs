@@ -1,5 +1,5 @@
-//! A storage that writes the rows that a lock table says have changed, and forgets the rest after every operation. It fetches
-//! one waiter of a line at first: what databases rely on that share the rules.
+//! A backend that writes the rows that a lock table reports as changed, and forgets everything else after every operation.
+//! It fetches one waiter of a queue at first: databases that share the lock table rely on that.
 
 use std::collections::{BTreeMap, HashMap};
 use std::future::{Future, ready};
@@ -25,26 +25,26 @@ struct Rows {
 }
 
 impl Rows {
-    /// A line with its first waiters.
+    /// A queue with its first waiters.
     fn fetch(&self, name: &LockName, waiters: usize) -> (LockRecord, Vec<Ticket>) {
         let mut tickets =
             self.tickets.iter().filter(|((on, _), _)| on == name).map(|(_, ticket)| ticket.clone());
         let first: Vec<Ticket> = tickets.by_ref().take(waiters).collect();
         let holders = self.holders.iter().filter(|((on, _), _)| on == name);
-        let line = LockRecord {
+        let record = LockRecord {
             holders: holders.map(|(_, holder)| holder.clone()).collect(),
             queue: first.iter().map(|ticket| (ticket.seq, ticket.attempt.owner)).collect(),
             unknown_from: tickets.next().map(|next| next.seq),
             cell: self.cells.get(name).cloned(),
         };
-        (line, first)
+        (record, first)
     }
 
     fn write(&mut self, table: &LockTable) {
         for key in table.changed() {
             match key {
                 RowKey::Holder(name, owner) => {
-                    let holder = table.record(name).and_then(|line| line.holders.get(owner)).cloned();
+                    let holder = table.record(name).and_then(|record| record.holders.get(owner)).cloned();
                     put(&mut self.holders, (name.clone(), owner), holder);
                 }
                 RowKey::Ticket(name, seq, owner) => {
@@ -53,7 +53,7 @@ impl Rows {
                 }
                 RowKey::Cell(name) => {
                     self.cells.remove(name);
-                    let cell = table.record(name).and_then(|line| line.cell.clone());
+                    let cell = table.record(name).and_then(|record| record.cell.clone());
                     self.cells.extend(cell.map(|cell| (name.clone(), cell)));
                 }
             }
@@ -69,12 +69,12 @@ fn put<K: Ord, V>(rows: &mut BTreeMap<K, V>, key: K, row: Option<V>) {
 }
 
 #[derive(Default)]
-struct Storage {
+struct RowStore {
     table: Option<LockTable>,
     rows: Rows,
 }
 
-impl Storage {
+impl RowStore {
     fn execute(&mut self, client: ClientId, op: &Op, now: StorageTime) -> Result<Reply> {
         let Self { table, rows } = self;
         let table = table.get_or_insert_with(LockTable::of_rows);
@@ -92,8 +92,8 @@ impl Storage {
                     assert!(names.is_sorted(), "{names:?}");
                     for name in names {
                         let waiters = if table.record(&name).is_some() { usize::MAX } else { 1 };
-                        let (line, tickets) = rows.fetch(&name, waiters);
-                        table.insert(name, line, tickets);
+                        let (record, tickets) = rows.fetch(&name, waiters);
+                        table.insert(name, record, tickets);
                     }
                 }
                 Err(Needs::Ticket(_, owner)) => {
@@ -112,7 +112,7 @@ impl Storage {
 struct RowsBackend {
     client: ClientId,
     clock: Clock,
-    storage: Arc<Mutex<Storage>>,
+    store: Arc<Mutex<RowStore>>,
 }
 
 #[async_trait]
@@ -127,9 +127,9 @@ impl Backend for RowsBackend {
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
-        let mut storage = self.storage.lock().unwrap();
+        let mut store = self.store.lock().unwrap();
         let now = StorageTime::read(&self.clock);
-        ops.iter().map(|op| storage.execute(self.client, op, now)).collect()
+        ops.iter().map(|op| store.execute(self.client, op, now)).collect()
     }
 
     fn wakeups(&self) -> BoxStream<'static, Wakeup> {
@@ -137,9 +137,9 @@ impl Backend for RowsBackend {
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        let (line, tickets) = self.storage.lock().unwrap().rows.fetch(name, usize::MAX);
+        let (record, tickets) = self.store.lock().unwrap().rows.fetch(name, usize::MAX);
         let tickets = tickets.into_iter().map(|ticket| (ticket.attempt.owner, ticket)).collect();
-        Ok(line.state(name, &tickets, StorageTime::read(&self.clock), Duration::ZERO))
+        Ok(record.state(name, &tickets, StorageTime::read(&self.clock), Duration::ZERO))
     }
 
     async fn list(&self, _prefix: &str, _page: Page) -> Result<ListPage> {
@@ -149,16 +149,16 @@ impl Backend for RowsBackend {
     async fn close(&self) {}
 }
 
-/// The least that the state machine needs.
+/// The minimum that the state machine test needs.
 struct RowsBench {
     clock: ManualClock,
-    storage: Arc<Mutex<Storage>>,
+    store: Arc<Mutex<RowStore>>,
     clients: Mutex<u64>,
 }
 
 impl RowsBench {
     fn new() -> Self {
-        Self { clock: ManualClock::new(), storage: Arc::default(), clients: Mutex::default() }
+        Self { clock: ManualClock::new(), store: Arc::default(), clients: Mutex::default() }
     }
 }
 
@@ -169,7 +169,7 @@ impl TestBench for RowsBench {
         let backend: Arc<dyn Backend> = Arc::new(RowsBackend {
             client: ClientId(*clients),
             clock: self.clock.clone().into(),
-            storage: self.storage.clone(),
+            store: self.store.clone(),
         });
         ready(Ok(backend))
     }
@@ -196,6 +196,6 @@ impl TestBench for RowsBench {
 }
 
 #[test]
-fn a_table_tells_what_it_needs_and_everything_that_changed() {
+fn a_table_reports_what_it_needs_and_everything_that_changed() {
     state_machine::check(1_000, RowsBench::new);
 }

@@ -1,4 +1,4 @@
-//! The test kit's own tests: the simulation of clients and a storage, and what the kit does to servers and connections.
+//! The tests of the test kit: the simulation of clients and a backend, and the faults of servers and connections.
 
 mod etcd_configs;
 mod etcd_servers;

@@ -1,4 +1,4 @@
-//! The other ways in which Redis is set up for tests.
+//! Further configurations of Redis servers.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use fencepost_testkit::servers::redis::{
 };
 use fencepost_testkit::wait;
 
-/// Runs `redis-cli` with these arguments; what it says, and whether it succeeded.
+/// Runs `redis-cli` with these arguments; returns its output, and whether it succeeded.
 fn cli(args: &[&str]) -> (bool, String) {
     let answer = Command::new("redis-cli").args(["-e", "--no-auth-warning"]).args(args).output().unwrap();
     let said = [answer.stdout, answer.stderr].concat();
@@ -28,7 +28,7 @@ fn a_user_has_exactly_the_rights_it_is_given() {
 }
 
 #[test]
-fn tls_is_spoken_with_whom_the_set_up_lets_in() {
+fn tls_accepts_the_configured_clients() {
     for clients in [TlsClients::All, TlsClients::WithCertificate] {
         let server = RedisServer::start(&RedisServerConfig::plain().with_tls(clients));
         let made = server.certificates();
@@ -51,7 +51,7 @@ fn the_wall_clock_of_a_server_can_be_moved() {
     let difference = || {
         let seconds =
             |server: &RedisServer| server.cli(&["TIME"]).lines().next().unwrap().parse::<i64>().unwrap();
-        // Between two looks at the straight clock, so that a slow machine only widens the range.
+        // Between two readings of the unmoved clock, so that a slow machine only widens the range.
         let before = seconds(&straight);
         let moved = seconds(&server);
         moved - seconds(&straight)..=moved - before
@@ -82,19 +82,19 @@ fn sentinels_promote_the_replica_of_a_killed_primary() {
 }
 
 #[test]
-fn sentinels_replace_a_primary_that_stands_still() {
+fn sentinels_replace_a_paused_primary() {
     let group = Sentinels::start();
     let old = group.pause_primary();
     let new = group.wait_for_promotion(old);
     group.server(old).resume();
     wait::block_until("the old primary follows the new one", || {
-        // A server that is told to follow closes the connections that it has.
+        // A server that becomes a replica closes its connections.
         group.server(old).try_cli(&["ROLE"]).is_ok_and(|role| role.contains(&new.to_string()))
     });
 }
 
 #[test]
-fn a_slot_of_a_cluster_moves_step_by_step() {
+fn a_slot_of_a_cluster_is_migrated_step_by_step() {
     let cluster = Cluster::start(Replicas::None);
     assert_eq!(cluster.ports().len(), 3);
     let slot = cluster.slot_of("{a}1");

@@ -1,4 +1,4 @@
-//! The servers that tests start: they do what they are told, and they are gone afterwards.
+//! The servers for tests: they can be killed, paused and restarted, and none outlives its test process.
 
 use std::io::{BufRead, BufReader};
 use std::os::unix::process::CommandExt;
@@ -10,11 +10,11 @@ use fencepost_testkit::servers::{etcd, zookeeper};
 use fencepost_testkit::wait;
 use rustix::process::{Pid, Signal, kill_process_group};
 
-/// Says how the process is to end that `no_server_outlives_its_process` starts.
+/// How the process that `no_server_outlives_its_process` starts is to end.
 const VICTIM: &str = "FENCEPOST_TESTKIT_VICTIM";
 
 #[test]
-fn a_plain_server_answers() {
+fn a_plain_server_replies() {
     let server = shared();
     assert_eq!(server.cli(&["PING"]), "PONG");
     assert_eq!(server.url(), format!("redis://127.0.0.1:{}", server.port()));
@@ -23,7 +23,7 @@ fn a_plain_server_answers() {
 }
 
 #[test]
-fn a_killed_server_comes_back_empty_on_the_same_port() {
+fn a_killed_server_restarts_empty_on_the_same_port() {
     let server = RedisServer::start(&RedisServerConfig::plain());
     let (port, pid) = (server.port(), server.pid());
     server.cli(&["SET", "here", "1"]);
@@ -35,7 +35,7 @@ fn a_killed_server_comes_back_empty_on_the_same_port() {
 }
 
 #[test]
-fn a_server_that_persists_comes_back_with_everything() {
+fn a_server_that_persists_keeps_its_data() {
     let setup = RedisServerConfig::plain().with_config("appendonly yes").with_config("appendfsync always");
     let server = RedisServer::start(&setup);
     server.cli(&["SET", "here", "1"]);
@@ -44,25 +44,25 @@ fn a_server_that_persists_comes_back_with_everything() {
 }
 
 #[test]
-fn a_paused_server_goes_on_where_it_was() {
+fn a_paused_server_continues_where_it_was() {
     let server = RedisServer::start(&RedisServerConfig::plain());
     server.cli(&["SET", "here", "1"]);
     server.pause();
-    wait::block_until("the process stands still", || state(server.pid()) == Some('T'));
+    wait::block_until("the process is stopped", || state(server.pid()) == Some('T'));
     server.resume();
     assert_eq!(server.cli(&["GET", "here"]), "1");
 }
 
 #[test]
-fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
+fn an_invalid_configuration_is_a_failure_with_the_reason() {
     let impossible = RedisServerConfig::plain().with_config("maxmemory-policy wishful");
     let said = std::panic::catch_unwind(|| RedisServer::start(&impossible)).unwrap_err();
     let said = said.downcast_ref::<String>().unwrap();
     assert!(said.starts_with("redis-server cannot be started: ") && said.contains("wishful"), "{said}");
 }
 
-/// What the process does that `no_server_outlives_its_process` starts: it is this test, too.
-fn be_the_victim(end: &str) {
+/// The part of the process that `no_server_outlives_its_process` starts: it is the same test.
+fn run_child(end: &str) {
     let (paused, running) = (RedisServer::start(&RedisServerConfig::plain()), shared());
     paused.pause();
     let (etcd, zookeeper) = (etcd::shared(), zookeeper::shared());
@@ -76,7 +76,7 @@ fn be_the_victim(end: &str) {
 #[test]
 fn no_server_outlives_its_process() {
     if let Ok(end) = std::env::var(VICTIM) {
-        return be_the_victim(&end);
+        return run_child(&end);
     }
     for end in ["exit", "KILL", "INT"] {
         let folder = tempfile::tempdir().unwrap();
@@ -90,7 +90,7 @@ fn no_server_outlives_its_process() {
         assert_eq!(pids.len(), 4);
         match end {
             "KILL" => victim.kill().unwrap(),
-            // As Ctrl-C does: to all of the process group.
+            // As Ctrl-C does: to the whole process group.
             "INT" => kill_process_group(Pid::from_child(&victim), Signal::INT).unwrap(),
             _ => {}
         }
@@ -100,7 +100,7 @@ fn no_server_outlives_its_process() {
     }
 }
 
-/// The letter by which Linux tells what a process does; a zombie counts as no process.
+/// The state letter of a process in Linux; a zombie counts as no process.
 pub(crate) fn state(pid: u32) -> Option<char> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;
     stat.rsplit(") ").next()?.chars().next().filter(|state| *state != 'Z')

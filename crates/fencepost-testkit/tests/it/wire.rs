@@ -1,4 +1,4 @@
-//! Every fault of the wire, before a server that answers with what it was sent.
+//! Every fault of the wire, before an echo server.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
@@ -60,37 +60,37 @@ fn send(stream: &mut TcpStream, text: &str) {
 }
 
 #[track_caller]
-fn hears(stream: &mut TcpStream, text: &str) {
+fn receives(stream: &mut TcpStream, text: &str) {
     let mut bytes = vec![0; text.len()];
     stream.read_exact(&mut bytes).unwrap();
     assert_eq!(String::from_utf8(bytes).unwrap(), text);
 }
 
 #[track_caller]
-fn hears_nothing(stream: &mut TcpStream) {
+fn receives_nothing(stream: &mut TcpStream) {
     stream.set_read_timeout(Some(A_MOMENT)).unwrap();
     let kind = stream.read(&mut [0; 8]).unwrap_err().kind();
     assert!(matches!(kind, ErrorKind::WouldBlock | ErrorKind::TimedOut), "{kind:?}");
     stream.set_read_timeout(Some(TIMEOUT)).unwrap();
 }
 
-fn set_up() -> (Echo, Wire, TcpStream) {
+fn start() -> (Echo, Wire, TcpStream) {
     let echo = Echo::start();
     let wire = Wire::to(echo.port);
     let mut stream = client(&wire);
     send(&mut stream, "first");
-    hears(&mut stream, "first");
+    receives(&mut stream, "first");
     (echo, wire, stream)
 }
 
 #[test]
-fn a_good_wire_carries_everything_and_the_end() {
-    let (_echo, wire, mut stream) = set_up();
+fn a_wire_without_faults_forwards_everything_and_the_close() {
+    let (_echo, wire, mut stream) = start();
     let long = "long ".repeat(100_000);
     std::thread::scope(|scope| {
         let mut writer = stream.try_clone().unwrap();
         scope.spawn(move || writer.write_all("long ".repeat(100_000).as_bytes()).unwrap());
-        hears(&mut stream, &long);
+        receives(&mut stream, &long);
     });
     assert_eq!(wire.connections(), 1);
     stream.shutdown(std::net::Shutdown::Write).unwrap();
@@ -99,62 +99,62 @@ fn a_good_wire_carries_everything_and_the_end() {
 }
 
 #[test]
-fn what_is_delayed_arrives_later_and_a_healed_wire_does_not_wait() {
-    let (_echo, wire, mut stream) = set_up();
+fn a_delay_ends_when_the_wire_is_healed() {
+    let (_echo, wire, mut stream) = start();
     let (clock, delay) = (Clock::system(), Duration::from_millis(50));
     wire.delay(delay);
     let sent = clock.now();
     send(&mut stream, "late");
-    hears(&mut stream, "late");
+    receives(&mut stream, "late");
     assert!(clock.now().since(sent) >= 2 * delay);
     wire.delay(10 * TIMEOUT);
     send(&mut stream, "never");
-    hears_nothing(&mut stream);
+    receives_nothing(&mut stream);
     wire.heal();
-    hears(&mut stream, "never");
+    receives(&mut stream, "never");
 }
 
 #[test]
-fn what_drips_arrives_slowly_and_whole() {
-    let (_echo, wire, mut stream) = set_up();
+fn throttled_data_arrives_slowly_and_complete() {
+    let (_echo, wire, mut stream) = start();
     let clock = Clock::system();
     wire.throttle(1000);
     let sent = clock.now();
     send(&mut stream, &"x".repeat(200));
-    hears(&mut stream, &"x".repeat(200));
+    receives(&mut stream, &"x".repeat(200));
     assert!(clock.now().since(sent) >= Duration::from_millis(190));
     wire.throttle(1);
     send(&mut stream, &"y".repeat(10_000));
-    hears_nothing(&mut stream);
+    receives_nothing(&mut stream);
     wire.heal();
-    hears(&mut stream, &"y".repeat(10_000));
+    receives(&mut stream, &"y".repeat(10_000));
 }
 
 #[test]
-fn what_was_sent_on_a_stranded_connection_arrives_later_up_to_the_named_request() {
-    let (echo, wire, mut stream) = set_up();
+fn a_stranded_connection_delivers_up_to_the_named_request() {
+    let (echo, wire, mut stream) = start();
     let sent_before = "first".len();
     wire.strand(b"second");
     for text in ["second", "third"] {
         send(&mut stream, text);
-        hears_nothing(&mut stream);
+        receives_nothing(&mut stream);
     }
     drop(stream);
     let mut other = client(&wire);
     send(&mut other, "other");
-    hears(&mut other, "other");
+    receives(&mut other, "other");
     echo.has_received(sent_before + "other".len());
     assert_eq!(wire.delivered(), 0);
     wire.heal();
     wait::block_until("the request is delivered", || wire.delivered() == 1);
     send(&mut other, "last");
-    hears(&mut other, "last");
+    receives(&mut other, "last");
     echo.has_received(sent_before + "othersecondlast".len());
 }
 
 #[test]
 fn a_cut_wire_closes_old_connections_and_new_ones() {
-    let (_echo, wire, mut stream) = set_up();
+    let (_echo, wire, mut stream) = start();
     wire.cut();
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
     assert!(matches!(client(&wire).read(&mut [0; 8]), Ok(0) | Err(_)));
@@ -162,82 +162,82 @@ fn a_cut_wire_closes_old_connections_and_new_ones() {
     wire.heal();
     let mut stream = client(&wire);
     send(&mut stream, "again");
-    hears(&mut stream, "again");
+    receives(&mut stream, "again");
 }
 
 #[test]
-fn a_half_open_wire_is_silent_until_it_is_healed() {
-    let (echo, wire, mut stream) = set_up();
+fn a_blackhole_delivers_nothing_until_it_is_healed() {
+    let (echo, wire, mut stream) = start();
     wire.blackhole();
     let mut new = client(&wire);
     send(&mut stream, "old");
     send(&mut new, "new");
-    hears_nothing(&mut stream);
-    hears_nothing(&mut new);
+    receives_nothing(&mut stream);
+    receives_nothing(&mut new);
     echo.has_received("first".len());
     wire.heal();
-    hears(&mut stream, "old");
-    hears(&mut new, "new");
+    receives(&mut stream, "old");
+    receives(&mut new, "new");
 }
 
 #[test]
-fn a_half_open_wire_hides_the_end_of_a_connection() {
+fn a_blackhole_hides_the_close_of_a_connection() {
     let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     let wire = Wire::to(listener.local_addr().unwrap().port());
     let mut stream = client(&wire);
     let (server, _) = listener.accept().unwrap();
     wire.blackhole();
     drop(server);
-    hears_nothing(&mut stream);
+    receives_nothing(&mut stream);
     wire.heal();
     assert_eq!(stream.read(&mut [0; 8]).unwrap(), 0);
 }
 
 #[test]
-fn one_way_lets_only_requests_or_only_answers_through() {
-    let (echo, wire, mut stream) = set_up();
+fn one_way_forwards_only_requests_or_only_replies() {
+    let (echo, wire, mut stream) = start();
     wire.one_way(Direction::ToServer);
     send(&mut stream, "request");
     echo.has_received("firstrequest".len());
-    hears_nothing(&mut stream);
+    receives_nothing(&mut stream);
     wire.one_way(Direction::ToClient);
-    hears(&mut stream, "request");
+    receives(&mut stream, "request");
     send(&mut stream, "stuck");
-    hears_nothing(&mut stream);
+    receives_nothing(&mut stream);
     echo.has_received("firstrequest".len());
     wire.heal();
-    hears(&mut stream, "stuck");
+    receives(&mut stream, "stuck");
 }
 
 #[test]
 fn a_reset_is_an_error_for_present_connections_only() {
-    let (_echo, wire, mut stream) = set_up();
+    let (_echo, wire, mut stream) = start();
     wire.reset();
     assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     let mut stream = client(&wire);
     send(&mut stream, "again");
-    hears(&mut stream, "again");
+    receives(&mut stream, "again");
 }
 
 #[test]
-fn a_lost_answer_is_one_to_a_request_that_arrived() {
-    let (echo, wire, mut stream) = set_up();
+fn a_lost_reply_is_one_to_a_request_that_arrived() {
+    let (echo, wire, mut stream) = start();
     wire.lose_reply_to(b"SET");
     send(&mut stream, "GET");
-    hears(&mut stream, "GET");
+    receives(&mut stream, "GET");
     send(&mut stream, "S");
-    hears(&mut stream, "S");
+    receives(&mut stream, "S");
     send(&mut stream, "ET x");
     assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
     assert_eq!(wire.replies_lost(), 1);
     echo.has_received("firstGETSET x".len());
     let mut stream = client(&wire);
     send(&mut stream, "SET");
-    hears(&mut stream, "SET");
+    receives(&mut stream, "SET");
 }
 
 #[test]
-fn redis_has_done_what_it_could_not_answer() {
+fn redis_executes_a_request_whose_reply_is_lost() {
     let server = redis::shared();
     let wire = Wire::to(server.port());
     for _ in 0..3 {
@@ -246,10 +246,10 @@ fn redis_has_done_what_it_could_not_answer() {
     for done in ["1", "2", "3"] {
         let mut stream = client(&wire);
         send(&mut stream, "PING\r\n");
-        hears(&mut stream, "+PONG\r\n");
-        send(&mut stream, "INCR redis_has_done_what_it_could_not_answer\r\n");
+        receives(&mut stream, "+PONG\r\n");
+        send(&mut stream, "INCR redis_executes_a_request_whose_reply_is_lost\r\n");
         assert_eq!(stream.read(&mut [0; 8]).unwrap_err().kind(), ErrorKind::ConnectionReset);
-        assert_eq!(server.cli(&["GET", "redis_has_done_what_it_could_not_answer"]), done);
+        assert_eq!(server.cli(&["GET", "redis_executes_a_request_whose_reply_is_lost"]), done);
     }
     assert_eq!(wire.replies_lost(), 3);
 }

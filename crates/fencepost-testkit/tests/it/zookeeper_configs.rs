@@ -1,4 +1,4 @@
-//! The other ways in which ZooKeeper is set up for tests.
+//! Further configurations of ZooKeeper servers.
 
 use fencepost_testkit::servers::zookeeper::{
     CliLogin, Ensemble, TlsClients, ZooKeeperServer, ZooKeeperServerConfig,
@@ -8,7 +8,7 @@ use fencepost_testkit::wait;
 use crate::servers::state;
 
 #[test]
-fn a_user_of_sasl_is_known_by_its_password() {
+fn a_sasl_user_authenticates_with_its_password() {
     let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_sasl_user("app", "word"));
     let app = CliLogin::Sasl("app");
     server.try_cli(&app, &["create", "/mine", "1", "sasl:app:cdrwa"]).unwrap();
@@ -19,7 +19,7 @@ fn a_user_of_sasl_is_known_by_its_password() {
 }
 
 #[test]
-fn tls_is_spoken_with_whom_the_set_up_lets_in() {
+fn tls_accepts_the_configured_clients() {
     for clients in [TlsClients::All, TlsClients::WithCertificate] {
         let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_tls(clients));
         let look = |visitor: CliLogin<'_>| server.try_cli(&visitor, &["ls", "/"]);
@@ -31,7 +31,7 @@ fn tls_is_spoken_with_whom_the_set_up_lets_in() {
 }
 
 #[test]
-fn an_ensemble_serves_without_a_killed_leader_which_comes_back_and_follows() {
+fn an_ensemble_serves_without_a_killed_leader_which_follows_after_its_restart() {
     let ensemble = Ensemble::start();
     let old = ensemble.leader();
     ensemble.server(old).cli(&["create", "/here", "1"]);
@@ -45,11 +45,11 @@ fn an_ensemble_serves_without_a_killed_leader_which_comes_back_and_follows() {
 }
 
 #[test]
-fn an_ensemble_serves_while_its_leader_stands_still() {
+fn an_ensemble_serves_while_its_leader_is_paused() {
     let ensemble = Ensemble::start();
     let old = ensemble.leader();
     ensemble.server(old).pause();
-    wait::block_until("the process stands still", || state(ensemble.server(old).pid()) == Some('T'));
+    wait::block_until("the process is stopped", || state(ensemble.server(old).pid()) == Some('T'));
     let others: Vec<usize> = (0..3).filter(|server| *server != old).collect();
     let new = ensemble.leader_among(&others);
     ensemble.server(new).cli(&["create", "/here", "1"]);
@@ -59,7 +59,7 @@ fn an_ensemble_serves_while_its_leader_stands_still() {
 }
 
 #[test]
-fn a_follower_that_is_cut_off_stops_to_serve_until_it_is_healed() {
+fn a_follower_that_is_cut_off_stops_serving_until_it_is_healed() {
     let ensemble = Ensemble::start();
     let (leader, follower) = (ensemble.leader(), ensemble.follower());
     ensemble.cut_off(follower);
@@ -73,7 +73,7 @@ fn a_follower_that_is_cut_off_stops_to_serve_until_it_is_healed() {
 }
 
 #[test]
-fn one_of_three_does_not_serve_and_all_of_them_come_back_with_everything() {
+fn one_of_three_does_not_serve_and_all_of_them_keep_their_data() {
     let ensemble = Ensemble::start();
     assert!(ensemble.url().ends_with(&format!(",127.0.0.1:{}", ensemble.ports()[2])));
     ensemble.server(0).cli(&["create", "/here", "1"]);

@@ -1,4 +1,4 @@
-//! The ZooKeeper servers that tests start.
+//! The ZooKeeper servers for tests.
 
 use std::path::Path;
 
@@ -8,19 +8,19 @@ use fencepost_testkit::wait;
 use crate::servers::state;
 
 #[test]
-fn a_plain_server_answers() {
+fn a_plain_server_replies() {
     let server = shared();
     assert_eq!(server.four_letter("ruok"), "imok");
     assert!(server.four_letter("srvr").contains("Mode: standalone"));
     assert_eq!(server.url(), format!("zk://127.0.0.1:{}", server.port()));
-    let set_up = server.four_letter("conf");
+    let config = server.four_letter("conf");
     for line in ["tickTime=100", "minSessionTimeout=200", "maxSessionTimeout=3600000"] {
-        assert!(set_up.contains(line), "{line} is not in {set_up}");
+        assert!(config.contains(line), "{line} is not in {config}");
     }
 }
 
 #[test]
-fn a_killed_server_comes_back_with_everything_on_the_same_port() {
+fn a_killed_server_restarts_with_its_data_on_the_same_port() {
     let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain());
     let (port, pid) = (server.port(), server.pid());
     server.cli(&["create", "/here", "1"]);
@@ -32,16 +32,16 @@ fn a_killed_server_comes_back_with_everything_on_the_same_port() {
 }
 
 #[test]
-fn a_paused_server_goes_on() {
+fn a_paused_server_continues() {
     let server = ZooKeeperServer::start(&ZooKeeperServerConfig::plain());
     server.pause();
-    wait::block_until("the process stands still", || state(server.pid()) == Some('T'));
+    wait::block_until("the process is stopped", || state(server.pid()) == Some('T'));
     server.resume();
     assert_eq!(server.four_letter("ruok"), "imok");
 }
 
 #[test]
-fn a_set_up_that_cannot_work_is_a_failure_that_says_why() {
+fn an_invalid_configuration_is_a_failure_with_the_reason() {
     let impossible = ZooKeeperServerConfig::plain().with_config("tickTime=wishful");
     let said = std::panic::catch_unwind(|| ZooKeeperServer::start(&impossible)).unwrap_err();
     let said = said.downcast_ref::<String>().unwrap();

@@ -28,7 +28,7 @@ func (mutex mutex) Release() error {
 	return mutex.Unlock(context.Background())
 }
 
-// A key that is put if it is not there, and deleted: what any lock has to do at least.
+// A key that is put if absent, and deleted: the least that any lock has to do.
 type bare struct {
 	client *clientv3.Client
 	lease  clientv3.LeaseID
@@ -68,7 +68,7 @@ func main() {
 		case os.Args[1] == "bare":
 			return bare{client, shared.Lease(), prefix + name}
 		case order.Contended:
-			// Within one session its mutexes of one name are one owner, and keep nobody out.
+			// Within one session all mutexes of one name are one owner, and do not exclude each other.
 			return mutex{concurrency.NewMutex(session(), prefix+name)}
 		default:
 			return mutex{concurrency.NewMutex(shared, prefix+name)}

@@ -1,5 +1,5 @@
-// Package worker is what every worker of the bench in Go does (see src/workers.rs); tasks are goroutines. The words of an
-// order are the last ones of the command line:
+// Package worker is what every worker of the bench in Go does (see src/workers.rs); tasks are goroutines. The
+// order is in the last arguments of the command line:
 //
 //	KIND URL TASKS MILLIS HOLD_MS THINK_MS
 package worker
@@ -16,13 +16,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Lock is one task's way to one lock.
+// Lock is a lock, as one task uses it.
 type Lock interface {
 	Acquire() error
 	Release() error
 }
 
-// Order is what the worker is told to do.
+// Order is the order of the worker.
 type Order struct {
 	URL         string
 	Contended   bool
@@ -102,7 +102,7 @@ func (order Order) contended(lock Lock, end float64) (one found) {
 	return
 }
 
-// Follow makes a lock for each task, says that it is ready, works when told, and says what it found.
+// Follow creates a lock for each task, prints `ready`, waits for the signal, works, and prints its results.
 func (order Order) Follow(lock func(name string) Lock) {
 	locks := make([]Lock, order.tasks)
 	for task := range locks {

@@ -20,7 +20,7 @@ func (mutex mutex) Acquire() (int64, error) {
 	if err := mutex.Lock(context.Background()); err != nil {
 		return 0, err
 	}
-	// What tells the owner is the revision at which its key was created.
+	// The queue position is the revision at which its key was created.
 	target := mutex.IsOwner().TargetUnion.(*etcdserverpb.Compare_CreateRevision)
 	return target.CreateRevision, nil
 }

@@ -1,5 +1,5 @@
-// Package turns is what every peer does with its lock: read a number from a file, wait a little, write the next one, note
-// when that was.
+// Package turns is what every peer does with its lock: read a number from a file, wait a little, write the next one, log
+// the time.
 package turns
 
 import (
@@ -10,21 +10,21 @@ import (
 	"time"
 )
 
-// Place is where the turns are taken.
+// Place is the server, the lock and the folder.
 type Place struct {
 	Port, Name     string
 	folder, number string
 }
 
-// Here is the place that the command line names, in the last words.
+// Here returns the place in the last arguments of the command line.
 func Here() Place {
 	words := os.Args[len(os.Args)-4:]
 	return Place{words[0], words[1], words[2], words[3]}
 }
 
-// Lock is taken before each turn and given back after it.
+// Lock is acquired before each turn and released after it.
 type Lock interface {
-	// Acquire says when we joined the line, as a number that grows; 0 if there is no line.
+	// Acquire returns the queue position, as a number that grows; 0 if there is no queue.
 	Acquire() (joined int64, err error)
 	Release() error
 }

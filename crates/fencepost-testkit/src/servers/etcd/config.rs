@@ -1,4 +1,4 @@
-//! What an etcd server can be started with.
+//! The configuration of an etcd server.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -8,7 +8,7 @@ use super::{Certificates, TlsClients};
 /// The password of the user `root`, where there are users.
 pub(super) const ROOT_PASSWORD: &str = "root-secret";
 
-/// How a server is set up: [`EtcdServerConfig::plain`], and what is added to it.
+/// The configuration of a server: [`EtcdServerConfig::plain`], with additions.
 #[derive(Clone, Debug)]
 pub struct EtcdServerConfig {
     options: Vec<String>,
@@ -17,59 +17,59 @@ pub struct EtcdServerConfig {
     hanging_disk: bool,
 }
 
-/// Where a member listens, and who belongs to its cluster.
+/// Where a member listens, and the members of its cluster.
 #[derive(Clone, Debug)]
-pub(super) struct Place {
+pub(super) struct MemberAddress {
     pub(super) name: String,
     pub(super) port: u16,
     pub(super) peer_port: u16,
-    /// In the words of `--initial-cluster`.
+    /// In the syntax of `--initial-cluster`.
     pub(super) cluster: String,
 }
 
-impl Place {
-    /// The words by which a cluster knows a member.
+impl MemberAddress {
+    /// Returns a member in the syntax of `--initial-cluster`.
     pub(super) fn member(name: &str, peer_port: u16) -> String {
         format!("{name}=http://127.0.0.1:{peer_port}")
     }
 }
 
 impl EtcdServerConfig {
-    /// A server without users, where a lease of one second is one of one second: by default it would be one of two.
+    /// A server without users, where a lease of one second lasts one second: by default it would last two.
     pub fn plain() -> Self {
         // A lease lasts at least one and a half times as long as an election may take, in whole seconds.
         let options = ["--heartbeat-interval=60", "--election-timeout=600"];
         Self { options: options.map(str::to_owned).into(), users: Vec::new(), tls: None, hanging_disk: false }
     }
 
-    /// An option of the program, such as `--max-txn-ops=64`; later ones win.
+    /// Adds an option of the program, such as `--max-txn-ops=64`; later ones win.
     #[must_use]
     pub fn with_option(mut self, option: &str) -> Self {
         self.options.push(option.to_owned());
         self
     }
 
-    /// There is this user, who may do nothing yet, and `root`, as whom `etcdctl` is run. Nobody else is let in.
+    /// Adds a user without rights, and `root`, as which `etcdctl` is run. Other clients are rejected.
     #[must_use]
     pub fn with_user(mut self, name: &str, password: &str) -> Self {
         self.users.push((name.to_owned(), password.to_owned()));
         self
     }
 
-    /// What a user is given for its password is good for so many seconds after its last use.
+    /// Sets how many seconds an auth token is valid after its last use.
     #[must_use]
     pub fn with_token_ttl(self, seconds: u32) -> Self {
         self.with_option(&format!("--auth-token-ttl={seconds}"))
     }
 
-    /// The server also speaks TLS, on a port of its own.
+    /// Adds a port for TLS.
     #[must_use]
     pub fn with_tls(mut self, clients: TlsClients) -> Self {
         self.tls = Some(clients);
         self
     }
 
-    /// The disk can be made to hang under the running server.
+    /// Lets tests make the disk hang under the running server.
     #[must_use]
     pub fn with_hanging_disk(mut self) -> Self {
         self.hanging_disk = true;
@@ -95,32 +95,32 @@ impl EtcdServerConfig {
     pub(super) fn command(
         &self,
         folder: &Path,
-        place: &Place,
+        address: &MemberAddress,
         tls: Option<&(u16, Certificates)>,
     ) -> Vec<OsString> {
-        let (client, peer) = (http(place.port), http(place.peer_port));
-        let mut words = vec!["etcd".into(), format!("--name={}", place.name)];
-        words.push(format!("--data-dir={}", folder.join("data").display()));
-        words.push(format!("--advertise-client-urls={client}"));
-        words.push(format!("--listen-peer-urls={peer}"));
-        words.push(format!("--initial-advertise-peer-urls={peer}"));
-        words.push(format!("--initial-cluster={}", place.cluster));
-        // Clusters of two processes on the same ports, one after the other, take no notice of each other.
-        words.push(format!("--initial-cluster-token={}-{}", std::process::id(), place.cluster));
-        // Words that can be relied on, and nothing that tests do not use. Passwords need not be expensive.
-        words.extend(["--logger=zap", "--enable-grpc-gateway=false", "--bcrypt-cost=4"].map(str::to_owned));
+        let (client, peer) = (http(address.port), http(address.peer_port));
+        let mut args = vec!["etcd".into(), format!("--name={}", address.name)];
+        args.push(format!("--data-dir={}", folder.join("data").display()));
+        args.push(format!("--advertise-client-urls={client}"));
+        args.push(format!("--listen-peer-urls={peer}"));
+        args.push(format!("--initial-advertise-peer-urls={peer}"));
+        args.push(format!("--initial-cluster={}", address.cluster));
+        // Clusters of two processes on the same ports, one after the other, ignore each other.
+        args.push(format!("--initial-cluster-token={}-{}", std::process::id(), address.cluster));
+        // A stable log format, no features that tests do not use, and cheap password hashes.
+        args.extend(["--logger=zap", "--enable-grpc-gateway=false", "--bcrypt-cost=4"].map(str::to_owned));
         let mut listen = vec![client];
         if let Some((port, made)) = tls {
             listen.push(format!("https://127.0.0.1:{port}"));
-            words.push(format!("--cert-file={}", made.server_cert.display()));
-            words.push(format!("--key-file={}", made.server_key.display()));
+            args.push(format!("--cert-file={}", made.server_cert.display()));
+            args.push(format!("--key-file={}", made.server_key.display()));
             if self.tls == Some(TlsClients::WithCertificate) {
-                words.push(format!("--trusted-ca-file={}", made.ca.display()));
-                words.push("--client-cert-auth".to_owned());
+                args.push(format!("--trusted-ca-file={}", made.ca.display()));
+                args.push("--client-cert-auth".to_owned());
             }
         }
-        words.push(format!("--listen-client-urls={}", listen.join(",")));
-        words.iter().chain(&self.options).map(OsString::from).collect()
+        args.push(format!("--listen-client-urls={}", listen.join(",")));
+        args.iter().chain(&self.options).map(OsString::from).collect()
     }
 }
 

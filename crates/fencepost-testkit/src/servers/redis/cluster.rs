@@ -1,30 +1,30 @@
-//! A cluster of three primaries, and slots that move between them while a test looks on.
+//! A cluster of three primaries, and slots that are migrated between them step by step.
 
 use std::process::Command;
 
 use super::{RedisServer, RedisServerConfig};
 use crate::wait;
 
-/// How many keys move at a time.
+/// The number of keys that are migrated at a time.
 const BATCH: &str = "100";
 
 /// Whether the primaries of a cluster have replicas.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Replicas {
-    /// None has.
+    /// No replicas.
     None,
-    /// Each has one.
+    /// One replica for each primary.
     OneEach,
 }
 
-/// Three primaries that share the slots, maybe with a replica each.
+/// Three primaries that share the slots, optionally with a replica each.
 #[derive(Debug)]
 pub struct Cluster {
     nodes: Vec<RedisServer>,
 }
 
 impl Cluster {
-    /// Starts the nodes, and waits until each of them finds the cluster complete.
+    /// Starts the nodes, and waits until each of them reports a complete cluster.
     ///
     /// # Panics
     /// If something does not start.
@@ -32,20 +32,21 @@ impl Cluster {
         Self::start_with(&RedisServerConfig::plain(), replicas)
     }
 
-    /// Like [`Cluster::start`], with nodes that are set up like this.
+    /// Like [`Cluster::start`], with nodes of this configuration.
     ///
     /// # Panics
     /// If something does not start.
-    pub fn start_with(setup: &RedisServerConfig, replicas: Replicas) -> Self {
-        let setup = setup.clone().with_config("cluster-enabled yes").with_config("cluster-node-timeout 2000");
+    pub fn start_with(config: &RedisServerConfig, replicas: Replicas) -> Self {
+        let config =
+            config.clone().with_config("cluster-enabled yes").with_config("cluster-node-timeout 2000");
         let (count, each) = if replicas == Replicas::None { (3, "0") } else { (6, "1") };
-        let nodes: Vec<RedisServer> = (0..count).map(|_| RedisServer::start(&setup)).collect();
+        let nodes: Vec<RedisServer> = (0..count).map(|_| RedisServer::start(&config)).collect();
         let mut create = Command::new("redis-cli");
         create
             .args(["--cluster", "create"])
             .args(nodes.iter().map(|node| format!("127.0.0.1:{}", node.port())));
         create.args(["--cluster-replicas", each, "--cluster-yes"]);
-        if let Some(password) = setup.password() {
+        if let Some(password) = config.password() {
             create.env("REDISCLI_AUTH", password);
         }
         let created = create.output().expect("redis-cli can be started");
@@ -56,7 +57,7 @@ impl Cluster {
         cluster
     }
 
-    /// Whether every node that runs knows all nodes and serves, and replicas have what their primaries have.
+    /// Returns whether every node knows all nodes and serves, and the replicas are in sync.
     fn is_complete(&self) -> bool {
         let knows_all = format!("cluster_known_nodes:{}", self.nodes.len());
         let replicas = self.nodes.len() - 3;
@@ -77,15 +78,15 @@ impl Cluster {
         })
     }
 
-    /// The ports of all nodes, the primaries first.
+    /// Returns the ports of all nodes, the primaries first.
     pub fn ports(&self) -> Vec<u16> {
         self.nodes.iter().map(RedisServer::port).collect()
     }
 
-    /// A node: 0 to 2 are the primaries at first.
+    /// Returns a node: 0 to 2 are the primaries at first.
     ///
     /// # Panics
-    /// If there is no such.
+    /// If there is no such node.
     pub fn node(&self, index: usize) -> &RedisServer {
         &self.nodes[index]
     }
@@ -93,21 +94,21 @@ impl Cluster {
     /// Sends a command to a node; see [`RedisServer::cli`].
     ///
     /// # Panics
-    /// If the answer is an error.
+    /// If the reply is an error.
     #[track_caller]
     pub fn cli(&self, index: usize, command: &[&str]) -> String {
         self.node(index).cli(command)
     }
 
-    /// The slot of a key.
+    /// Returns the slot of a key.
     ///
     /// # Panics
-    /// If the first node does not say it.
+    /// If the first node does not return it.
     pub fn slot_of(&self, key: &str) -> u16 {
         self.cli(0, &["CLUSTER", "KEYSLOT", key]).parse().expect("a slot is a number")
     }
 
-    /// The node that serves the slot, in its own opinion.
+    /// Returns the node that serves the slot, by its own account.
     ///
     /// # Panics
     /// If no node does.
@@ -119,11 +120,11 @@ impl Cluster {
         self.nodes.iter().position(|node| node.port() == port).expect("it is one of ours")
     }
 
-    /// Begins to move a slot from one node to another. Until [`SlotMigration::finish`] the old owner answers `ASK` for keys
-    /// that it has not, and `TRYAGAIN` for several of which it has some.
+    /// Starts the migration of a slot from one node to another. Until [`SlotMigration::finish`] the old owner replies `ASK`
+    /// for keys that it does not have, and `TRYAGAIN` for several keys of which it has some.
     ///
     /// # Panics
-    /// If a node refuses.
+    /// If a node returns an error.
     pub fn migrate_slot(&self, slot: u16, from: usize, to: usize) -> SlotMigration<'_> {
         let migration =
             SlotMigration { cluster: self, slot: slot.to_string(), from: self.node(from), to: self.node(to) };
@@ -138,7 +139,7 @@ impl RedisServer {
         self.cli(&["CLUSTER", "MYID"])
     }
 
-    /// The ranges of slots in the node's own line of its view of the cluster; what is on the move stands in brackets.
+    /// Returns the slot ranges of the node, by its own account; migrating slots are in brackets.
     fn own_slots(&self) -> impl Iterator<Item = (u16, u16)> + use<> {
         let nodes = self.cli(&["CLUSTER", "NODES"]);
         let mine = nodes.lines().find(|line| line.contains("myself,master")).unwrap_or_default();
@@ -150,7 +151,7 @@ impl RedisServer {
     }
 }
 
-/// A slot on its way from one node to another.
+/// A slot that is being migrated from one node to another.
 #[derive(Debug)]
 pub struct SlotMigration<'a> {
     cluster: &'a Cluster,
@@ -160,21 +161,21 @@ pub struct SlotMigration<'a> {
 }
 
 impl SlotMigration<'_> {
-    /// Moves these keys, and no others.
+    /// Migrates these keys, and no others.
     ///
     /// # Panics
-    /// If a node refuses.
+    /// If a node returns an error.
     pub fn move_keys(&self, keys: &[&str]) {
         let port = self.to.port().to_string();
         let command = ["MIGRATE", "127.0.0.1", &port, "", "0", "5000"];
-        let password = self.to.setup.password().map_or(vec![], |password| vec!["AUTH", password]);
+        let password = self.to.config.password().map_or(vec![], |password| vec!["AUTH", password]);
         self.from.cli(&[&command, password.as_slice(), &["KEYS"], keys].concat());
     }
 
-    /// Moves one batch of whatever is in the slot; how many that were.
+    /// Migrates one batch of the keys in the slot; returns their number.
     ///
     /// # Panics
-    /// If a node refuses.
+    /// If a node returns an error.
     pub fn move_some(&self) -> usize {
         let keys = self.from.cli(&["CLUSTER", "GETKEYSINSLOT", &self.slot, BATCH]);
         let keys: Vec<&str> = keys.lines().filter(|key| !key.is_empty()).collect();
@@ -184,10 +185,10 @@ impl SlotMigration<'_> {
         keys.len()
     }
 
-    /// Moves what is left and makes the new owner known to every node that serves slots.
+    /// Migrates the remaining keys and announces the new owner to every primary.
     ///
     /// # Panics
-    /// If a node refuses.
+    /// If a node returns an error.
     pub fn finish(self) {
         while self.move_some() > 0 {}
         let id = self.to.id();
@@ -196,7 +197,7 @@ impl SlotMigration<'_> {
             .nodes
             .iter()
             .filter(|node| ![self.to.port(), self.from.port()].contains(&node.port()));
-        // The new owner first: if the old one forgot the slot before, nobody would serve it for a moment.
+        // The new owner first: if the old one dropped the slot before, no node would serve it for a moment.
         for node in [self.to, self.from].into_iter().chain(others) {
             if node.cli(&["ROLE"]).starts_with("master") {
                 node.cli(&["CLUSTER", "SETSLOT", &self.slot, "NODE", &id]);

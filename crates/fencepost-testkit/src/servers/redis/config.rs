@@ -1,15 +1,15 @@
-//! What a Redis server can be started with.
+//! The configuration of a Redis server.
 
 use std::fmt::Write;
 use std::path::Path;
 
 use super::{Certificates, TlsClients};
 
-/// How a server is set up: [`RedisServerConfig::plain`], and what is added to it.
+/// The configuration of a server: [`RedisServerConfig::plain`], with additions.
 #[derive(Clone, Debug)]
 pub struct RedisServerConfig {
     program: &'static str,
-    ready_words: &'static str,
+    ready_message: &'static str,
     lines: Vec<String>,
     password: Option<String>,
     users: Vec<(String, String)>,
@@ -18,7 +18,7 @@ pub struct RedisServerConfig {
 }
 
 impl RedisServerConfig {
-    /// A server that keeps nothing on disk, without password, and that may be debugged.
+    /// A server without persistence and password, and with the `DEBUG` command.
     pub fn plain() -> Self {
         let lines =
             ["save \"\"", "appendonly no", "enable-debug-command local", "repl-diskless-sync-delay 0"];
@@ -30,10 +30,10 @@ impl RedisServerConfig {
         Self::of("redis-sentinel", "Sentinel ID is", &[])
     }
 
-    fn of(program: &'static str, ready_words: &'static str, lines: &[&str]) -> Self {
+    fn of(program: &'static str, ready_message: &'static str, lines: &[&str]) -> Self {
         Self {
             program,
-            ready_words,
+            ready_message,
             lines: lines.iter().map(ToString::to_string).collect(),
             password: None,
             users: Vec::new(),
@@ -42,35 +42,35 @@ impl RedisServerConfig {
         }
     }
 
-    /// The user `default` has this password; replicas know it too.
+    /// Sets the password of the user `default`, also for replication.
     #[must_use]
     pub fn with_password(mut self, password: &str) -> Self {
         self.password = Some(password.to_owned());
         self.with_config(&format!("requirepass {password}")).with_config(&format!("masterauth {password}"))
     }
 
-    /// There is this user too, with rights in the words of an ACL: `~fencepost:* &fencepost:* +eval`.
+    /// Adds a user with these ACL rules: `~fencepost:* &fencepost:* +eval`.
     #[must_use]
     pub fn with_user(mut self, name: &str, password: &str, rights: &str) -> Self {
         self.users.push((name.to_owned(), password.to_owned()));
         self.with_config(&format!("user {name} on >{password} {rights}"))
     }
 
-    /// The server also speaks TLS, on a port of its own.
+    /// Adds a port for TLS.
     #[must_use]
     pub fn with_tls(mut self, clients: TlsClients) -> Self {
         self.tls = Some(clients);
         self
     }
 
-    /// A line of the server's configuration, such as `maxmemory 10mb`; later ones win.
+    /// Adds a line of the configuration file, such as `maxmemory 10mb`; later ones win.
     #[must_use]
     pub fn with_config(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
     }
 
-    /// The server's wall clock can be moved: [`RedisServer::shift_clock`](super::RedisServer::shift_clock).
+    /// Lets tests move the wall clock of the server: [`RedisServer::shift_clock`](super::RedisServer::shift_clock).
     #[must_use]
     pub fn with_movable_clock(mut self) -> Self {
         self.movable_clock = true;
@@ -81,9 +81,9 @@ impl RedisServerConfig {
         self.program
     }
 
-    /// What the server says when it takes connections.
-    pub(super) fn ready_words(&self) -> &'static str {
-        self.ready_words
+    /// The log message that says that the server accepts connections.
+    pub(super) fn ready_message(&self) -> &'static str {
+        self.ready_message
     }
 
     pub(super) fn password(&self) -> Option<&str> {

@@ -23,14 +23,14 @@ use super::{Certificates, free_port, require};
 /// A running `redis-server`, which stops when this is dropped or the process ends.
 #[derive(Debug)]
 pub struct RedisServer {
-    setup: RedisServerConfig,
+    config: RedisServerConfig,
     port: u16,
     tls: Option<(u16, Certificates)>,
     clock: Option<MovableClock>,
     supervisor: Supervisor,
 }
 
-/// The one plain server of this process, for all tests that do not hurt it.
+/// Returns the one plain server of this process, for all tests that do not disturb it.
 pub fn shared() -> &'static RedisServer {
     static SHARED: OnceLock<RedisServer> = OnceLock::new();
     SHARED.get_or_init(|| RedisServer::start(&RedisServerConfig::plain()))
@@ -38,7 +38,7 @@ pub fn shared() -> &'static RedisServer {
 
 impl Supervised for RedisServer {
     fn program(&self) -> &'static str {
-        self.setup.program()
+        self.config.program()
     }
 
     fn supervisor(&self) -> &Supervisor {
@@ -46,34 +46,37 @@ impl Supervised for RedisServer {
     }
 
     fn is_ready(&self) -> bool {
-        self.supervisor.output().contains(self.setup.ready_words())
+        self.supervisor.output().contains(self.config.ready_message())
     }
 }
 
 impl RedisServer {
-    /// Starts a server and waits until it takes connections.
+    /// Starts a server and waits until it accepts connections.
     ///
     /// # Panics
-    /// If it cannot be started, with what it says about that.
-    pub fn start(setup: &RedisServerConfig) -> Self {
-        require(setup.program());
+    /// If it cannot be started, with its output.
+    pub fn start(config: &RedisServerConfig) -> Self {
+        require(config.program());
         require("redis-cli");
-        let [server] = start_together(|| [Self::prepare(setup.clone())]);
+        let [server] = start_together(|| [Self::prepare(config.clone())]);
         server
     }
 
-    fn prepare(setup: RedisServerConfig) -> Self {
-        let folder =
-            tempfile::Builder::new().prefix("fencepost-redis-").tempdir().expect("there is room").keep();
+    fn prepare(config: RedisServerConfig) -> Self {
+        let folder = tempfile::Builder::new()
+            .prefix("fencepost-redis-")
+            .tempdir()
+            .expect("a directory can be created")
+            .keep();
         let port = free_port();
-        let tls = setup.tls().map(|_| (free_port(), Certificates::make(&folder)));
-        let clock = setup.has_movable_clock().then(|| MovableClock::make(&folder));
-        let config = folder.join("redis.conf");
-        std::fs::write(&config, setup.config_file(&folder, port, tls.as_ref())).expect("it can be written");
+        let tls = config.tls().map(|_| (free_port(), Certificates::make(&folder)));
+        let clock = config.has_movable_clock().then(|| MovableClock::make(&folder));
+        let file = folder.join("redis.conf");
+        std::fs::write(&file, config.config_file(&folder, port, tls.as_ref())).expect("it can be written");
         let preload = clock.iter().flat_map(MovableClock::prefix);
         let command: Vec<OsString> =
-            preload.chain([OsString::from(setup.program()), config.into_os_string()]).collect();
-        Self { setup, port, tls, clock, supervisor: Supervisor::new(folder, command) }
+            preload.chain([OsString::from(config.program()), file.into_os_string()]).collect();
+        Self { config, port, tls, clock, supervisor: Supervisor::new(folder, command) }
     }
 
     /// The port on 127.0.0.1 for connections without TLS.
@@ -84,7 +87,7 @@ impl RedisServer {
     /// The port for TLS.
     ///
     /// # Panics
-    /// If the set-up has none.
+    /// If it is configured without TLS.
     pub fn tls_port(&self) -> u16 {
         self.tls().0
     }
@@ -92,41 +95,41 @@ impl RedisServer {
     /// The certificates of a server with TLS.
     ///
     /// # Panics
-    /// If the set-up has none.
+    /// If it is configured without TLS.
     pub fn certificates(&self) -> &Certificates {
         &self.tls().1
     }
 
     fn tls(&self) -> &(u16, Certificates) {
-        self.tls.as_ref().expect("it was set up with TLS")
+        self.tls.as_ref().expect("it is configured with TLS")
     }
 
-    /// Where the server is, with its password if it has one.
+    /// Returns the URL of the server, with its password if it has one.
     pub fn url(&self) -> String {
-        match self.setup.password() {
+        match self.config.password() {
             Some(password) => format!("redis://default:{password}@127.0.0.1:{}", self.port),
             None => format!("redis://127.0.0.1:{}", self.port),
         }
     }
 
-    /// Where the server is, for a user of [`RedisServerConfig::with_user`].
+    /// Returns the URL of the server for a user of [`RedisServerConfig::with_user`].
     ///
     /// # Panics
     /// If there is no such user.
     pub fn url_as(&self, user: &str) -> String {
-        let password = self.setup.password_of(user).expect("the user was set up");
+        let password = self.config.password_of(user).expect("the user is configured");
         format!("redis://{user}:{password}@127.0.0.1:{}", self.port)
     }
 
-    /// Where the server speaks TLS, as the name that its certificate is for.
+    /// Returns the URL of the TLS port, with the host name of its certificate.
     ///
     /// # Panics
-    /// If the set-up has no TLS.
+    /// If it is configured without TLS.
     pub fn tls_url(&self) -> String {
         format!("rediss://localhost:{}", self.tls_port())
     }
 
-    /// The process of the server.
+    /// Returns the process id of the server.
     ///
     /// # Panics
     /// If it was killed.
@@ -134,31 +137,31 @@ impl RedisServer {
         self.supervisor.pid().as_raw_nonzero().get().unsigned_abs()
     }
 
-    /// What the server has written into its log since it was started.
+    /// Returns the log of the server since it was started.
     pub fn log(&self) -> String {
         self.supervisor.output()
     }
 
-    /// Sends a command with `redis-cli`, as the user who may do everything, and returns the answer.
+    /// Sends a command with `redis-cli`, as the user `default`, and returns the reply.
     ///
     /// # Panics
-    /// If the answer is an error.
+    /// If the reply is an error.
     #[track_caller]
     pub fn cli(&self, command: &[&str]) -> String {
-        self.try_cli(command).unwrap_or_else(|error| panic!("{command:?} was answered with: {error}"))
+        self.try_cli(command).unwrap_or_else(|error| panic!("{command:?} failed: {error}"))
     }
 
     /// Like [`RedisServer::cli`], for a command that may fail.
     ///
     /// # Errors
-    /// What the server or `redis-cli` says is wrong.
+    /// The error that the server or `redis-cli` reports.
     ///
     /// # Panics
     /// If `redis-cli` cannot be started.
     pub fn try_cli(&self, command: &[&str]) -> Result<String, String> {
         let mut cli = Command::new("redis-cli");
         cli.args(["-e", "-p", &self.port.to_string()]).args(command);
-        if let Some(password) = self.setup.password() {
+        if let Some(password) = self.config.password() {
             cli.env("REDISCLI_AUTH", password);
         }
         let answer = cli.output().expect("redis-cli can be started");
@@ -166,7 +169,7 @@ impl RedisServer {
         if answer.status.success() { Ok(text(&answer.stdout)) } else { Err(text(&answer.stderr)) }
     }
 
-    /// The process stands still; connections stay.
+    /// Stops the process with SIGSTOP; its connections stay open.
     ///
     /// # Panics
     /// If it was killed.
@@ -174,7 +177,7 @@ impl RedisServer {
         self.supervisor.pause();
     }
 
-    /// The process goes on.
+    /// Continues the process.
     ///
     /// # Panics
     /// If it was killed.
@@ -182,26 +185,25 @@ impl RedisServer {
         self.supervisor.signal(Signal::CONT);
     }
 
-    /// Kills the process with SIGKILL. It is gone when this returns.
+    /// Kills the process with SIGKILL. It has ended when this returns.
     pub fn kill(&self) {
         self.supervisor.kill();
     }
 
-    /// Starts the server again, on the same port and in the same folder: empty unless the set-up persists. Kills it first
-    /// if it is running.
+    /// Restarts the server, on the same port and in the same directory: empty unless it is configured to persist.
     ///
     /// # Panics
     /// If it does not start.
     pub fn restart(&self) {
-        self.start_again();
+        self.restart_server();
     }
 
-    /// From now on the server's wall clock is so many seconds ahead of the machine's, or behind it; 0 puts it right.
+    /// Sets the wall clock of the server this many seconds ahead of the machine's, or behind it; 0 resets it.
     ///
     /// # Panics
-    /// If it was not set up [`with_movable_clock`](RedisServerConfig::with_movable_clock).
+    /// If it was not configured [`with_movable_clock`](RedisServerConfig::with_movable_clock).
     pub fn shift_clock(&self, seconds: i64) {
-        self.clock.as_ref().expect("it was set up with a movable clock").set(seconds);
+        self.clock.as_ref().expect("it is configured with a movable clock").set(seconds);
     }
 }
 
@@ -210,19 +212,20 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
-    use crate::servers::start::first_down;
+    use crate::servers::start::first_failed;
 
     #[test]
     fn a_port_that_was_taken_meanwhile_is_noticed() {
-        let setup = RedisServerConfig::plain().with_config("cluster-enabled yes");
-        // The second is where the nodes of a cluster talk to each other.
+        let config = RedisServerConfig::plain().with_config("cluster-enabled yes");
+        // The second is the cluster bus.
         for offset in [0, 10_000] {
-            let server = RedisServer::prepare(setup.clone());
-            let faster = TcpListener::bind((Ipv4Addr::LOCALHOST, server.port + offset)).expect("it was free");
+            let server = RedisServer::prepare(config.clone());
+            let other_listener =
+                TcpListener::bind((Ipv4Addr::LOCALHOST, server.port + offset)).expect("it was free");
             server.supervisor.start();
-            assert!(first_down(std::slice::from_ref(&server)).is_some());
-            assert!(server.misses_a_port(), "{}", server.log());
-            drop(faster);
+            assert!(first_failed(std::slice::from_ref(&server)).is_some());
+            assert!(server.port_is_taken(), "{}", server.log());
+            drop(other_listener);
             server.restart();
             assert_eq!(server.cli(&["PING"]), "PONG");
         }

@@ -1,9 +1,9 @@
-//! A primary with a replica, and three sentinels that watch over them.
+//! A primary with a replica, monitored by three sentinels.
 
 use super::{RedisServer, RedisServerConfig};
 use crate::wait;
 
-/// Two servers and three sentinels, of which two must agree that the primary is gone.
+/// Two servers and three sentinels, of which two must agree that the primary is down.
 #[derive(Debug)]
 pub struct Sentinels {
     servers: [RedisServer; 2],
@@ -11,7 +11,7 @@ pub struct Sentinels {
 }
 
 impl Sentinels {
-    /// What the sentinels call the group of servers.
+    /// The name of the group of servers in the sentinels.
     pub const NAME: &'static str = "fencepost";
 
     /// Starts everything and waits until the sentinels know the replica and each other.
@@ -22,25 +22,25 @@ impl Sentinels {
         Self::start_with(&RedisServerConfig::plain())
     }
 
-    /// Like [`Sentinels::start`], with servers that are set up like this.
+    /// Like [`Sentinels::start`], with servers of this configuration.
     ///
     /// # Panics
     /// If something does not start.
-    pub fn start_with(setup: &RedisServerConfig) -> Self {
-        let primary = RedisServer::start(setup);
+    pub fn start_with(config: &RedisServerConfig) -> Self {
+        let primary = RedisServer::start(config);
         let replica_of = format!("replicaof 127.0.0.1 {}", primary.port());
-        let replica = RedisServer::start(&setup.clone().with_config(&replica_of));
+        let replica = RedisServer::start(&config.clone().with_config(&replica_of));
         wait::block_until("the replica follows", || {
             replica.cli(&["INFO", "replication"]).contains("master_link_status:up")
         });
-        let watch = |setup: RedisServerConfig, words: &str| setup.with_config(&format!("sentinel {words}"));
-        let setup = watch(
+        let watch = |config: RedisServerConfig, args: &str| config.with_config(&format!("sentinel {args}"));
+        let config = watch(
             RedisServerConfig::sentinel(),
             &format!("monitor {} 127.0.0.1 {} 2", Self::NAME, primary.port()),
         );
-        let setup = watch(setup, &format!("down-after-milliseconds {} 500", Self::NAME));
-        let setup = watch(setup, &format!("failover-timeout {} 2000", Self::NAME));
-        let sentinels = [(); 3].map(|()| RedisServer::start(&setup));
+        let config = watch(config, &format!("down-after-milliseconds {} 500", Self::NAME));
+        let config = watch(config, &format!("failover-timeout {} 2000", Self::NAME));
+        let sentinels = [(); 3].map(|()| RedisServer::start(&config));
         let group = Self { servers: [primary, replica], sentinels };
         wait::block_until("the sentinels know each other and the replica", || group.is_complete());
         group
@@ -57,20 +57,20 @@ impl Sentinels {
             .all(|one| knows(one, "num-other-sentinels", "2") && knows(one, "num-slaves", "1"))
     }
 
-    /// The ports of the sentinels.
+    /// Returns the ports of the sentinels.
     pub fn sentinel_ports(&self) -> [u16; 3] {
         self.sentinels.each_ref().map(RedisServer::port)
     }
 
-    /// One of the sentinels, to be hurt.
+    /// Returns one of the sentinels.
     ///
     /// # Panics
-    /// If there is no such: there are three.
+    /// If the index is above 2.
     pub fn sentinel(&self, index: usize) -> &RedisServer {
         &self.sentinels[index]
     }
 
-    /// The port of the primary, as the first sentinel says that can say it.
+    /// Returns the port of the primary, as reported by the first sentinel that replies.
     ///
     /// # Panics
     /// If none can.
@@ -78,18 +78,18 @@ impl Sentinels {
         let asked = ["SENTINEL", "GET-MASTER-ADDR-BY-NAME", Self::NAME];
         let said = self.sentinels.iter().find_map(|sentinel| sentinel.try_cli(&asked).ok());
         let port = said.as_deref().and_then(|address| address.lines().nth(1)?.parse().ok());
-        port.expect("a sentinel says who is primary")
+        port.expect("a sentinel reports the primary")
     }
 
-    /// The server that the sentinels call the primary.
+    /// Returns the primary, as reported by the sentinels.
     ///
     /// # Panics
-    /// If no sentinel can say which that is.
+    /// If no sentinel reports it.
     pub fn primary(&self) -> &RedisServer {
         self.server(self.primary_port())
     }
 
-    /// The server that listens on this port.
+    /// Returns the server that listens on this port.
     ///
     /// # Panics
     /// If none does.
@@ -97,7 +97,7 @@ impl Sentinels {
         self.servers.iter().find(|server| server.port() == port).expect("it is one of the two servers")
     }
 
-    /// The server that does not listen on this port.
+    /// Returns the server that does not listen on this port.
     ///
     /// # Panics
     /// Never: there are two, on different ports.
@@ -108,27 +108,28 @@ impl Sentinels {
     /// Kills the primary and returns its port.
     ///
     /// # Panics
-    /// If no sentinel can say which that is.
+    /// If no sentinel reports which one is the primary.
     pub fn kill_primary(&self) -> u16 {
         let primary = self.primary();
         primary.kill();
         primary.port()
     }
 
-    /// Stops the primary, which does not know then that it is replaced, and returns its port.
+    /// Pauses the primary, which does not learn that it is replaced, and returns its port.
     ///
     /// # Panics
-    /// If no sentinel can say which that is.
+    /// If no sentinel reports which one is the primary.
     pub fn pause_primary(&self) -> u16 {
         let primary = self.primary();
         primary.pause();
         primary.port()
     }
 
-    /// Waits until another server than the one on the port `old` is the primary, in all sentinels' and its own opinion.
+    /// Waits until the sentinels and the server itself report another primary than the one on the port `old`; returns its
+    /// port.
     ///
     /// # Panics
-    /// If that does not come to pass.
+    /// If there is no promotion in time.
     pub fn wait_for_promotion(&self, old: u16) -> u16 {
         let new = self.other_than(old);
         let port = new.port().to_string();
@@ -136,7 +137,7 @@ impl Sentinels {
         wait::block_until("the replica is promoted", || {
             let answers = self.sentinels.iter().filter_map(|sentinel| sentinel.try_cli(&asked).ok());
             answers.into_iter().all(|address| address.lines().nth(1) == Some(&port))
-                // While it is promoted, it closes the connections that it has.
+                // A server that is promoted closes its connections.
                 && new.try_cli(&["ROLE"]).is_ok_and(|role| role.starts_with("master"))
         });
         new.port()

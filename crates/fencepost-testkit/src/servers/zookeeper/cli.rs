@@ -1,4 +1,4 @@
-//! ZooKeeper's own command line client, which looks into servers from outside.
+//! ZooKeeper's command line client.
 
 use std::process::{Command, Output};
 
@@ -6,59 +6,59 @@ use super::{ZooKeeperServer, java};
 
 const MAIN: &str = "org.apache.zookeeper.ZooKeeperMain";
 
-/// How the client comes to the server, and as whom.
+/// How the command line client authenticates.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum CliLogin<'a> {
-    /// As nobody.
+    /// Without a user.
     Anonymous,
     /// As a user of [`ZooKeeperServerConfig::with_sasl_user`](super::ZooKeeperServerConfig::with_sasl_user).
     Sasl(&'a str),
     /// With TLS, and a certificate of the authority.
     TlsWithCertificate,
-    /// With TLS, and nothing to show.
+    /// With TLS, and without a certificate.
     TlsWithoutCertificate,
 }
 
 impl ZooKeeperServer {
-    /// Runs ZooKeeper's client with these words, such as `get /path`, and returns what it says. It takes a moment: this
-    /// is for single looks.
+    /// Runs ZooKeeper's client with these arguments, such as `get /path`, and returns its output. Starting Java takes a
+    /// moment.
     ///
     /// # Panics
     /// If it fails.
     #[track_caller]
-    pub fn cli(&self, words: &[&str]) -> String {
-        let said = self.try_cli(&CliLogin::Anonymous, words);
-        said.unwrap_or_else(|error| panic!("{words:?} was answered with: {error}"))
+    pub fn cli(&self, args: &[&str]) -> String {
+        let said = self.try_cli(&CliLogin::Anonymous, args);
+        said.unwrap_or_else(|error| panic!("{args:?} failed: {error}"))
     }
 
-    /// Like [`ZooKeeperServer::cli`], for words that may fail, and for those who are somebody.
+    /// Like [`ZooKeeperServer::cli`], for commands that may fail, and with another login.
     ///
     /// # Errors
-    /// What the server or its client says is wrong.
+    /// The error that the server or its client reports.
     ///
     /// # Panics
-    /// If the client cannot be started, or if the server is not set up for the visitor.
-    pub fn try_cli(&self, visitor: &CliLogin<'_>, words: &[&str]) -> Result<String, String> {
-        let folder = tempfile::tempdir().expect("there is room");
+    /// If the client cannot be started, or if the server is not configured for the login.
+    pub fn try_cli(&self, login: &CliLogin<'_>, args: &[&str]) -> Result<String, String> {
+        let folder = tempfile::tempdir().expect("a directory can be created");
         let [java, options @ ..] = &java::command(folder.path())[..] else { unreachable!("java is a word") };
         let mut client = Command::new(java);
         client.args(options).args(["-Dorg.slf4j.simpleLogger.defaultLogLevel=off"]);
         let mut port = self.port();
-        match visitor {
+        match login {
             CliLogin::Anonymous => {}
             CliLogin::Sasl(user) => {
-                let password = self.setup.password_of(user).expect("the user was set up");
+                let password = self.config.password_of(user).expect("the user is configured");
                 let login = format!("username=\"{user}\" password=\"{password}\"");
                 client.arg(java::login(folder.path(), "Client", &login));
             }
             CliLogin::TlsWithCertificate | CliLogin::TlsWithoutCertificate => {
                 port = self.tls_port();
-                client.args(self.tls_options(*visitor == CliLogin::TlsWithCertificate));
+                client.args(self.tls_options(*login == CliLogin::TlsWithCertificate));
             }
         }
-        // Long, for a busy machine; a connection that is refused is a failure at once all the same.
+        // Long, for a busy machine; a refused connection is a failure at once nevertheless.
         client.args([MAIN, "-timeout", "30000"]);
-        client.args(["-server", &format!("127.0.0.1:{port}")]).args(words);
+        client.args(["-server", &format!("127.0.0.1:{port}")]).args(args);
         read(&client.output().expect("java can be started"))
     }
 
@@ -79,7 +79,7 @@ impl ZooKeeperServer {
     }
 }
 
-/// What the client has said about its errand, without what it says about the connection.
+/// Returns the output of the client without its messages about the connection.
 fn read(done: &Output) -> Result<String, String> {
     let said = [&done.stdout[..], &done.stderr].map(String::from_utf8_lossy).concat();
     let chat = |line: &&str| {

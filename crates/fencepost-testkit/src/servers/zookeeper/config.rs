@@ -1,4 +1,4 @@
-//! What a ZooKeeper server can be started with.
+//! The configuration of a ZooKeeper server.
 
 use std::ffi::OsString;
 use std::fmt::Write;
@@ -10,7 +10,7 @@ use super::{Certificates, TlsClients};
 
 const MAIN: &str = "org.apache.zookeeper.server.quorum.QuorumPeerMain";
 
-/// How a server is set up: [`ZooKeeperServerConfig::plain`], and what is added to it.
+/// The configuration of a server: [`ZooKeeperServerConfig::plain`], with additions.
 #[derive(Clone, Debug)]
 pub struct ZooKeeperServerConfig {
     lines: Vec<String>,
@@ -19,16 +19,16 @@ pub struct ZooKeeperServerConfig {
     tls: Option<TlsClients>,
 }
 
-/// Where a server listens, and what only it has in its configuration.
+/// Where a server listens, and its part of the ensemble's configuration.
 #[derive(Clone, Debug, Default)]
-pub(super) struct Place {
+pub(super) struct ServerAddress {
     pub(super) port: u16,
-    /// The number by which the others of an ensemble know it, and who they are, in lines of the configuration.
+    /// The id of the server in its ensemble, and the configuration lines of all servers.
     pub(super) ensemble: Option<(usize, String)>,
 }
 
 impl ZooKeeperServerConfig {
-    /// A server with a tick of 100 ms, so that sessions of 200 ms are possible and end when they should.
+    /// A server with a tick of 100 ms, so that sessions of 200 ms are possible and expire in time.
     pub fn plain() -> Self {
         let lines = [
             "tickTime=100",
@@ -41,37 +41,37 @@ impl ZooKeeperServerConfig {
         Self { lines: lines.map(str::to_owned).into(), properties: Vec::new(), sasl: Vec::new(), tls: None }
     }
 
-    /// A server with the tick, the memory and the compiler that one has outside of tests: for measuring.
+    /// A server with the tick, the memory and the JIT compiler of production: for benchmarks.
     pub fn production_like() -> Self {
-        let mut setup = Self::plain().with_config("tickTime=2000");
-        // Of two words that contradict each other the later one counts.
+        let mut config = Self::plain().with_config("tickTime=2000");
+        // Of two contradicting options the later one counts.
         let java = ["-Xmx512m", "-XX:-UseSerialGC", "-XX:+UseG1GC", "-XX:TieredStopAtLevel=4"];
-        setup.properties.extend(java.map(str::to_owned));
-        setup
+        config.properties.extend(java.map(str::to_owned));
+        config
     }
 
-    /// A line of the server's configuration, such as `maxSessionTimeout=5000`; later ones win.
+    /// Adds a line of the configuration file, such as `maxSessionTimeout=5000`; later ones win.
     #[must_use]
     pub fn with_config(mut self, line: &str) -> Self {
         self.lines.push(line.to_owned());
         self
     }
 
-    /// A property of the Java process, such as `znode.container.checkIntervalMs` and `100`.
+    /// Adds a Java property, such as `znode.container.checkIntervalMs` and `100`.
     #[must_use]
     pub fn with_property(mut self, name: &str, value: &str) -> Self {
         self.properties.push(format!("-D{name}={value}"));
         self
     }
 
-    /// There is this user, who can prove with SASL, by DIGEST-MD5, who it is. Others are let in too, and are nobody.
+    /// Adds a user for SASL with DIGEST-MD5. Other clients are accepted as anonymous.
     #[must_use]
     pub fn with_sasl_user(mut self, name: &str, password: &str) -> Self {
         self.sasl.push((name.to_owned(), password.to_owned()));
         self
     }
 
-    /// The server also speaks TLS, on a port of its own.
+    /// Adds a port for TLS.
     #[must_use]
     pub fn with_tls(mut self, clients: TlsClients) -> Self {
         self.tls = Some(clients);
@@ -86,26 +86,26 @@ impl ZooKeeperServerConfig {
         self.tls.is_some()
     }
 
-    /// Writes what the server reads into the folder, and says how it is started.
+    /// Writes the files that the server reads into the directory, and returns its command.
     pub(super) fn command(
         &self,
         folder: &Path,
-        place: &Place,
+        address: &ServerAddress,
         tls: Option<&(u16, Certificates)>,
     ) -> Vec<OsString> {
         let (config, data) = (folder.join("zoo.cfg"), folder.join("data"));
-        fs::create_dir(&data).expect("there is room");
-        if let Some((number, _)) = &place.ensemble {
-            fs::write(data.join("myid"), number.to_string()).expect("there is room");
+        fs::create_dir(&data).expect("a directory can be created");
+        if let Some((number, _)) = &address.ensemble {
+            fs::write(data.join("myid"), number.to_string()).expect("a directory can be created");
         }
-        let mut words = java::command(folder);
-        words.extend(self.properties.iter().map(OsString::from));
+        let mut args = java::command(folder);
+        args.extend(self.properties.iter().map(OsString::from));
         if !self.sasl.is_empty() {
-            words.push(java::login(folder, "Server", &self.sasl_users()));
+            args.push(java::login(folder, "Server", &self.sasl_users()));
         }
-        fs::write(&config, self.config_file(&data, place, tls)).expect("there is room");
-        words.extend([MAIN.into(), config.into_os_string()]);
-        words
+        fs::write(&config, self.config_file(&data, address, tls)).expect("a directory can be created");
+        args.extend([MAIN.into(), config.into_os_string()]);
+        args
     }
 
     fn sasl_users(&self) -> String {
@@ -113,10 +113,10 @@ impl ZooKeeperServerConfig {
         users.collect::<Vec<_>>().join(" ")
     }
 
-    fn config_file(&self, data: &Path, place: &Place, tls: Option<&(u16, Certificates)>) -> String {
+    fn config_file(&self, data: &Path, address: &ServerAddress, tls: Option<&(u16, Certificates)>) -> String {
         let mut file = format!("dataDir={}\nclientPortAddress=127.0.0.1\n", data.display());
-        let _ = writeln!(file, "clientPort={}", place.port);
-        if let Some((_, lines)) = &place.ensemble {
+        let _ = writeln!(file, "clientPort={}", address.port);
+        if let Some((_, lines)) = &address.ensemble {
             file += lines;
         }
         for line in &self.lines {

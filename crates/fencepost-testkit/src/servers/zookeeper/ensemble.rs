@@ -2,27 +2,27 @@
 
 use std::fmt::Write;
 
-use super::config::Place;
+use super::config::ServerAddress;
 use super::{
-    Supervised, ZooKeeperServer, ZooKeeperServerConfig, free_port, java, start_together, start_together_again,
+    Supervised, ZooKeeperServer, ZooKeeperServerConfig, free_port, java, restart_together, start_together,
 };
-use crate::stress::{Outage, Trio};
+use crate::stress::{Outage, ServerGroup};
 use crate::wait;
 use crate::wire::{Direction, Wire};
 
-/// How many ticks a server has to find its leader, and how many it may not hear from it: seconds, on a busy machine. A
-/// [`ZooKeeperServerConfig`] can say otherwise.
+/// How many ticks a server may take to find its leader, and to be out of touch with it: seconds, on a busy machine. A
+/// [`ZooKeeperServerConfig`] can set others.
 const LIMITS: &str = "initLimit=50\nsyncLimit=20\n";
 
-/// Three servers. Each of them is a [`ZooKeeperServer`] that can be killed, paused and started again by itself.
+/// Three servers, each a [`ZooKeeperServer`] that can be killed, paused and restarted.
 ///
-/// What followers and leader say to each other goes along wires; the election of a leader does not.
+/// The traffic between followers and leader goes through wires; the election of a leader does not.
 #[derive(Debug)]
 pub struct Ensemble {
     servers: [ZooKeeperServer; 3],
 }
 
-/// The wires of one server to the others, by their index; it has none to itself.
+/// The wires of one server to the others, by index; it has none to itself.
 pub(super) type Wires = [Option<Wire>; 3];
 
 impl Ensemble {
@@ -34,71 +34,71 @@ impl Ensemble {
         Self::start_with(&ZooKeeperServerConfig::plain())
     }
 
-    /// Like [`Ensemble::start`], with servers that are set up like this.
+    /// Like [`Ensemble::start`], with servers of this configuration.
     ///
     /// # Panics
     /// If something does not start.
-    pub fn start_with(setup: &ZooKeeperServerConfig) -> Self {
+    pub fn start_with(config: &ZooKeeperServerConfig) -> Self {
         java::require_all();
-        Self { servers: start_together(|| Self::prepare(setup)) }
+        Self { servers: start_together(|| Self::prepare(config)) }
     }
 
-    fn prepare(setup: &ZooKeeperServerConfig) -> [ZooKeeperServer; 3] {
-        Self::prepare_on(setup, [(); 3].map(|()| (free_port(), free_port())))
+    fn prepare(config: &ZooKeeperServerConfig) -> [ZooKeeperServer; 3] {
+        Self::prepare_on(config, [(); 3].map(|()| (free_port(), free_port())))
     }
 
-    /// The ports are those where followers talk to the server, and where it takes part in elections.
-    fn prepare_on(setup: &ZooKeeperServerConfig, ports: [(u16, u16); 3]) -> [ZooKeeperServer; 3] {
+    /// The ports are those for followers and for elections.
+    fn prepare_on(config: &ZooKeeperServerConfig, ports: [(u16, u16); 3]) -> [ZooKeeperServer; 3] {
         [0, 1, 2].map(|own| {
-            // Followers find a leader before it listens. They look again if nobody is there, but hold an election if
-            // somebody was and went away.
+            // Followers connect to a leader before it listens. They retry if the connection is refused, but hold an election
+            // if it is closed.
             let wires = [0, 1, 2].map(|other| (other != own).then(|| Wire::to_late(ports[other].0)));
             let mut lines = LIMITS.to_owned();
             for (other, (port, election)) in ports.iter().enumerate() {
                 let port = wires[other].as_ref().map_or(*port, Wire::port);
                 let _ = writeln!(lines, "server.{}=127.0.0.1:{port}:{election}", other + 1);
             }
-            let place = Place { port: free_port(), ensemble: Some((own + 1, lines)) };
-            ZooKeeperServer::prepare(setup, &place, wires)
+            let address = ServerAddress { port: free_port(), ensemble: Some((own + 1, lines)) };
+            ZooKeeperServer::prepare(config, &address, wires)
         })
     }
 
-    /// One of the servers, to be hurt or asked.
+    /// Returns one of the servers.
     ///
     /// # Panics
-    /// If there is no such: there are three.
+    /// If the index is above 2.
     pub fn server(&self, index: usize) -> &ZooKeeperServer {
         &self.servers[index]
     }
 
-    /// All servers.
+    /// Returns all servers.
     pub fn servers(&self) -> &[ZooKeeperServer; 3] {
         &self.servers
     }
 
-    /// The ports of the servers.
+    /// Returns the ports of the servers.
     pub fn ports(&self) -> [u16; 3] {
         self.servers.each_ref().map(ZooKeeperServer::port)
     }
 
-    /// Where all the servers are.
+    /// Returns the URL of all servers.
     pub fn url(&self) -> String {
         format!("zk://{}", self.ports().map(|port| format!("127.0.0.1:{port}")).join(","))
     }
 
-    /// The server that leads, in its own opinion; waits while there is none.
+    /// Returns the index of the server that considers itself the leader; waits until there is one.
     ///
     /// # Panics
-    /// If none leads for long.
+    /// If there is none in time.
     pub fn leader(&self) -> usize {
         self.leader_among(&[0, 1, 2])
     }
 
-    /// Like [`Ensemble::leader`], but only these are asked, and one of them must lead: one that was paused may believe for
-    /// a moment that it still does, and does not answer while it is.
+    /// Like [`Ensemble::leader`], but asks only these servers, and one of them must lead: one that was paused may consider
+    /// itself the leader for a moment, and does not reply while it is paused.
     ///
     /// # Panics
-    /// If none of them leads for long.
+    /// If none of them leads in time.
     pub fn leader_among(&self, asked: &[usize]) -> usize {
         let mut leader = None;
         wait::block_until("a server leads", || {
@@ -108,10 +108,10 @@ impl Ensemble {
         leader.expect("it was waited for")
     }
 
-    /// The first server that does not lead.
+    /// Returns the first server that does not lead.
     ///
     /// # Panics
-    /// If none leads for long.
+    /// If there is no leader in time.
     pub fn follower(&self) -> usize {
         usize::from(self.leader() == 0)
     }
@@ -119,7 +119,7 @@ impl Ensemble {
     /// Waits until all servers serve: one leads, two follow.
     ///
     /// # Panics
-    /// If they do not for long.
+    /// If they do not in time.
     pub fn wait_until_healthy(&self) {
         wait::block_until("all servers serve", || {
             let modes = self.servers.each_ref().map(ZooKeeperServer::mode);
@@ -128,8 +128,8 @@ impl Ensemble {
         });
     }
 
-    /// Nothing arrives any more between this follower and whoever leads, in either direction, and neither hears that the
-    /// connection has ended. Its clients still reach it. It takes a second or two until both give up on each other.
+    /// Cuts the follower off from the leader: nothing arrives in either direction, not even the close of the connection. Its
+    /// clients still reach it. It takes a second or two until both give up the connection.
     ///
     /// A leader that is cut off might be elected again: pause it instead.
     ///
@@ -142,8 +142,8 @@ impl Ensemble {
         }
     }
 
-    /// Holds back what the leader sends to this follower, until [`Ensemble::resume`]. What the follower sends still arrives: its
-    /// clients' writes are committed, and neither it nor they hear of that. Both servers endure it for `syncLimit`.
+    /// Holds back what the leader sends to this follower, until [`Ensemble::resume`]. What the follower sends still arrives:
+    /// the writes of its clients are committed, without a reply. Both servers tolerate it for `syncLimit`.
     ///
     /// # Panics
     /// If it leads.
@@ -154,38 +154,38 @@ impl Ensemble {
         }
     }
 
-    /// Delivers what was held back by [`Ensemble::stall`], all at once.
+    /// Delivers what [`Ensemble::stall`] held back, all at once.
     pub fn resume(&self, follower: usize) {
         for wire in self.servers[follower].wires() {
             wire.heal();
         }
     }
 
-    /// The follower that was cut off reaches the others again.
+    /// Reconnects the follower that was cut off.
     pub fn heal(&self, follower: usize) {
         for wire in self.servers[follower].wires() {
-            // What was sent meanwhile would arrive now, from long ago.
+            // What was sent meanwhile would arrive now, much too late.
             wire.reset();
             wire.heal();
         }
     }
 
-    /// Kills all servers and starts them again, each with what it has stored.
+    /// Restarts all servers, which keep their data.
     ///
     /// # Panics
     /// If one does not start.
     pub fn restart(&self) {
-        start_together_again(&self.servers);
+        restart_together(&self.servers);
     }
 }
 
-impl Trio for Ensemble {
+impl ServerGroup for Ensemble {
     fn leader(&self) -> usize {
         self.leader()
     }
 
-    fn suffer(&self, server: usize, outage: Outage) {
-        self.servers[server].suffer(outage);
+    fn take_down(&self, server: usize, outage: Outage) {
+        self.servers[server].take_down(outage);
     }
 
     fn wait_until_healthy(&self) {
@@ -198,22 +198,22 @@ mod tests {
     use std::net::{Ipv4Addr, TcpListener};
 
     use super::*;
-    use crate::servers::start::first_down;
+    use crate::servers::start::first_failed;
 
     #[test]
     fn a_port_between_servers_that_was_taken_meanwhile_is_noticed() {
         let ports = [(); 3].map(|()| (free_port(), free_port()));
-        // Only a leader listens for followers, and anyone may lead.
+        // Only a leader listens for followers, and any server may lead.
         for taken in [&ports.map(|(followers, _)| followers)[..], &[ports[0].1]] {
             let servers = Ensemble::prepare_on(&ZooKeeperServerConfig::plain(), ports);
             let bind = |port: &u16| TcpListener::bind((Ipv4Addr::LOCALHOST, *port)).expect("it was free");
-            let faster: Vec<_> = taken.iter().map(bind).collect();
+            let other_listener: Vec<_> = taken.iter().map(bind).collect();
             for server in &servers {
                 server.supervisor().start();
             }
-            assert!(first_down(&servers).is_some_and(Supervised::misses_a_port));
-            drop(faster);
-            start_together_again(&servers);
+            assert!(first_failed(&servers).is_some_and(Supervised::port_is_taken));
+            drop(other_listener);
+            restart_together(&servers);
             assert!(servers.iter().any(|server| server.mode() == Some("leader")));
         }
     }

@@ -1,4 +1,4 @@
-//! The Java that ZooKeeper runs on, the server as well as the command line client.
+//! The Java command line of ZooKeeper, for the server as well as for the command line client.
 
 use std::ffi::OsString;
 use std::fs;
@@ -6,11 +6,11 @@ use std::path::{Path, PathBuf};
 
 use super::{require, require_file};
 
-/// Where Debian puts what is written in Java.
+/// Where Debian installs jars.
 const FOLDER: &str = "/usr/share/java";
-/// ZooKeeper itself, which names most of what else it needs; what makes it say something; what it forgets to name.
+/// ZooKeeper itself, whose manifest names most of its dependencies; a logger; dependencies that the manifest misses.
 const JARS: [&str; 4] = ["zookeeper.jar", "slf4j-simple.jar", "netty-codec.jar", "netty-resolver.jar"];
-/// Starts quickly, stays small, and leaves nothing in the folders of the machine.
+/// Fast start, little memory, and no files outside of the directory.
 const OPTIONS: [&str; 5] =
     ["-Xms16m", "-Xmx64m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1", "-XX:-UsePerfData"];
 
@@ -18,7 +18,7 @@ fn jars() -> [PathBuf; 4] {
     JARS.map(|name| Path::new(FOLDER).join(name))
 }
 
-/// Fails unless everything is there that it takes to run ZooKeeper.
+/// Panics unless everything is installed that ZooKeeper needs.
 #[track_caller]
 pub(super) fn require_all() {
     require("java");
@@ -27,30 +27,31 @@ pub(super) fn require_all() {
     }
 }
 
-/// What runs a class of ZooKeeper that is named after these words; the folder is for whatever Java leaves behind.
+/// Returns the command before the name of a ZooKeeper class; Java puts temporary files into the directory.
 pub(super) fn command(folder: &Path) -> Vec<OsString> {
     let classes = std::env::join_paths(jars()).expect("no path has a colon");
-    let mut words: Vec<OsString> = vec!["java".into()];
-    words.extend(OPTIONS.map(OsString::from));
-    words.push(format!("-Djava.io.tmpdir={}", folder.display()).into());
-    words.push("-Dorg.slf4j.simpleLogger.showDateTime=true".into());
-    words.push("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS".into());
-    words.extend(["-cp".into(), classes]);
-    words
+    let mut args: Vec<OsString> = vec!["java".into()];
+    args.extend(OPTIONS.map(OsString::from));
+    args.push(format!("-Djava.io.tmpdir={}", folder.display()).into());
+    args.push("-Dorg.slf4j.simpleLogger.showDateTime=true".into());
+    args.push("-Dorg.slf4j.simpleLogger.dateTimeFormat=HH:mm:ss.SSS".into());
+    args.extend(["-cp".into(), classes]);
+    args
 }
 
-/// Writes down as whom one logs in, or who can, and returns the option that makes Java read it.
+/// Writes a JAAS section with these users, and returns the option that makes Java read it.
 pub(super) fn login(folder: &Path, section: &str, users: &str) -> OsString {
     let file = folder.join(format!("{section}.jaas"));
     let module = "org.apache.zookeeper.server.auth.DigestLoginModule";
-    fs::write(&file, format!("{section} {{ {module} required {users}; }};\n")).expect("there is room");
+    fs::write(&file, format!("{section} {{ {module} required {users}; }};\n"))
+        .expect("a directory can be created");
     format!("-Djava.security.auth.login.config={}", file.display()).into()
 }
 
-/// A file with both, beside the certificate, as ZooKeeper wants it.
+/// Writes both into one file beside the certificate, as ZooKeeper requires.
 pub(super) fn certificate_with_key(certificate: &Path, key: &Path) -> PathBuf {
     let both = certificate.with_extension("pem");
     let text = [certificate, key].map(|part| fs::read_to_string(part).expect("it was made")).concat();
-    fs::write(&both, text).expect("there is room");
+    fs::write(&both, text).expect("a directory can be created");
     both
 }

@@ -7,11 +7,11 @@ use fencepost_core::clock::Moment;
 use fencepost_core::machine::{Request, RequestKind};
 use fencepost_core::{LockName, Mode};
 
-use super::{Fate, MAX_HOLD, Process, Simulation, TTL, start};
+use super::{CallerState, MAX_HOLD, Process, Simulation, TTL, start};
 
 impl Simulation {
-    /// At no time callers believe that they hold the same lock in modes that exclude each other. Grants that were broken do
-    /// not count: their holders learn of it later.
+    /// No two callers consider the same lock held in modes that exclude each other. Broken grants do not count: their
+    /// holders learn of it later.
     pub(super) fn check_beliefs(&self) -> Result<(), String> {
         let mut holders: HashMap<&LockName, Vec<(Mode, usize)>> = HashMap::new();
         for process in self.processes.iter().filter(|process| !process.is_dead) {
@@ -30,7 +30,7 @@ impl Simulation {
         Ok(())
     }
 
-    /// No caller holds a lock for longer than it may.
+    /// No caller holds a lock for longer than its limit.
     pub(super) fn check_max_hold(&self) -> Result<(), String> {
         for process in self.processes.iter().filter(|process| !process.is_dead) {
             if let Some(guard) = process.held_too_long(process.clock.shows(self.now), MAX_HOLD) {
@@ -40,23 +40,23 @@ impl Simulation {
         Ok(())
     }
 
-    /// What stands in the storage and goes on is known to the client that it belongs to.
-    pub(super) fn check_ghosts(&self) -> Result<(), String> {
-        // A release that keeps failing is given up when the lease is about to end by itself.
-        let leases = self.storage.leases().filter(|lease| lease.until > self.now + TTL / 6);
-        let mut ghosts = leases.filter(|lease| {
+    /// Every entry that is kept in the backend is known to the client that it belongs to.
+    pub(super) fn check_orphans(&self) -> Result<(), String> {
+        // A release that keeps failing is given up when the lease is about to expire.
+        let leases = self.backend.leases().filter(|lease| lease.until > self.now + TTL / 6);
+        let mut orphans = leases.filter(|lease| {
             let process = &self.processes[lease.client];
             !process.is_dead && !process.knows(lease.owner)
         });
-        match ghosts.next() {
+        match orphans.next() {
             None => Ok(()),
-            Some(ghost) => {
-                Err(format!("at {:?} its client does not know of {ghost:?}", self.now.since(start())))
+            Some(orphan) => {
+                Err(format!("at {:?} its client does not know of {orphan:?}", self.now.since(start())))
             }
         }
     }
 
-    /// An acquire that arrives when its client has given its owner up does nothing, for as long as the storage remembers that.
+    /// An acquire that arrives after its client has given up its owner does nothing, for as long as the tombstone is kept.
     pub(super) fn check_defeated(
         &self,
         from: usize,
@@ -74,28 +74,30 @@ impl Simulation {
     }
 
     pub(super) fn check_the_end(&mut self) -> Result<(), String> {
-        if let Some(caller) = self.fates.iter().position(|fate| *fate == Fate::Waits) {
-            return Err(format!("caller {caller} was never told anything"));
+        if let Some(caller) =
+            self.callers.iter().position(|caller_state| *caller_state == CallerState::Waiting)
+        {
+            return Err(format!("caller {caller} got no outcome"));
         }
         let alive = |process: &&Process| !process.is_dead;
         if let Some(at) = self.processes.iter().filter(alive).position(|process| !process.is_idle()) {
             return Err(format!("client {at} still has something to do"));
         }
-        // What dead processes and late requests have left behind ends by itself, after a lease at most.
+        // What dead processes and late requests have left behind expires, after one lease at most.
         self.check_nothing_left(self.now + TTL)?;
-        match self.storage.departures() {
+        match self.backend.tombstones() {
             0 => Ok(()),
-            left => Err(format!("{left} departures are remembered for ever")),
+            left => Err(format!("{left} tombstones are kept for ever")),
         }
     }
 
     fn check_nothing_left(&mut self, now: Moment) -> Result<(), String> {
-        let left = self.storage.leftovers(now);
+        let left = self.backend.remaining(now);
         if left.is_empty() { Ok(()) } else { Err(format!("something is left: {left:?}")) }
     }
 }
 
-/// Whether all of these may hold one lock at the same time.
+/// Returns whether all of these may hold one lock at the same time.
 fn may_hold_together(holders: &[(Mode, usize)]) -> bool {
     holders.iter().enumerate().all(|(at, (mode, _))| {
         let has_room = match mode {

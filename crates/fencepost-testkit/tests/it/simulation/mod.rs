@@ -1,12 +1,12 @@
-//! Clients, a storage and the way between them in virtual time. Everything that happens is decided by a seed. The clients
-//! are the machine that ships ([`fencepost_core::machine`]), and the storage is the book that SQLite and memory use.
+//! Clients, a backend and the network between them in virtual time. Everything is decided by a seed. The clients are the
+//! machine that ships ([`fencepost_core::machine`]), and the backend is the lock table that SQLite and memory use.
 
+mod backend;
 mod checks;
 mod conditions;
 mod process;
 mod runs;
 mod skewed_clock;
-mod storage;
 
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::sync::Arc;
@@ -18,22 +18,22 @@ use fencepost_core::machine::{Input, Request, RequestKind};
 use fencepost_core::{Attempt, Error, ErrorKind, LockName, Mode, Owner, Result, Rule, Want};
 use fencepost_testkit::rng::Rng;
 
+use backend::SimulatedBackend;
 use conditions::Conditions;
 use process::Process;
 use skewed_clock::SkewedClock;
-use storage::Storage;
 
 const TTL: Duration = Duration::from_secs(10);
-/// No caller may hold a lock for longer, if it has a limit at all.
+/// The limit of a hold, for callers that have one.
 const MAX_HOLD: Duration = Duration::from_secs(15);
 const NAMES: [&str; 3] = ["a", "b", "s"];
-/// How many may hold the lock "s" together.
+/// The number of permits of the lock "s".
 const SLOTS: u32 = 2;
 const CLIENTS: usize = 4;
 const CALLERS: usize = 32;
-/// So long things go wrong; then they go well until everything is over.
-const TROUBLED: Duration = Duration::from_secs(120);
-/// After this it will never be over.
+/// Faults are injected for this long; then the simulation runs on without faults until it is idle.
+const FAULT_TIME: Duration = Duration::from_secs(120);
+/// A simulation that is not idle by then never will be.
 const GIVE_UP: Duration = Duration::from_secs(7_200);
 
 enum Event {
@@ -47,15 +47,15 @@ enum Event {
     Answer { to: usize, request: Request, sent: Moment, reply: Result<Reply>, number: u64 },
     Push { to: usize, push: Wakeup },
     Cut(usize, Duration),
-    Stop(usize, Duration),
+    Pause(usize, Duration),
     Die(usize),
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Fate {
-    Waits,
-    Told,
-    Gone,
+enum CallerState {
+    Waiting,
+    Done,
+    Cancelled,
 }
 
 struct Simulation {
@@ -65,10 +65,10 @@ struct Simulation {
     agenda: BTreeMap<(Moment, u64), Event>,
     next_number: u64,
     processes: Vec<Process>,
-    storage: Storage,
-    fates: Vec<Fate>,
+    backend: SimulatedBackend,
+    callers: Vec<CallerState>,
     owners: HashMap<Owner, usize>,
-    /// Owners whose grant was broken. They may not know it yet.
+    /// Owners whose grant was broken. Their callers may not know it yet.
     broken: HashSet<Owner>,
     events: Vec<u64>,
 }
@@ -82,14 +82,14 @@ impl Simulation {
             agenda: BTreeMap::new(),
             next_number: 0,
             processes: Vec::new(),
-            storage: Storage::default(),
-            fates: vec![Fate::Waits; CALLERS],
+            backend: SimulatedBackend::default(),
+            callers: vec![CallerState::Waiting; CALLERS],
             owners: HashMap::new(),
             broken: HashSet::new(),
             events: Vec::new(),
         };
         for caller in 0..CALLERS {
-            let begin = simulation.now + simulation.rng.time(TROUBLED);
+            let begin = simulation.now + simulation.rng.time(FAULT_TIME);
             simulation.plan(begin, Event::Begin(caller));
             if simulation.rng.percent(30) {
                 let cancel = begin + simulation.rng.time(TTL * 2);
@@ -99,21 +99,21 @@ impl Simulation {
         for process in 0..CLIENTS {
             let skew = i64::try_from(simulation.rng.below(19)).expect("it is small") - 9;
             simulation.processes.push(Process::new(SkewedClock { skew }));
-            simulation.plan_troubles(process);
+            simulation.plan_faults(process);
         }
         simulation
     }
 
-    /// In every lease's time something may befall a process.
-    fn plan_troubles(&mut self, process: usize) {
-        for round in 0..TROUBLED.as_secs() / TTL.as_secs() {
+    /// Once per lease time a process may have a fault.
+    fn plan_faults(&mut self, process: usize) {
+        for round in 0..FAULT_TIME.as_secs() / TTL.as_secs() {
             let at = start() + TTL * u32::try_from(round).expect("it is small") + self.rng.time(TTL);
             let time = self.rng.time(TTL * 2);
             if self.rng.percent(self.conditions.cuts) {
                 self.plan(at, Event::Cut(process, time));
             }
-            if self.rng.percent(self.conditions.stops) {
-                self.plan(at, Event::Stop(process, time));
+            if self.rng.percent(self.conditions.pauses) {
+                self.plan(at, Event::Pause(process, time));
             }
             if self.rng.percent(self.conditions.breaks) {
                 let name = NAMES[self.rng.index(NAMES.len())];
@@ -129,24 +129,24 @@ impl Simulation {
         }
     }
 
-    /// When everything happened.
+    /// The times of the events.
     fn events(self) -> Vec<u64> {
         self.events
     }
 
-    /// Runs until everything is over; what went wrong otherwise.
+    /// Runs until everything is idle; returns what is wrong otherwise.
     fn run(&mut self) -> Result<(), String> {
         while let Some(((at, _), event)) = self.agenda.pop_first() {
             self.now = self.now.max(at);
             if self.now > start() + GIVE_UP {
-                return Err(format!("it is never over: {:?}", self.fates));
+                return Err(format!("the simulation never becomes idle: {:?}", self.callers));
             }
             self.events.push(self.now.as_nanos());
             self.happen(event)?;
             self.check_beliefs()?;
             self.check_max_hold()?;
             if self.conditions.late == 0 {
-                self.check_ghosts()?;
+                self.check_orphans()?;
             }
         }
         self.check_the_end()
@@ -159,8 +159,8 @@ impl Simulation {
             | Event::Close(process)
             | Event::Answer { to: process, .. }
             | Event::Push { to: process, .. } => *process,
-            Event::Stop(process, time) => {
-                self.processes[*process].stopped_until = Some(self.now + *time);
+            Event::Pause(process, time) => {
+                self.processes[*process].paused_until = Some(self.now + *time);
                 return Ok(());
             }
             Event::Cut(process, time) => {
@@ -183,7 +183,7 @@ impl Simulation {
         if self.processes[process].is_dead {
             return Ok(());
         }
-        if let Some(until) = self.processes[process].stopped_until.filter(|until| *until > self.now) {
+        if let Some(until) = self.processes[process].paused_until.filter(|until| *until > self.now) {
             self.plan(until, event);
             return Ok(());
         }
@@ -208,8 +208,8 @@ impl Simulation {
                 process.attempts.insert(caller, attempt.owner);
                 process.feed(Input::Acquire { attempt, on_busy, until, max_hold, caller }, now);
             }
-            Event::Cancel(caller) if self.fates[caller] == Fate::Waits => {
-                self.fates[caller] = Fate::Gone;
+            Event::Cancel(caller) if self.callers[caller] == CallerState::Waiting => {
+                self.callers[caller] = CallerState::Cancelled;
                 if let Some(owner) = process.attempts.get(&caller) {
                     process.feed(Input::Abandon(*owner), now);
                 }
@@ -227,19 +227,19 @@ impl Simulation {
             | Event::Arrive { .. }
             | Event::Break(_)
             | Event::Cut(..)
-            | Event::Stop(..)
+            | Event::Pause(..)
             | Event::Die(_) => {}
         }
     }
 
-    /// What the machine wants sent leaves, callers that were told something go on, and the next tick is planned.
+    /// Sends what the machine wants sent, continues callers that got an outcome, and plans the next tick.
     fn depart(&mut self, at: usize) {
         let process = &mut self.processes[at];
         let outbox = std::mem::take(&mut process.outbox);
-        let verdicts = std::mem::take(&mut process.verdicts);
+        let outcomes = std::mem::take(&mut process.outcomes);
         self.send_all(at, outbox);
-        for (caller, is_granted) in verdicts {
-            self.fates[caller] = Fate::Told;
+        for (caller, is_granted) in outcomes {
+            self.callers[caller] = CallerState::Done;
             if is_granted {
                 let hold = if self.rng.percent(30) { TTL * 2 } else { TTL / 5 };
                 let hold = self.rng.time(hold);
@@ -251,7 +251,7 @@ impl Simulation {
         let next = process.next();
         if next != Moment::NEVER {
             let due = process.clock.when(next).max(now);
-            // A tick that is planned already and comes earlier plans the next one.
+            // An earlier tick that is planned already plans the next one.
             if process.next_tick.is_none_or(|planned| planned <= now || planned > due) {
                 process.next_tick = Some(due);
                 self.plan(due, Event::Tick(at));
@@ -285,10 +285,10 @@ impl Simulation {
             Event::Answer { to: from, request, sent, reply, number }
         };
         if self.happens(self.conditions.unreachable) {
-            let at = self.now + self.rng.time(self.conditions.way);
+            let at = self.now + self.rng.time(self.conditions.travel_time);
             return self.plan(at, answer(ErrorKind::Unreachable));
         }
-        // The client learns nothing, sooner (the connection broke) or later (it does not wait for ever).
+        // The client gets an unknown outcome, sooner (the connection was closed) or later (its timeout).
         let given_up = if self.happens(self.conditions.late) { self.rng.time(TTL) } else { TTL };
         self.plan(self.now + given_up, answer(ErrorKind::OutcomeUnknown));
         if !is_cut && !self.happens(self.conditions.lost) {
@@ -299,10 +299,10 @@ impl Simulation {
 
     fn arrive(&mut self, event: Event) -> Result<(), String> {
         let Event::Arrive { from, op, request, sent, number } = event else { return Ok(()) };
-        let (reply, pushes) = self.storage.execute(from, &op, self.now);
+        let (reply, pushes) = self.backend.execute(from, &op, self.now);
         self.check_defeated(from, request, &reply)?;
         if !self.happens(self.conditions.lost) {
-            let way = self.rng.time(self.conditions.way);
+            let way = self.rng.time(self.conditions.travel_time);
             self.plan(self.now + way, Event::Answer { to: from, request, sent, reply, number });
         }
         self.push_all(pushes);
@@ -322,34 +322,34 @@ impl Simulation {
         }
     }
 
-    /// Takes the lock from one of its holders, whichever client that belongs to.
+    /// Breaks one of the holders of the lock, of any client.
     fn break_lock(&mut self, name: &LockName) {
-        if let Some((owner, token)) = self.storage.holder(name) {
+        if let Some((owner, token)) = self.backend.holder(name) {
             self.broken.insert(owner);
-            let (_, pushes) = self.storage.execute(0, &Op::Break { name: name.clone(), token }, self.now);
+            let (_, pushes) = self.backend.execute(0, &Op::Break { name: name.clone(), token }, self.now);
             self.push_all(pushes);
         }
     }
 
-    /// Whether trouble of this frequency happens now.
+    /// Returns whether a fault of this frequency happens now.
     fn happens(&mut self, percent: u64) -> bool {
-        let is_troubled = self.now < start() + TROUBLED;
-        is_troubled && self.rng.percent(percent)
+        let injects_faults = self.now < start() + FAULT_TIME;
+        injects_faults && self.rng.percent(percent)
     }
 
-    /// How long something travels.
+    /// Returns the travel time of a message.
     fn way(&mut self) -> Duration {
         let is_late = self.happens(self.conditions.late);
-        self.rng.time(if is_late { self.conditions.late_by } else { self.conditions.way })
+        self.rng.time(if is_late { self.conditions.late_by } else { self.conditions.travel_time })
     }
 
     fn die(&mut self, process: usize) {
         self.processes[process].is_dead = true;
         if self.rng.percent(50) {
-            self.storage.lose_sight_of(process);
+            self.backend.mark_unreachable(process);
         }
         for caller in (0..CALLERS).filter(|caller| caller % CLIENTS == process) {
-            self.fates[caller] = Fate::Gone;
+            self.callers[caller] = CallerState::Cancelled;
         }
     }
 

@@ -10,7 +10,7 @@ use fencepost_core::{Grant, LostReason, Owner, Want};
 
 use super::skewed_clock::SkewedClock;
 
-/// What a caller holds, as its guard shows it.
+/// What a caller holds, as its guard reports it.
 pub(super) struct Guard {
     pub(super) caller: usize,
     pub(super) grant: Grant,
@@ -20,7 +20,7 @@ pub(super) struct Guard {
 }
 
 impl Guard {
-    /// Whether the caller believes that it holds the lock at this moment of its clock.
+    /// Returns whether the guard is valid at this moment of its clock.
     fn is_valid(&self, now: Moment) -> bool {
         self.lost.is_none() && self.valid_until > now
     }
@@ -32,21 +32,21 @@ pub(super) struct Process {
     guards: HashMap<Owner, Guard>,
     pub(super) clock: SkewedClock,
     pub(super) next_tick: Option<Moment>,
-    /// What it sends until then gets lost.
+    /// What it sends until then is lost.
     pub(super) cut_until: Option<Moment>,
-    pub(super) stopped_until: Option<Moment>,
+    pub(super) paused_until: Option<Moment>,
     pub(super) is_dead: bool,
-    /// Requests that were neither answered nor given up.
+    /// Requests without a reply that were not given up.
     pub(super) open: HashMap<u64, Request>,
     is_closing: bool,
-    /// A caller that was shown a grant after its time.
+    /// A caller that was given a grant after its deadline.
     too_late: Option<usize>,
     /// The owners of the attempts, as their callers know them.
     pub(super) attempts: HashMap<usize, Owner>,
-    /// What is to be sent.
+    /// The operations to send.
     pub(super) outbox: Vec<(Request, Op)>,
-    /// What callers were told.
-    pub(super) verdicts: Vec<(usize, bool)>,
+    /// The outcomes for callers.
+    pub(super) outcomes: Vec<(usize, bool)>,
 }
 
 impl Process {
@@ -54,7 +54,7 @@ impl Process {
         Self { clock, ..Self::default() }
     }
 
-    /// Carries what happened to the machine, and what it wants to the outbox, the callers and the guards.
+    /// Passes an input to the machine, and its outputs to the outbox, the callers and the guards.
     pub(super) fn feed(&mut self, input: Input<usize, usize>, now: Moment) {
         self.is_closing |= matches!(input, Input::Close);
         for output in self.machine.on(input, now) {
@@ -64,9 +64,9 @@ impl Process {
                     let owner = grant.attempt.owner;
                     self.too_late = (valid_until <= now).then_some(caller);
                     self.guards.insert(owner, Guard { caller, grant, valid_until, hold_until, lost: None });
-                    self.verdicts.push((caller, true));
+                    self.outcomes.push((caller, true));
                 }
-                Output::Outcome(caller, _) => self.verdicts.push((caller, false)),
+                Output::Outcome(caller, _) => self.outcomes.push((caller, false)),
                 Output::Renewal(owner, RenewalOutcome::Done(until)) => {
                     if let Some(guard) = self.guards.get_mut(&owner) {
                         guard.valid_until = until;
@@ -90,20 +90,20 @@ impl Process {
         }
     }
 
-    /// What callers of this process believe they hold.
+    /// The valid guards of this process.
     pub(super) fn beliefs(&self, now: Moment) -> impl Iterator<Item = (&Want, &Guard)> {
         let valid = self.guards.values().filter(move |guard| guard.is_valid(now));
         valid.flat_map(|guard| guard.grant.held().iter().map(move |want| (want, guard)))
     }
 
-    /// A guard that is valid for longer than its caller may hold the lock, from now on.
+    /// A guard that is valid for longer than its caller may hold the lock.
     pub(super) fn held_too_long(&self, now: Moment, longest: Duration) -> Option<&Guard> {
         let is_bounded = |guard: &&Guard| guard.hold_until != Moment::NEVER && guard.is_valid(now);
         let mut bounded = self.guards.values().filter(is_bounded);
         bounded.find(|guard| guard.valid_until > guard.hold_until || guard.hold_until > now + longest)
     }
 
-    /// What the machine must not do, and has just done.
+    /// A rule that the machine has just broken.
     pub(super) fn complaint(&self, now: Moment) -> Option<String> {
         let is_over = |owner| self.guards.get(owner).is_some_and(|guard| !guard.is_valid(now));
         let late = self
@@ -118,7 +118,7 @@ impl Process {
         .or_else(|| self.second_request())
     }
 
-    /// At most one request about an owner is unanswered, renewals apart, unless the client closes.
+    /// At most one request about an owner has no reply, renewals apart, unless the client closes.
     fn second_request(&self) -> Option<String> {
         let is_counted = |request: &&Request| request.kind != RequestKind::Renew;
         let mut unanswered: HashSet<Owner> =

@@ -1,9 +1,9 @@
-//! The simulation, in every conditions, with many seeds. `FENCEPOST_SEEDS=20000 cargo test -p fencepost-testkit --test it
+//! The simulation, under all conditions, with many seeds. `FENCEPOST_SEEDS=20000 cargo test -p fencepost-testkit --test it
 //! simulation` runs more of them.
 
 use super::{Conditions, Simulation};
 
-/// How many seeds are run in each conditions, unless told otherwise.
+/// The number of seeds for each of the conditions, unless the variable is set.
 const SEEDS: u64 = 500;
 
 fn seeds() -> u64 {
@@ -30,19 +30,19 @@ fn no_holders_overlap_when_requests_and_answers_get_lost() {
     runs_well(Conditions::LOSSY);
 }
 
-/// Scenario 50: requests arrive long after their sender has given them up, and are defeated.
+/// Scenario 50: requests arrive long after their sender has given them up, and do nothing.
 #[test]
 fn no_holders_overlap_when_requests_arrive_late() {
     runs_well(Conditions::LATE);
 }
 
-/// Scenario 50: requests arrive when the storage has forgotten that their owner has left.
+/// Scenario 50: requests arrive when the tombstone of their owner has expired.
 #[test]
 fn no_holders_overlap_when_requests_arrive_after_the_tombstone_has_gone() {
     runs_well(Conditions::TOO_LATE);
 }
 
-/// Scenarios 11 and 45: processes stand still, and die.
+/// Scenarios 11 and 45: processes are paused, and die.
 #[test]
 fn no_holders_overlap_when_processes_stop_and_die() {
     runs_well(Conditions::DEADLY);

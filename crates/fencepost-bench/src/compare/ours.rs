@@ -1,4 +1,4 @@
-//! Ourselves, through the facade only: as any user would.
+//! Fencepost as a subject, through its public API only.
 
 use std::process::ExitCode;
 
@@ -7,7 +7,7 @@ use fencepost::Options;
 use super::subject::{Subject, TASKS};
 use crate::workers;
 
-/// What we are called in the figures.
+/// The name in the figures.
 pub(crate) const NAME: &str = "fencepost";
 pub(crate) const LOW_LATENCY: &str = "fencepost, low latency";
 pub(crate) const LOW_LATENCY_WORKER: &str = "low-latency-worker";
@@ -21,12 +21,12 @@ pub(crate) fn subject() -> Subject {
     }
 }
 
-/// Ourselves with [`Options::low_latency`].
+/// Fencepost with [`Options::low_latency`].
 pub(crate) fn low_latency() -> Subject {
     Subject { name: LOW_LATENCY, program: workers::this_program(LOW_LATENCY_WORKER), ..subject() }
 }
 
-/// A worker of ours, on any storage.
+/// Runs a worker, on any backend.
 pub(crate) fn serve(words: &[String], options: &Options) -> ExitCode {
     workers::serve(words, async |url: &str| {
         let connected = fencepost::connect_with(url, options.clone()).await;

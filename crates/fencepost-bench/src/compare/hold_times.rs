@@ -1,14 +1,14 @@
-//! What the turns of a contended run say, whoever took them: from the moments at which each began and ended.
+//! The figures of a contended run, from the times at which each hold of the lock started and ended.
 
 use std::time::Duration;
 
 use crate::rounds::Reading;
 use crate::statistics::{jain, number, percentile};
-use crate::workers::Found;
+use crate::workers::WorkerResult;
 
-/// The figures of one contended run of this length.
-pub(crate) fn values(found: &[Found], length: Duration) -> Vec<Reading> {
-    let Turns { utilisation, mut gaps } = turns(found, length);
+/// Returns the figures of one contended run of this length.
+pub(crate) fn values(found: &[WorkerResult], length: Duration) -> Vec<Reading> {
+    let HoldTimes { utilisation, mut gaps } = hold_times(found, length);
     let mut waits: Vec<f64> = found.iter().flat_map(|found| found.waits.iter().copied()).collect();
     let shares: Vec<f64> =
         found.iter().flat_map(|found| found.turns.iter().map(|turns| number(*turns))).collect();
@@ -25,36 +25,36 @@ pub(crate) fn values(found: &[Found], length: Duration) -> Vec<Reading> {
     ]
 }
 
-/// How many turns there were.
-pub(crate) fn count(found: &[Found]) -> usize {
+/// Returns the number of grants.
+pub(crate) fn count(found: &[WorkerResult]) -> usize {
     found.iter().map(|found| found.waits.len()).sum()
 }
 
-/// How often one began before the one before it had ended: never, if the lock is one.
-pub(crate) fn overlaps(found: &[Found]) -> usize {
+/// Returns how often a hold started before the previous one had ended: never, if the lock works.
+pub(crate) fn overlaps(found: &[WorkerResult]) -> usize {
     gaps(&sorted(found)).iter().filter(|gap| **gap < 0.0).count()
 }
 
 #[derive(Debug)]
-struct Turns {
-    /// The share of the time in which somebody had the lock.
+struct HoldTimes {
+    /// The share of the time in which the lock was held.
     utilisation: f64,
-    /// From the moment at which one began to give it back until the next had it.
+    /// The times from the start of a release to the next grant.
     gaps: Vec<f64>,
 }
 
-fn turns(found: &[Found], length: Duration) -> Turns {
+fn hold_times(found: &[WorkerResult], length: Duration) -> HoldTimes {
     let mut spans = sorted(found);
-    // Towards the end, those that are left wait for fewer and fewer: only the time in which all were there counts.
+    // Towards the end fewer and fewer tasks compete: only the time in which all did counts.
     let first = spans.first().map_or(0.0, |(entered, _)| *entered);
     spans.retain(|(entered, _)| *entered <= first + length.as_secs_f64());
     let last = spans.last().map_or(first, |(_, left)| *left);
     let held: f64 = spans.iter().map(|(entered, left)| left - entered).sum();
     let utilisation = if last > first { held / (last - first) } else { 0.0 };
-    Turns { utilisation, gaps: gaps(&spans) }
+    HoldTimes { utilisation, gaps: gaps(&spans) }
 }
 
-fn sorted(found: &[Found]) -> Vec<(f64, f64)> {
+fn sorted(found: &[WorkerResult]) -> Vec<(f64, f64)> {
     let mut spans: Vec<(f64, f64)> = found.iter().flat_map(|found| found.spans.iter().copied()).collect();
     spans.sort_by(|one, other| one.0.total_cmp(&other.0));
     spans
@@ -68,30 +68,30 @@ fn gaps(spans: &[(f64, f64)]) -> Vec<f64> {
 mod tests {
     use super::*;
 
-    fn found(spans: &[(f64, f64)]) -> Found {
+    fn found(spans: &[(f64, f64)]) -> WorkerResult {
         let waits = spans.iter().map(|_| 0.1).collect();
-        Found { turns: vec![spans.len()], spans: spans.to_vec(), waits, ..Found::default() }
+        WorkerResult { turns: vec![spans.len()], spans: spans.to_vec(), waits, ..WorkerResult::default() }
     }
 
     #[test]
-    fn turns_of_all_processes_are_one_line() {
+    fn holds_of_all_processes_are_one_sequence() {
         let both = [found(&[(1.0, 2.0), (4.5, 5.0)]), found(&[(2.5, 4.0), (99.0, 100.0)])];
-        let turns = turns(&both, Duration::from_secs(10));
-        assert_eq!(turns.gaps, [0.5, 0.5]);
-        assert!((turns.utilisation - 0.75).abs() < 1e-9);
+        let times = hold_times(&both, Duration::from_secs(10));
+        assert_eq!(times.gaps, [0.5, 0.5]);
+        assert!((times.utilisation - 0.75).abs() < 1e-9);
         assert_eq!((count(&both), overlaps(&both)), (4, 0));
-        let told = values(&both, Duration::from_secs(10));
-        let dead = told.iter().find(|value| value.metric == "dead time per hand-over").unwrap();
+        let reported = values(&both, Duration::from_secs(10));
+        let dead = reported.iter().find(|value| value.metric == "dead time per hand-over").unwrap();
         assert!((dead.value - 500_000.0).abs() < 1e-3);
     }
 
     #[test]
-    fn two_at_a_time_are_noticed() {
+    fn overlapping_holds_are_counted() {
         assert_eq!(overlaps(&[found(&[(1.0, 2.0)]), found(&[(1.9, 3.0), (3.0, 4.0)])]), 1);
     }
 
     #[test]
-    fn no_turns_say_nothing() {
+    fn no_holds_give_zero_values() {
         assert!(values(&[], Duration::from_secs(1)).iter().all(|value| value.value == 0.0));
     }
 }

@@ -1,4 +1,4 @@
-//! Ten thousand locks that are held at once: what their renewal costs, and how much memory they take.
+//! Ten thousand locks that are held at once: the cost of their renewal, and their memory.
 
 use std::time::Duration;
 
@@ -7,7 +7,7 @@ use rustix::time::{ClockId, clock_gettime};
 
 use crate::Plan;
 use crate::report::{Figure, Report};
-use crate::uncontended::storage;
+use crate::uncontended::fresh_url;
 use crate::workers;
 
 pub(crate) const LOCKS: usize = 10_000;
@@ -15,7 +15,7 @@ const TTL: Duration = Duration::from_secs(30);
 
 pub(crate) fn measure(plan: &Plan, report: &mut Report) {
     for backend in &plan.backends {
-        let (_folder, url) = storage(backend);
+        let (_folder, url) = fresh_url(backend);
         let (cpu, bytes) = workers::runtime().block_on(hold(&url));
         let mut add = |metric, value, unit| {
             let (backend, subject) = (backend.clone(), "one process".to_owned());
@@ -38,8 +38,8 @@ pub(crate) fn measure(plan: &Plan, report: &mut Report) {
 
 #[allow(clippy::cast_precision_loss, reason = "far below 2^53")]
 async fn hold(url: &str) -> (f64, f64) {
-    let client = fencepost::connect(url).await.expect("the storage is there");
-    // One round beforehand, so that what every client needs once is not counted as the locks' own.
+    let client = fencepost::connect(url).await.expect("the backend can be reached");
+    // One round before, so that what every client needs once is not counted.
     drop(take(&client, 100).await);
     let before = resident("self");
     let guards = take(&client, LOCKS).await;
@@ -60,7 +60,7 @@ async fn take(client: &fencepost::Client, count: usize) -> Vec<fencepost::Guard>
     let mut guards = Vec::with_capacity(count);
     for number in 0..count {
         let lock = client.lock(format!("job/{number}")).ttl(TTL);
-        guards.push(lock.acquire().await.expect("nobody is in the way"));
+        guards.push(lock.acquire().await.expect("the lock is free"));
     }
     guards
 }

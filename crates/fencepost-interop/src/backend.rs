@@ -1,4 +1,4 @@
-//! The storages on which turns are taken, each a server of its own.
+//! The servers on which turns are taken.
 
 use fencepost_testkit::servers::etcd::{self, EtcdServer};
 use fencepost_testkit::servers::redis::{self, RedisServer};
@@ -6,16 +6,16 @@ use fencepost_testkit::servers::zookeeper::{self, ZooKeeperServer};
 
 use crate::NAME;
 
-/// A storage that other libraries know, too.
+/// A backend that other libraries use too.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Storage {
+pub(crate) enum ServerKind {
     Redis,
     Etcd,
     ZooKeeper,
 }
 
-impl Storage {
-    /// What the others call the lock.
+impl ServerKind {
+    /// Returns the name of the lock in the other libraries.
     pub(crate) fn name(self) -> &'static str {
         match self {
             Self::Redis | Self::Etcd => NAME,
@@ -23,8 +23,8 @@ impl Storage {
         }
     }
 
-    /// Whether everybody waits in one line, also with the others.
-    pub(crate) fn has_one_line(self) -> bool {
+    /// Returns whether all waiters share one queue, also those of other libraries.
+    pub(crate) fn shares_one_queue(self) -> bool {
         self != Self::Redis
     }
 
@@ -34,15 +34,15 @@ impl Storage {
             Self::Redis => Server::Redis(RedisServer::start(&redis::RedisServerConfig::plain())),
             Self::Etcd => Server::Etcd(EtcdServer::start(&etcd::EtcdServerConfig::plain())),
             Self::ZooKeeper => {
-                // A tick as it is where others are used: they ask for sessions that have to do with it.
-                let setup = zookeeper::ZooKeeperServerConfig::plain().with_config("tickTime=2000");
-                Server::ZooKeeper(ZooKeeperServer::start(&setup))
+                // The usual tick: the session timeouts that other libraries request depend on it.
+                let config = zookeeper::ZooKeeperServerConfig::plain().with_config("tickTime=2000");
+                Server::ZooKeeper(ZooKeeperServer::start(&config))
             }
         }
     }
 }
 
-/// A server that is running.
+/// A running server.
 pub(crate) enum Server {
     Redis(RedisServer),
     Etcd(EtcdServer),

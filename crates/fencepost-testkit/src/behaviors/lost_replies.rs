@@ -1,4 +1,4 @@
-//! Requests that take effect and whose answers get lost with their connections: nothing happens twice, and nothing stays.
+//! Requests that take effect and whose replies are lost with their connections: nothing happens twice, and nothing is left.
 
 use std::time::Duration;
 
@@ -11,13 +11,13 @@ use crate::test_bench::WireBench;
 use crate::wait;
 use crate::wire::Direction;
 
-/// A lease for those whose answers may get lost. What is left of a doubtful request is remembered for twice as long at
-/// most, and is to be gone before a test is over.
-const DOUBTFUL: Duration = Duration::from_secs(6);
+/// A ttl for requests whose replies may be lost. Tombstones of requests with an unknown outcome are kept for at most twice
+/// as long, and must be gone before the test ends.
+const UNKNOWN_OUTCOME_TTL: Duration = Duration::from_secs(6);
 const ROUNDS: usize = 3;
 
-/// A lock in every way in which it can be wanted.
-fn every_way(client: &Client) -> [Lock; 5] {
+/// A lock in every mode and rule.
+fn every_kind_of_lock(client: &Client) -> [Lock; 5] {
     let locks = [
         client.lock("a"),
         client.lock("a").mode(Mode::Shared),
@@ -25,10 +25,10 @@ fn every_way(client: &Client) -> [Lock; 5] {
         client.lock_any(["b", "a"]),
         client.lock_all(["a", "b"]),
     ];
-    locks.map(|lock| lock.ttl(DOUBTFUL))
+    locks.map(|lock| lock.ttl(UNKNOWN_OUTCOME_TTL))
 }
 
-/// For each of its names there is one entry in the storage, and one holder as others see it.
+/// For each name of the guard there is one entry in the backend and one visible holder.
 async fn is_one_grant<B: WireBench>(bench: &B, observer: &Client, guard: &Guard) {
     for name in guard.names() {
         let holders = observer.inspect(name).await.expect("the lock can be inspected").holders;
@@ -39,10 +39,10 @@ async fn is_one_grant<B: WireBench>(bench: &B, observer: &Client, guard: &Guard)
 }
 
 /// An acquire is sent again, and there is one grant.
-pub async fn an_acquire_without_an_answer_is_one_grant<B: WireBench>(bench: &B) {
+pub async fn an_acquire_without_a_reply_is_granted_once<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
     let mut lost = 0;
-    for lock in every_way(&client) {
+    for lock in every_kind_of_lock(&client) {
         for _ in 0..ROUNDS {
             bench.wire().lose_reply_to(bench.acquire_bytes());
             let guard = hold(&lock).await;
@@ -54,11 +54,11 @@ pub async fn an_acquire_without_an_answer_is_one_grant<B: WireBench>(bench: &B) 
     }
 }
 
-/// The same for whoever does not wait.
-pub async fn a_try_without_an_answer_is_one_grant<B: WireBench>(bench: &B) {
+/// The same for a try.
+pub async fn a_try_without_a_reply_is_granted_once<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
     let mut lost = 0;
-    for lock in every_way(&client) {
+    for lock in every_kind_of_lock(&client) {
         bench.wire().lose_reply_to(bench.acquire_bytes());
         let guard = lock.try_acquire().await.expect("it is sent again").expect("it is free");
         lost += 1;
@@ -68,24 +68,24 @@ pub async fn a_try_without_an_answer_is_one_grant<B: WireBench>(bench: &B) {
     }
 }
 
-/// A waiter whose coming was not answered has one place.
-pub async fn a_waiter_without_an_answer_is_one_place<B: WireBench>(bench: &B) {
+/// A waiter whose first request had no reply has one ticket.
+pub async fn a_waiter_without_a_reply_has_one_ticket<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
     let guard = hold(&other.lock("a").ttl(LONG_TTL)).await;
     bench.wire().lose_reply_to(bench.acquire_bytes());
-    let waiter = enqueue(&other, client.lock("a").ttl(DOUBTFUL), "a", 1).await;
-    wait::until("the answer is lost", async || bench.wire().replies_lost() == 1).await;
+    let waiter = enqueue(&other, client.lock("a").ttl(UNKNOWN_OUTCOME_TTL), "a", 1).await;
+    wait::until("the reply is lost", async || bench.wire().replies_lost() == 1).await;
     guard.release().await.expect("it is held");
     granted(waiter).await.release().await.expect("it is held");
 }
 
-/// Whoever asked has gone when the connection is back: what was granted meanwhile is given back, long before its lease
-/// would end.
-pub async fn an_acquire_that_nobody_waits_for_any_more_leaves_no_ghost<B: WireBench>(bench: &B) {
+/// The caller has given up before the connection is back: a lock that was granted meanwhile is released, long before its
+/// lease would expire.
+pub async fn an_acquire_whose_caller_is_gone_leaves_no_orphan<B: WireBench>(bench: &B) {
     const TTL: Duration = Duration::from_secs(12);
     const NAMES: [&str; 5] = ["a", "b", "c", "d", "e"];
     let (client, other) = (bench.client().await, bench.direct_client().await);
-    // Whatever a storage makes by a request of its own before the first grant is there already.
+    // State that a backend creates by a separate request before the first grant exists already.
     for name in NAMES {
         hold(&client.lock(name).ttl(TTL)).await.release().await.expect("it is held");
     }
@@ -99,11 +99,12 @@ pub async fn an_acquire_that_nobody_waits_for_any_more_leaves_no_ghost<B: WireBe
         asking.push(spawn_waiter(lock.ttl(TTL).wait(Duration::from_millis(200))));
     }
     for asked in asking {
-        let outcome = wait::within_timeout("its wait is over", asked).await.expect("it is not cancelled");
-        assert_eq!(outcome.expect_err("nobody has answered").kind(), ErrorKind::WaitTimeout);
+        let outcome =
+            wait::within_timeout("its wait has timed out", asked).await.expect("it is not cancelled");
+        assert_eq!(outcome.expect_err("there was no reply").kind(), ErrorKind::WaitTimeout);
     }
     let dropped = spawn_waiter(client.lock("e").ttl(TTL));
-    wait::until("the server has heard of it", async || {
+    wait::until("the server has granted it", async || {
         !other.inspect("e").await.expect("the lock can be inspected").holders.is_empty()
     })
     .await;
@@ -112,16 +113,16 @@ pub async fn an_acquire_that_nobody_waits_for_any_more_leaves_no_ghost<B: WireBe
     for name in NAMES {
         until_idle(&other, name).await;
     }
-    assert!(clock.now() < asked + TTL, "they may have ended by themselves");
+    assert!(clock.now() < asked + TTL, "the leases may have expired");
 }
 
-/// A release has taken place, the next holder is left alone, and nobody is told of a loss.
-pub async fn a_release_without_an_answer_is_no_loss<B: WireBench>(bench: &B) {
+/// The release has taken place, the next holder is unaffected, and no loss is reported.
+pub async fn a_release_without_a_reply_is_not_a_loss<B: WireBench>(bench: &B) {
     let (client, other) = (bench.client().await, bench.direct_client().await);
     for round in 1..=5 {
-        let guard = hold(&client.lock("a").ttl(DOUBTFUL)).await;
+        let guard = hold(&client.lock("a").ttl(UNKNOWN_OUTCOME_TTL)).await;
         let token = guard.token();
-        let waiter = enqueue(&other, other.lock("a").ttl(DOUBTFUL), "a", 1).await;
+        let waiter = enqueue(&other, other.lock("a").ttl(UNKNOWN_OUTCOME_TTL), "a", 1).await;
         bench.wire().lose_reply_to(bench.release_bytes());
         let outcome = wait::within_timeout("the release is over", guard.release()).await;
         if let Err(error) = outcome {
@@ -136,18 +137,18 @@ pub async fn a_release_without_an_answer_is_no_loss<B: WireBench>(bench: &B) {
     }
 }
 
-/// Scenario 61: an acquire is held up on the wire while its client goes on along another connection, and arrives when
-/// nothing remembers that its caller has left: the lock can be acquired again within a ttl.
+/// Scenario 61: an acquire is delayed on the network while its client goes on with another connection, and arrives when the
+/// tombstone of its caller has expired: the lock can be acquired again within a ttl.
 pub async fn an_acquire_that_arrives_much_later_does_not_block_the_lock<B: WireBench>(bench: &B) {
     let ttl = bench.ttl_above_read_timeout();
     let (client, other) = (bench.client().await, bench.direct_client().await);
-    // Whatever a storage makes by a request of its own before the first grant is there already.
+    // State that a backend creates by a separate request before the first grant exists already.
     hold(&client.lock("a").ttl(ttl)).await.release().await.expect("it is held");
-    // What the client has with the same ttl keeps a lease alive that both may share.
+    // Another lock with the same ttl keeps a lease alive that both may share.
     let kept = hold(&client.lock("kept").ttl(ttl)).await;
     bench.wire().strand(bench.acquire_bytes());
     let late = spawn_waiter(client.lock("a").ttl(ttl).wait(Duration::from_millis(200)));
-    let outcome = wait::within_timeout("its wait is over", late).await.expect("it is not cancelled");
+    let outcome = wait::within_timeout("its wait has timed out", late).await.expect("it is not cancelled");
     assert_eq!(outcome.expect_err("nothing has arrived").kind(), ErrorKind::WaitTimeout);
     wait::elapse(ttl * 3).await;
     bench.wire().heal();

@@ -1,4 +1,4 @@
-//! A storage of one lock table.
+//! A backend with one lock table.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -18,14 +18,14 @@ pub(super) struct Lease {
 }
 
 #[derive(Default)]
-pub(super) struct Storage {
+pub(super) struct SimulatedBackend {
     table: LockTable,
     last: u64,
-    out_of_reach: BTreeSet<ClientId>,
+    unreachable_clients: BTreeSet<ClientId>,
 }
 
-impl Storage {
-    /// Executes an operation; the pushes that it causes are told too.
+impl SimulatedBackend {
+    /// Executes an operation; returns the pushes that it causes too.
     pub(super) fn execute(
         &mut self,
         client: usize,
@@ -38,14 +38,14 @@ impl Storage {
         (reply, pushes.into_iter().map(|(client, push)| (number(client), push)).collect())
     }
 
-    /// Asks the table. The clock of the simulation is the storage's.
+    /// Asks the lock table. The clock of the simulation is that of the backend.
     fn ask<T>(
         &mut self,
         client: usize,
         now: Moment,
         ask: impl FnOnce(&mut LockTable, &mut Context<'_>) -> T,
     ) -> T {
-        let Self { table, last, out_of_reach } = self;
+        let Self { table, last, unreachable_clients } = self;
         let mut numbers = std::iter::repeat_with(|| {
             *last += 1;
             *last
@@ -55,46 +55,47 @@ impl Storage {
             now: StorageTime::from_nanos(now.as_nanos()),
             wall: Duration::ZERO,
             numbers: &mut numbers,
-            reachable: &|client| !out_of_reach.contains(&client),
+            reachable: &|client| !unreachable_clients.contains(&client),
         };
         ask(table, &mut context)
     }
 
-    pub(super) fn lose_sight_of(&mut self, client: usize) {
-        self.out_of_reach.insert(ClientId(client as u64));
+    pub(super) fn mark_unreachable(&mut self, client: usize) {
+        self.unreachable_clients.insert(ClientId(client as u64));
     }
 
-    /// A holder of this lock, if there is one.
+    /// Returns a holder of this lock, if there is one.
     pub(super) fn holder(&self, name: &LockName) -> Option<(Owner, FencingToken)> {
-        let line = self.table.record(name)?;
-        line.holders
+        let record = self.table.record(name)?;
+        record
+            .holders
             .iter()
             .map(|holder| (holder.token, holder.owner))
             .min()
             .map(|(token, owner)| (owner, token))
     }
 
-    /// All holders and tickets, ended or not.
+    /// Returns all holders and tickets, expired or not.
     pub(super) fn leases(&self) -> impl Iterator<Item = Lease> {
         let lease = |owner, client, until: StorageTime| Lease {
             owner,
             client: number(client),
             until: Moment::from_nanos(until.as_nanos()),
         };
-        let holders = self.table.records().flat_map(|(_, line)| line.holders.iter());
+        let holders = self.table.records().flat_map(|(_, record)| record.holders.iter());
         let holders = holders.map(move |holder| lease(holder.owner, holder.client, holder.until));
         let tickets = self.table.tickets().values();
         holders.chain(tickets.map(move |ticket| lease(ticket.attempt.owner, ticket.client, ticket.until)))
     }
 
-    /// What is left after everything that has ended by now was swept.
-    pub(super) fn leftovers(&mut self, now: Moment) -> Vec<String> {
+    /// Returns what is left after everything that has expired was removed.
+    pub(super) fn remaining(&mut self, now: Moment) -> Vec<String> {
         self.ask(usize::MAX, now, LockTable::sweep_all).expect("everything is there");
-        self.table.records().map(|(name, line)| format!("{name}: {line:?}")).collect()
+        self.table.records().map(|(name, record)| format!("{name}: {record:?}")).collect()
     }
 
-    /// How many owners are remembered that have left before they came.
-    pub(super) fn departures(&self) -> usize {
+    /// Returns the number of tombstones of owners whose acquire has not arrived.
+    pub(super) fn tombstones(&self) -> usize {
         self.table.tombstones()
     }
 }

@@ -1,4 +1,4 @@
-//! From the commands of a wave to flights that an engine could have sent.
+//! Turns the commands of a round into flights that an engine could have sent.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -9,7 +9,7 @@ use fencepost_core::{Attempt, FencingToken, Grant, LockName, Owner, Rule, Want};
 use proptest::sample::Index;
 
 use super::Machine;
-use super::commands::{Command, Wave, WhichGrant};
+use super::commands::{Command, Round, WhichGrant};
 use super::step::{Ask, NAMES, Step};
 
 /// Operations that one client sends together.
@@ -19,25 +19,25 @@ pub(super) struct Flight {
     pub(super) ops: Vec<Op>,
 }
 
-/// How many operations a wave has at most where an attempt is seen before its acquire is decided.
+/// The largest number of operations of a round if entries are visible before the acquire is decided.
 const MOST_ENTERING: usize = 4;
 
-/// Returns whether all that end the grant that this step ends are breaks, or it alone.
+/// Returns whether this step is the only one that ends its grant, or all that do are breaks.
 fn is_the_only_kind(step: &Step, ending: &mut BTreeMap<u64, bool>) -> bool {
     let is_break = matches!(step, Step::Break { .. });
     step.ends().is_none_or(|token| ending.insert(token, is_break).is_none_or(|other| other && is_break))
 }
 
 impl Machine {
-    /// Makes the flights of a wave, and leaves out what an engine would not have sent at this time: a second operation of an
-    /// attempt, what may not share a flight, and flights beyond those that a client may have in the air.
+    /// Builds the flights of a round, without what an engine would not have sent: a second operation of an attempt,
+    /// operations that may not share a flight, and flights beyond those that a client may have in flight.
     ///
-    /// Where grants go by entries, breaking one is two requests, the mark and the removal: a release between the two also
-    /// reports that it ended the grant, so the two are not sent together.
-    pub(super) fn plan(&mut self, at: usize, wave: Wave) -> Vec<Flight> {
-        let flights = match wave {
-            Wave::Flights(flights) => flights,
-            Wave::Pass(time) => {
+    /// Where grants are decided by entries, breaking one is two requests, the mark and the removal: a release between the
+    /// two also reports that it ended the grant, so the two are not sent together.
+    pub(super) fn plan(&mut self, at: usize, round: Round) -> Vec<Flight> {
+        let flights = match round {
+            Round::Flights(flights) => flights,
+            Round::Pass(time) => {
                 let step = Step::Pass(time);
                 return vec![Flight {
                     client: at % self.clients.len(),
@@ -48,7 +48,8 @@ impl Machine {
         };
         let (mut unanswered, mut ending) = (BTreeSet::new(), BTreeMap::new());
         let ends_alone = self.has_entry_per_waiter;
-        // An acquire that is seen before it is decided is two calls, and the orders of six such are too many to follow.
+        // An acquire that is visible before it is decided is two calls, and the orders of six such calls are too many to
+        // follow.
         let mut room = if self.creates_entries_before_reading { MOST_ENTERING } else { usize::MAX };
         let mut planned: Vec<Flight> = Vec::new();
         for (client, commands) in flights {
@@ -58,7 +59,7 @@ impl Machine {
             let steps: Vec<Step> = commands
                 .into_iter()
                 .filter_map(|command| self.step(client, command))
-                .filter(|step| step.alone_of().is_none_or(|who| unanswered.insert(who)))
+                .filter(|step| step.alone_of().is_none_or(|id| unanswered.insert(id)))
                 .filter(|step| !ends_alone || is_the_only_kind(step, &mut ending))
                 .take(room)
                 .collect();
@@ -72,15 +73,15 @@ impl Machine {
         planned
     }
 
-    /// The command with what is known by now put in; none if it makes no sense yet.
+    /// Resolves a command with what is known by now; returns `None` if it makes no sense yet.
     fn step(&mut self, client: usize, command: Command) -> Option<Step> {
-        let who = |of: Index| {
-            let made: Vec<usize> = (0..self.asks.len()).filter(|who| self.makers[*who] == client).collect();
+        let id = |of: Index| {
+            let made: Vec<usize> = (0..self.asks.len()).filter(|id| self.makers[*id] == client).collect();
             (!made.is_empty()).then(|| *of.get(&made))
         };
         let any = |of: Index| (!self.asks.is_empty()).then(|| of.index(self.asks.len()));
-        let token = |who: usize, grant: WhichGrant| {
-            let awards = self.awards.get(&who)?;
+        let token = |id: usize, grant: WhichGrant| {
+            let awards = self.awards.get(&id)?;
             let award = match grant {
                 WhichGrant::First => awards.first(),
                 WhichGrant::Newest => awards.last(),
@@ -92,16 +93,16 @@ impl Machine {
                 self.attempts.push(attempt(self.attempts.len(), &ask));
                 self.makers.push(client);
                 self.asks.push(ask);
-                Step::Acquire { who: self.asks.len() - 1, on_busy }
+                Step::Acquire { id: self.asks.len() - 1, on_busy }
             }
-            Command::Resend { of, on_busy } => Step::Acquire { who: who(of)?, on_busy },
-            Command::Check { of } => Step::Check(who(of)?),
-            Command::Leave { of } => Step::Leave(who(of)?),
-            Command::Renew { of, grant } => Step::Renew { who: who(of)?, token: token(who(of)?, grant)? },
-            Command::Release { of, grant } => Step::Release { who: who(of)?, token: token(who(of)?, grant)? },
+            Command::Resend { of, on_busy } => Step::Acquire { id: id(of)?, on_busy },
+            Command::Check { of } => Step::Check(id(of)?),
+            Command::Leave { of } => Step::Leave(id(of)?),
+            Command::Renew { of, grant } => Step::Renew { id: id(of)?, token: token(id(of)?, grant)? },
+            Command::Release { of, grant } => Step::Release { id: id(of)?, token: token(id(of)?, grant)? },
             Command::Break { of, grant, name } => Step::Break { name, token: token(any(of)?, grant)? },
             Command::Write { of, grant, name, value, keep } => {
-                Step::Write { who: who(of)?, token: token(who(of)?, grant)?, name, value, keep }
+                Step::Write { id: id(of)?, token: token(id(of)?, grant)?, name, value, keep }
             }
             Command::Read { name } => Step::Read { name },
         })
@@ -109,31 +110,31 @@ impl Machine {
 
     fn op(&self, step: &Step) -> Op {
         match step {
-            Step::Acquire { who, on_busy } => {
-                Op::Acquire { attempt: self.attempts[*who].clone(), on_busy: *on_busy }
+            Step::Acquire { id, on_busy } => {
+                Op::Acquire { attempt: self.attempts[*id].clone(), on_busy: *on_busy }
             }
-            Step::Check(who) => Op::Check(self.attempts[*who].clone()),
-            Step::Leave(who) => Op::Leave(self.attempts[*who].clone()),
-            Step::Renew { who, token } => Op::Renew(self.grant(*who, *token)),
-            Step::Release { who, token } => Op::Release(self.grant(*who, *token)),
+            Step::Check(id) => Op::Check(self.attempts[*id].clone()),
+            Step::Leave(id) => Op::Leave(self.attempts[*id].clone()),
+            Step::Renew { id, token } => Op::Renew(self.grant(*id, *token)),
+            Step::Release { id, token } => Op::Release(self.grant(*id, *token)),
             Step::Break { name, token } => {
                 Op::Break { name: lock_name(*name), token: FencingToken::new(*token) }
             }
-            Step::Write { who, token, name, value, keep } => Op::WriteCell {
-                grant: self.grant(*who, *token),
+            Step::Write { id, token, name, value, keep } => Op::WriteCell {
+                grant: self.grant(*id, *token),
                 name: lock_name(*name),
                 bytes: [*value].into(),
                 keep: *keep,
             },
             Step::Read { name } => Op::ReadCell(lock_name(*name)),
-            // Any call that finds a lock free gives it to the first in line: so a stranger asks for all of them.
-            Step::Pass(_) | Step::Enter(_) => Op::Check(attempt(usize::MAX, &stranger())),
+            // Any call that finds a lock free grants it to the first waiter, so an unrelated attempt asks for all names.
+            Step::Pass(_) | Step::CreateEntry(_) => Op::Check(attempt(usize::MAX, &unrelated())),
         }
     }
 
-    fn grant(&self, who: usize, token: u64) -> Grant {
-        let known = self.awards.get(&who).into_iter().flatten().find(|award| award.token.get() == token);
-        Grant { attempt: self.attempts[who].clone(), award: *known.expect("it was seen") }
+    fn grant(&self, id: usize, token: u64) -> Grant {
+        let known = self.awards.get(&id).into_iter().flatten().find(|award| award.token.get() == token);
+        Grant { attempt: self.attempts[id].clone(), award: *known.expect("it was seen") }
     }
 }
 
@@ -152,7 +153,7 @@ fn attempt(number: usize, ask: &Ask) -> Arc<Attempt> {
     })
 }
 
-fn stranger() -> Ask {
+fn unrelated() -> Ask {
     Ask {
         wants: (0..NAMES.len()).collect(),
         mode: fencepost_core::Mode::Exclusive,
