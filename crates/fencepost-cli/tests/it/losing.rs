@@ -118,7 +118,7 @@ impl Hung {
 }
 
 fn turnstile(sandbox: &Sandbox) -> File {
-    let turn = find(&sandbox.path(""), "turn").expect("the storage has a turnstile");
+    let turn = find(&sandbox.path(""), "turn").expect("the database has a turnstile");
     File::options().write(true).open(turn).unwrap()
 }
 
