@@ -1,44 +1,73 @@
-//! The command line: one definition that feeds the parser and the help.
+//! The command line: one definition that feeds the parser, the help, the man pages and the completions.
+
+mod generate;
+mod hold;
+mod inspecting;
 
 use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::builder::NonEmptyStringValueParser;
-use clap::{Args as ClapArgs, Parser, Subcommand};
+use clap::error::{ContextKind, ContextValue};
+use clap::{Args as ClapArgs, ColorChoice, Parser, Subcommand, ValueHint};
 use fencepost::{LockName, Mode};
 
+pub(crate) use self::generate::{Completions, Man};
+pub(crate) use self::hold::Hold;
+pub(crate) use self::inspecting::{Break, Doctor, List, Rights, Show, Watch};
+use crate::colors::{self, Palette};
 use crate::durations;
-use crate::exit::Exit;
+use crate::exit::{Exit, NOT_ACQUIRED};
 use crate::output::{self, Level};
+use crate::secrets::without_secrets;
 use crate::stopping::OnLost;
-use crate::waiting::Patience;
-use crate::words::without_secrets;
+use crate::waiting::OnBusy;
+use crate::words::shortened;
 
-/// Hold a lock while a command runs: one after another, first come, first served.
+/// Hold a distributed lock while a command runs; waiters get it in the order of their arrival
 #[derive(Debug, Parser)]
 #[command(
     name = "fencepost",
     version,
     arg_required_else_help = true,
     max_term_width = 100,
-    after_help = "`fencepost run --help` teaches by example.",
+    after_help = "`fencepost run --help` shows examples and exit codes.",
     after_long_help = include_str!("help/fencepost.txt")
 )]
 pub(crate) struct Args {
     #[command(subcommand)]
     pub(crate) command: Command,
+
+    // Given before the command, clap copies the value into the `BackendUrl` of the command.
+    #[command(flatten)]
+    backend: BackendUrl,
+
+    #[arg(
+        help = "When to use colours: always, never, or auto (on a terminal, unless NO_COLOR or TERM=dumb is set)",
+        long,
+        global = true,
+        value_name = "WHEN",
+        value_enum,
+        default_value_t,
+        hide_possible_values = true,
+        help_heading = "Messages"
+    )]
+    pub(crate) color: ColorChoice,
 }
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
     Run(Box<Run>),
+    Hold(Box<Hold>),
     List(List),
     Show(Show),
     Watch(Watch),
     Break(Break),
     Doctor(Doctor),
     Rights(Rights),
+    Completions(Completions),
+    Man(Man),
 }
 
 /// Hold the lock NAME while a command runs
@@ -53,8 +82,13 @@ pub(crate) struct Run {
     #[arg(value_parser = |name: &str| LockName::new(name))]
     pub(crate) name: LockName,
 
-    /// The command and its arguments; everything from here on is the command's
-    #[arg(value_name = "CMD", trailing_var_arg = true, required_unless_present = "shell")]
+    /// The command and its arguments; everything from here on belongs to the command
+    #[arg(
+        value_name = "CMD",
+        trailing_var_arg = true,
+        required_unless_present = "shell",
+        value_hint = ValueHint::CommandWithArguments
+    )]
     pub(crate) command: Vec<OsString>,
 
     /// Run this with `sh -c` instead of CMD
@@ -80,40 +114,46 @@ pub(crate) struct Run {
     pub(crate) status: Status,
 
     #[command(flatten)]
-    pub(crate) storage: Storage,
+    pub(crate) backend: BackendUrl,
 
     #[command(flatten)]
-    pub(crate) speech: Speech,
+    pub(crate) verbosity: Verbosity,
 }
 
-/// How patient to be, and what to answer when it was not enough.
+/// How long to wait, and the exit code if the lock was not acquired.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Waiting")]
 pub(crate) struct Waiting {
-    /// Do not wait: if somebody else holds the lock, exit with 75
+    /// Do not wait: if another client holds the lock, exit with 75
     #[arg(short = 'n', long, visible_alias = "nonblock", conflicts_with = "wait")]
     pub(crate) no_wait: bool,
 
-    /// Wait at most this long, then exit with 75 [default: for ever]
-    #[arg(short = 'w', long, visible_alias = "timeout", value_name = "DUR", value_parser = durations::parse)]
+    /// Wait at most this long, connecting included, then exit with 75 [default: for ever]
+    #[arg(short = 'w', long, visible_alias = "timeout", value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse)]
     pub(crate) wait: Option<Duration>,
 
     /// Exit with N instead of 75 when the lock was not acquired
     #[arg(short = 'E', long, value_name = "N", conflicts_with = "skip_ok")]
     pub(crate) conflict_exit_code: Option<u8>,
 
-    /// Exit with 0 when somebody else holds the lock: for cron; does not wait unless --wait is given
+    /// Exit with 0 when another client holds the lock: for cron; does not wait unless --wait is given
     #[arg(long)]
     pub(crate) skip_ok: bool,
 }
 
 impl Waiting {
-    pub(crate) fn patience(&self) -> Patience {
-        if self.no_wait || self.skip_ok && self.wait.is_none() { Patience::None } else { Patience::InLine }
+    /// Returns the exit of a command that did not get the lock.
+    pub(crate) fn not_acquired(&self) -> Exit {
+        let otherwise = if self.skip_ok { 0 } else { NOT_ACQUIRED };
+        Exit::NotAcquired(self.conflict_exit_code.unwrap_or(otherwise))
+    }
+
+    pub(crate) fn on_busy(&self) -> OnBusy {
+        if self.no_wait || self.skip_ok && self.wait.is_none() { OnBusy::Exit } else { OnBusy::Wait }
     }
 }
 
-/// With whom the lock may be shared.
+/// The mode of the lock.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Sharing")]
 pub(crate) struct Sharing {
@@ -121,11 +161,11 @@ pub(crate) struct Sharing {
     #[arg(short = 's', long)]
     shared: bool,
 
-    /// Hold the lock alone: the default
+    /// Hold the lock exclusively: the default
     #[arg(short = 'x', visible_short_alias = 'e', long, conflicts_with = "shared")]
     exclusive: bool,
 
-    /// Let up to N hold the lock at once; all must give the same N
+    /// Let up to N clients hold the lock at once; all must give the same N
     #[arg(
         long,
         value_name = "N",
@@ -145,25 +185,26 @@ impl Sharing {
     }
 }
 
-/// How long a lease lasts and how much of it belongs to the stopping of the command.
+/// The length of the lease, and how much of it is reserved for stopping the command.
 #[derive(Clone, Copy, Debug, ClapArgs)]
 #[command(next_help_heading = "Lease")]
 pub(crate) struct Timing {
-    /// How long the lock outlives a fencepost that was killed, 1s to 24h; renewed at a third of it
-    #[arg(long, value_name = "DUR", value_parser = durations::parse, default_value = "30s")]
-    pub(crate) ttl: Duration,
+    /// Length of the lease, 1s to 24h: how long the lock outlives a crashed holder; renewed at a third of it
+    /// [default: 30s, or the nearest that the backend can keep]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse)]
+    pub(crate) ttl: Option<Duration>,
 
-    /// Between TERM and KILL, if the lock is lost; taken out of the ttl, at most a third of it
+    /// Time between TERM and KILL if the lock is lost; part of the ttl, at most a third of it
     /// [default: 5s, or a quarter of the ttl if that is less]
-    #[arg(long, value_name = "DUR", value_parser = durations::parse)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse)]
     pub(crate) kill_after: Option<Duration>,
 
     /// What happens to the command when the lock is lost
     #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
     pub(crate) on_lost: OnLost,
 
-    /// Hold the lock at least this long, also if the command ends sooner
-    #[arg(long, value_name = "DUR", value_parser = durations::parse)]
+    /// Hold the lock at least this long, even if the command ends sooner
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse)]
     pub(crate) at_least: Option<Duration>,
 }
 
@@ -172,11 +213,11 @@ pub(crate) struct Timing {
 #[command(next_help_heading = "Command")]
 pub(crate) struct Process {
     /// Stop the command after this long, with TERM and then KILL, and exit with 124
-    #[arg(long, value_name = "DUR", value_parser = durations::parse_some)]
+    #[arg(long, value_name = "DUR", allow_hyphen_values = true, value_parser = durations::parse_some)]
     pub(crate) max_run: Option<Duration>,
 
     /// Leave the command in fencepost's own process group, to share the terminal with a pipeline;
-    /// only its first process is then watched over
+    /// only its first process is then supervised
     #[arg(long)]
     pub(crate) foreground: bool,
 }
@@ -185,7 +226,7 @@ pub(crate) struct Process {
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Events")]
 pub(crate) struct Status {
-    /// Write events as JSON lines to this open descriptor, 3 or more; the command does not get it
+    /// Write events as JSON lines to this open descriptor, 3 or more; the command does not inherit it
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i32).range(3..))]
     pub(crate) status_fd: Option<i32>,
 
@@ -194,45 +235,47 @@ pub(crate) struct Status {
     pub(crate) status_file: Option<PathBuf>,
 }
 
-/// Who holds the lock, as others see it.
+/// What other clients see of the holder.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Holder")]
 pub(crate) struct Identity {
-    /// Who holds the lock, as others see it [default: host:pid:user]
+    /// Name of the holder, as other clients see it [default: host:pid:user]
     #[arg(long, value_name = "STR", value_parser = NonEmptyStringValueParser::new())]
     pub(crate) owner_label: Option<String>,
 
-    /// A fact about the holder that others see; may be repeated
+    /// Metadata of the holder, as other clients see it; may be repeated
     #[arg(long, value_name = "K=V", value_parser = key_and_value)]
     pub(crate) meta: Vec<(String, String)>,
 }
 
-/// Where the locks live.
+/// The backend. Flattened into [`Args`] and into every command, so that the option is accepted at both places.
 #[derive(Debug, ClapArgs)]
-#[command(next_help_heading = "Storage")]
-pub(crate) struct Storage {
+#[command(next_help_heading = "Backend")]
+pub(crate) struct BackendUrl {
     #[arg(
         long,
+        global = true,
         value_name = "URL",
-        help = "Where the locks live [default: $FENCEPOST_URL, the content of $FENCEPOST_URL_FILE, or sqlite:]"
+        value_hint = ValueHint::Url,
+        help = "URL of the backend [default: $FENCEPOST_URL, the content of $FENCEPOST_URL_FILE, or sqlite:]"
     )]
     pub(crate) url: Option<String>,
 }
 
-/// How much is said.
+/// How much is printed to stderr.
 #[derive(Debug, ClapArgs)]
 #[command(next_help_heading = "Messages")]
-pub(crate) struct Speech {
-    /// Say nothing but errors
+pub(crate) struct Verbosity {
+    /// Print errors only
     #[arg(short, long, conflicts_with = "verbose")]
     quiet: bool,
 
-    /// Say everything: scope, token, waiting, release
+    /// Print scope, token, waiting and release, too
     #[arg(short, long)]
     verbose: bool,
 }
 
-impl Speech {
+impl Verbosity {
     pub(crate) fn level(&self) -> Level {
         match (self.quiet, self.verbose) {
             (true, _) => Level::Quiet,
@@ -242,115 +285,32 @@ impl Speech {
     }
 }
 
-/// List the locks that are held, waited for or have a cell
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = include_str!("help/list.txt"))]
-pub(crate) struct List {
-    /// Only names that begin with this
-    #[arg(default_value = "", hide_default_value = true)]
-    pub(crate) prefix: String,
-
-    /// Print one JSON array with an object per lock
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) storage: Storage,
-}
-
-/// Show who holds the lock NAME and who waits for it
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = include_str!("help/show.txt"))]
-pub(crate) struct Show {
-    /// The lock
-    #[arg(value_parser = |name: &str| LockName::new(name))]
-    pub(crate) name: LockName,
-
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) storage: Storage,
-}
-
-/// Print a line of JSON for everything that changes: who holds a lock, who no longer does, how many wait
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = include_str!("help/watch.txt"))]
-pub(crate) struct Watch {
-    /// Only names that begin with this
-    #[arg(default_value = "", hide_default_value = true)]
-    pub(crate) prefix: String,
-
-    /// From one look to the next, 100ms at least
-    #[arg(long, value_name = "DUR", value_parser = pace, default_value = "1s")]
-    pub(crate) every: Duration,
-
-    #[command(flatten)]
-    pub(crate) storage: Storage,
-}
-
-/// Take the lock NAME away from its holder
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = include_str!("help/break.txt"))]
-pub(crate) struct Break {
-    /// The lock
-    #[arg(value_parser = |name: &str| LockName::new(name))]
-    pub(crate) name: LockName,
-
-    /// The holder to break, as `fencepost show` says it; required if there are several
-    #[arg(long, value_name = "N")]
-    pub(crate) token: Option<u64>,
-
-    /// Do not ask
-    #[arg(short, long)]
-    pub(crate) yes: bool,
-
-    #[command(flatten)]
-    pub(crate) storage: Storage,
-}
-
-/// Look whether locks are safe here: configuration, storage, rights, clocks
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = include_str!("help/doctor.txt"))]
-pub(crate) struct Doctor {
-    /// A lock: say where it lives, too
-    #[arg(value_parser = |name: &str| LockName::new(name))]
-    pub(crate) name: Option<LockName>,
-
-    /// Print one JSON object
-    #[arg(long)]
-    pub(crate) json: bool,
-
-    #[command(flatten)]
-    pub(crate) storage: Storage,
-}
-
-/// Print the rights that an account needs on the storage, without connecting to it
-#[derive(Debug, ClapArgs)]
-#[command(after_long_help = include_str!("help/rights.txt"))]
-pub(crate) struct Rights {
-    #[command(flatten)]
-    pub(crate) storage: Storage,
-}
-
-/// Reads the command line; says what is wrong with it, or the help that was asked for.
+/// Parses the command line. Prints the usage error, or the help or version that was asked for.
 pub(crate) fn parse() -> Result<Args, Exit> {
-    Args::try_parse().map_err(|error| {
-        let text = without_secrets(&error.render().to_string());
+    Args::try_parse().inspect(|args| colors::choose(args.color)).map_err(|mut error| {
+        colors::choose(colors::asked_for(std::env::args_os()));
+        shorten(&mut error);
+        let rendered = error.render();
         if error.use_stderr() {
-            output::usage(&text);
+            // Without colours: an escape sequence could hide the end of a password.
+            output::usage(&without_secrets(&rendered.to_string()));
             return Exit::Failed;
         }
-        output::help(&text);
+        let text =
+            if Palette::stdout().is_enabled() { rendered.ansi().to_string() } else { rendered.to_string() };
+        output::help(&without_secrets(&text));
         Exit::Done
     })
 }
 
-fn pace(text: &str) -> Result<Duration, String> {
-    match durations::parse(text) {
-        Ok(every) if every < Duration::from_millis(100) => Err("it is less than 100ms".into()),
-        other => other.map_err(|malformed| malformed.to_string()),
+/// Cuts what the error quotes from the command line, and escapes what could control a terminal.
+fn shorten(error: &mut clap::Error) {
+    for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg, ContextKind::InvalidSubcommand] {
+        if let Some(ContextValue::String(text)) = error.get(kind) {
+            // Secrets first: the beginning of a URL cannot be told from one without a password.
+            let text = shortened(&without_secrets(text));
+            error.insert(kind, ContextValue::String(text));
+        }
     }
 }
 

@@ -1,8 +1,8 @@
 //! The command and its process group: starting it, signalling it, and knowing when all of it is gone.
 //!
-//! The leader is first looked at without being reaped: as long as it is a zombie, nobody else can get its id, and a
+//! The leader is first observed without being reaped: as long as it is a zombie, no other process can get its id, and a
 //! signal to the group reaches the group. What the leader leaves behind becomes a child of fencepost, so the id stays
-//! taken until fencepost itself has reaped the last of them.
+//! in use until fencepost itself has reaped the last of them.
 
 use std::io;
 use std::os::unix::process::CommandExt;
@@ -18,7 +18,7 @@ use crate::exit::Ended;
 use crate::unchecked::{Start, before_exec};
 use crate::warden::Target;
 
-/// A command and who belongs to it.
+/// A command and the processes that belong to it.
 #[derive(Debug)]
 pub(crate) struct Group {
     id: Pid,
@@ -26,41 +26,41 @@ pub(crate) struct Group {
     ended: Option<Ended>,
 }
 
-/// Where a command lives.
+/// The process group in which a command runs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Place {
-    /// In a process group of its own: all of that is the command.
+pub(crate) enum Placement {
+    /// A process group of its own: every process in it is the command.
     OwnGroup,
-    /// In our group, to share our terminal: only its first process is the command.
+    /// The group of fencepost, to share its terminal: only the first process is the command.
     OurGroup,
 }
 
-/// What was found when looking at a group.
+/// The state of a group.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Seen {
+pub(crate) enum GroupState {
     /// The leader runs.
     Running,
     /// The leader has exited and is not reaped: signals to the group are safe.
     LeaderExited,
-    /// The leader is gone, others of its group are not.
+    /// The leader is gone, other processes of its group are not.
     Stragglers,
-    /// Nobody is left.
+    /// No process is left.
     Gone,
 }
 
 impl Group {
-    /// Starts a command, which names itself to the warden before it begins, and does not begin after its lease. To be
+    /// Starts a command. It registers with the warden before it is executed, and is not executed after its lease. Must be
     /// called on the main thread.
     ///
     /// # Errors
-    /// What the operating system says about the command.
-    pub(crate) fn spawn(command: &mut Command, place: Place, start: Start) -> io::Result<Self> {
+    /// Those of the operating system.
+    pub(crate) fn spawn(command: &mut Command, placement: Placement, start: Start) -> io::Result<Self> {
         adopt_orphans()?;
-        let target = match place {
-            Place::OwnGroup => Target::Group,
-            Place::OurGroup => Target::Process,
+        let target = match placement {
+            Placement::OwnGroup => Target::Group,
+            Placement::OurGroup => Target::Process,
         };
-        if place == Place::OwnGroup {
+        if placement == Placement::OwnGroup {
             command.process_group(0);
         }
         before_exec(command, target, start);
@@ -70,45 +70,45 @@ impl Group {
         Ok(Self { id, target: target(id), ended: None })
     }
 
-    /// The leader's id, which is the group's.
+    /// Returns the id of the leader, which is that of the group.
     pub(crate) fn id(&self) -> Pid {
         self.id
     }
 
-    /// Who is to be killed if the lock is lost.
+    /// Returns what is killed if the lock is lost.
     pub(crate) fn target(&self) -> Target {
         self.target
     }
 
-    /// How the leader ended, once it has been reaped.
+    /// Returns how the leader ended, once it has been reaped.
     pub(crate) fn ended(&self) -> Option<Ended> {
         self.ended
     }
 
-    /// Looks at the group, and reaps what is neither its leader nor the warden.
+    /// Returns the state of the group, and reaps adopted processes other than its leader and the warden.
     ///
     /// # Errors
-    /// If the leader is not ours to wait for.
-    pub(crate) fn look(&mut self, warden: Option<Pid>) -> io::Result<Seen> {
+    /// If the leader is not a child of this process.
+    pub(crate) fn state(&mut self, warden: Option<Pid>) -> io::Result<GroupState> {
         if self.ended.is_none() {
             let exited = self.wait_for_leader(WaitIdOptions::NOWAIT)?.is_some();
             if !exited {
-                reap_strays(&[Some(self.id), warden]);
+                reap_orphans(&[Some(self.id), warden]);
             }
-            return Ok(if exited { Seen::LeaderExited } else { Seen::Running });
+            return Ok(if exited { GroupState::LeaderExited } else { GroupState::Running });
         }
         if self.is_one_process() {
-            return Ok(Seen::Gone);
+            return Ok(GroupState::Gone);
         }
         self.reap();
-        // Whoever forks and exits hides from one look: the child was not there when the list of processes was made. But
-        // then a process of ours has ended meanwhile, or the second look finds the child.
+        // A process that forks and exits is missed by one scan: its child was not there when the list of processes was
+        // read. But then an adopted process has ended meanwhile, or the second scan finds the child.
         let gone = test_kill_process_group(self.id) == Err(Errno::SRCH)
             || (0..2).all(|_| only_zombies(self.id) && !self.reap());
-        Ok(if gone { Seen::Gone } else { Seen::Stragglers })
+        Ok(if gone { GroupState::Gone } else { GroupState::Stragglers })
     }
 
-    /// Clears away those of the group that are ours. Returns whether there were any.
+    /// Reaps the processes of the group that are children of this process. Returns whether there were any.
     fn reap(&self) -> bool {
         let mut any = false;
         while let Ok(Some(_)) = waitpgid(self.id, WaitOptions::NOHANG) {
@@ -117,22 +117,22 @@ impl Group {
         any
     }
 
-    /// Whether only the first process is the command.
+    /// Returns whether only the first process is the command.
     pub(crate) fn is_one_process(&self) -> bool {
         matches!(self.target, Target::Process(_))
     }
 
-    /// The signal by which the leader was stopped, if it stands still.
+    /// Returns the signal that stopped the leader, if it is stopped.
     pub(crate) fn stopped_by(&self) -> Option<Signal> {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         let status = waitid(WaitId::Pid(self.id), options).ok()??;
         status.stopping_signal().and_then(Signal::from_named_raw)
     }
 
-    /// Reaps the leader, after what is left of its group has been told to stop.
+    /// Reaps the leader, after the rest of its group was sent TERM.
     ///
     /// # Errors
-    /// If the leader is not ours to wait for.
+    /// If the leader is not a child of this process.
     pub(crate) fn reap_leader(&mut self) -> io::Result<()> {
         if let Some(status) = self.wait_for_leader(WaitIdOptions::empty())? {
             self.ended = Some(ended(&status));
@@ -144,14 +144,14 @@ impl Group {
         Ok(waitid(WaitId::Pid(self.id), WaitIdOptions::EXITED | WaitIdOptions::NOHANG | options)?)
     }
 
-    /// Sends a signal to the whole group. One that is gone already is no failure.
+    /// Sends a signal to the whole group. A group that is gone is no failure.
     ///
     /// # Errors
-    /// If nobody in the group may be signalled.
+    /// If no process of the group may be signalled.
     pub(crate) fn signal(&self, signal: Signal) -> io::Result<()> {
         let sent = match self.target {
             Target::Group(id) => kill_process_group(id, signal),
-            // A leader that was reaped is nobody's any more.
+            // The id of a leader that was reaped may belong to another process.
             Target::Process(_) if self.ended.is_some() => Ok(()),
             Target::Process(id) => kill_process(id, signal),
         };
@@ -161,10 +161,10 @@ impl Group {
         }
     }
 
-    /// Tells the whole group to stop, also those in it that stand still.
+    /// Sends TERM to the whole group, and CONT so that stopped processes receive it.
     ///
     /// # Errors
-    /// If nobody in the group may be signalled.
+    /// If no process of the group may be signalled.
     pub(crate) fn terminate(&self) -> io::Result<()> {
         self.signal(Signal::TERM)?;
         self.signal(Signal::CONT)
@@ -178,8 +178,8 @@ fn ended(status: &WaitIdStatus) -> Ended {
     }
 }
 
-/// Whether all that is left of a group are zombies, whose parents live outside of it and do not wait for them. They can
-/// do nothing any more, and nobody but their parents can clear them away.
+/// Returns whether only zombies are left of a group, whose parents live outside of it and do not wait for them. They can
+/// do nothing any more, and only their parents can reap them.
 fn only_zombies(group: Pid) -> bool {
     let Ok(processes) = std::fs::read_dir("/proc") else { return false };
     let mut found = false;
@@ -194,9 +194,9 @@ fn only_zombies(group: Pid) -> bool {
     found
 }
 
-/// Whether a process is alive, by its `stat`, if it belongs to this group.
+/// Returns whether a process is alive, by its `stat`; `None` if it does not belong to this group.
 fn is_alive_in(stat: &str, group: Pid) -> Option<bool> {
-    // The name stands in brackets and may contain anything; state, parent and group follow it.
+    // The name is in parentheses and may contain anything; state, parent and group follow it.
     let mut fields = stat.rsplit(") ").next().unwrap_or_default().split(' ');
     let (state, id) = (fields.next(), fields.nth(1)?.parse().ok());
     // A process whose first thread has ended looks like a zombie while the others run.
@@ -204,7 +204,7 @@ fn is_alive_in(stat: &str, group: Pid) -> Option<bool> {
     (id == Some(group.as_raw_pid())).then_some(!matches!(state, Some("Z" | "X")) || threads > 1)
 }
 
-/// Makes fencepost the parent of what its descendants leave behind.
+/// Makes fencepost the parent of processes that its descendants leave behind.
 #[cfg(target_os = "linux")]
 fn adopt_orphans() -> io::Result<()> {
     Ok(rustix::process::set_child_subreaper(Some(rustix::process::getpid()))?)
@@ -216,13 +216,13 @@ fn adopt_orphans() -> io::Result<()> {
     Ok(())
 }
 
-/// Reaps adopted processes while the leader runs. Waiting for just any child could reap the leader itself.
-fn reap_strays(ours: &[Option<Pid>]) {
+/// Reaps adopted processes while the leader runs. Waiting for any child could reap the leader itself.
+fn reap_orphans(ours: &[Option<Pid>]) {
     let main = std::process::id();
     let children = std::fs::read_to_string(format!("/proc/self/task/{main}/children")).unwrap_or_default();
     let children = children.split_ascii_whitespace().filter_map(|id| id.parse().ok().and_then(Pid::from_raw));
     for child in children.filter(|child| !ours.contains(&Some(*child))) {
-        // Whoever still runs is reaped another time.
+        // A process that still runs is reaped later.
         let _ = waitpid(Some(child), WaitOptions::NOHANG);
     }
 }
@@ -237,76 +237,77 @@ mod tests {
 
     use super::*;
 
-    fn start(line: impl Into<OwnedFd>) -> Start {
-        Start { line: line.into(), mask: SigSet::empty(), until: Moment::NEVER }
+    fn start(socket: impl Into<OwnedFd>) -> Start {
+        Start { socket: socket.into(), mask: SigSet::empty(), until: Moment::NEVER }
     }
 
     fn spawn(command: &mut Command) -> io::Result<Group> {
-        let (_, nobody) = UnixStream::pair()?;
-        Group::spawn(command, Place::OwnGroup, start(nobody))
+        let (_, socket) = UnixStream::pair()?;
+        Group::spawn(command, Placement::OwnGroup, start(socket))
     }
 
-    /// Looks until the group is in this state.
-    fn until(group: &mut Group, seen: Seen) {
-        while group.look(None).unwrap() != seen {
+    /// Waits until the group is in this state.
+    fn until(group: &mut Group, expected: GroupState) {
+        while group.state(None).unwrap() != expected {
             std::thread::yield_now();
         }
     }
 
     #[test]
-    fn the_leader_is_seen_before_it_is_reaped() {
+    fn the_exit_of_the_leader_is_observed_before_it_is_reaped() {
         let mut group = spawn(Command::new("sh").args(["-c", "exit 7"])).unwrap();
-        until(&mut group, Seen::LeaderExited);
+        until(&mut group, GroupState::LeaderExited);
         assert_eq!(group.ended(), None);
-        assert_eq!(group.look(None).unwrap(), Seen::LeaderExited, "it stays a zombie");
+        assert_eq!(group.state(None).unwrap(), GroupState::LeaderExited, "it stays a zombie");
         group.reap_leader().unwrap();
         assert_eq!(group.ended(), Some(Ended::Exited(7)));
-        assert_eq!(group.look(None).unwrap(), Seen::Gone);
+        assert_eq!(group.state(None).unwrap(), GroupState::Gone);
         group.terminate().unwrap();
     }
 
     #[test]
-    fn stragglers_are_reached_by_a_signal_after_their_leader_is_gone() {
+    fn stragglers_receive_a_signal_after_their_leader_is_gone() {
         let mut group = spawn(Command::new("sh").args(["-c", "sleep 1000 & exit 0"])).unwrap();
-        until(&mut group, Seen::LeaderExited);
+        until(&mut group, GroupState::LeaderExited);
         group.reap_leader().unwrap();
-        assert_eq!(group.look(None).unwrap(), Seen::Stragglers);
+        assert_eq!(group.state(None).unwrap(), GroupState::Stragglers);
         group.signal(Signal::KILL).unwrap();
-        until(&mut group, Seen::Gone);
+        until(&mut group, GroupState::Gone);
     }
 
     #[test]
-    fn a_signal_that_ends_the_leader_is_told() {
+    fn a_signal_that_kills_the_leader_is_reported() {
         let mut group = spawn(Command::new("sleep").arg("1000")).unwrap();
-        assert_eq!(group.look(None).unwrap(), Seen::Running);
+        assert_eq!(group.state(None).unwrap(), GroupState::Running);
         group.signal(Signal::KILL).unwrap();
-        until(&mut group, Seen::LeaderExited);
+        until(&mut group, GroupState::LeaderExited);
         group.reap_leader().unwrap();
         assert_eq!(group.ended(), Some(Ended::Killed(9)));
     }
 
     #[test]
-    fn a_command_names_itself_to_the_warden_before_it_begins() {
+    fn a_command_registers_with_the_warden_before_it_is_executed() {
         use std::io::Read;
 
-        let (mut warden, line) = UnixStream::pair().unwrap();
-        for (place, word) in [(Place::OwnGroup, "group"), (Place::OurGroup, "process")] {
+        let (mut warden, socket) = UnixStream::pair().unwrap();
+        for (placement, word) in [(Placement::OwnGroup, "group"), (Placement::OurGroup, "process")] {
             let mut command = Command::new("true");
-            let mut group = Group::spawn(&mut command, place, start(line.try_clone().unwrap())).unwrap();
-            let told = format!("{word} {}\n", group.id());
-            let mut heard = vec![0; told.len()];
-            warden.read_exact(&mut heard).unwrap();
-            assert_eq!(String::from_utf8(heard).unwrap(), told);
-            until(&mut group, Seen::LeaderExited);
+            let mut group =
+                Group::spawn(&mut command, placement, start(socket.try_clone().unwrap())).unwrap();
+            let expected = format!("{word} {}\n", group.id());
+            let mut received = vec![0; expected.len()];
+            warden.read_exact(&mut received).unwrap();
+            assert_eq!(String::from_utf8(received).unwrap(), expected);
+            until(&mut group, GroupState::LeaderExited);
             group.reap_leader().unwrap();
         }
     }
 
     #[test]
-    fn a_command_does_not_begin_after_its_lease() {
-        let (_, nobody) = UnixStream::pair().unwrap();
-        let late = Start { until: Moment::START, ..start(nobody) };
-        let error = Group::spawn(&mut Command::new("true"), Place::OwnGroup, late).unwrap_err();
+    fn a_command_is_not_executed_after_its_lease() {
+        let (_, socket) = UnixStream::pair().unwrap();
+        let late = Start { until: Moment::START, ..start(socket) };
+        let error = Group::spawn(&mut Command::new("true"), Placement::OwnGroup, late).unwrap_err();
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 

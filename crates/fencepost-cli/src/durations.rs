@@ -1,4 +1,4 @@
-//! Durations as people write and read them: `30`, `500ms`, `1h30m`.
+//! Durations in the notation of the command line: `30`, `500ms`, `1h30m`.
 
 use std::fmt;
 use std::time::Duration;
@@ -16,11 +16,12 @@ const UNITS: [(&str, u64); 5] = [
     ("ms", NANOS_PER_SECOND / 1000),
 ];
 
-/// Why a text is not a duration.
+/// The reason why a text is not a duration.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) enum Malformed {
     Empty,
     Zero,
+    Negative,
     NotANumber,
     UnknownUnit(String),
     MissingUnit,
@@ -32,7 +33,8 @@ impl fmt::Display for Malformed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::Empty => f.write_str("it is empty")?,
-            Self::Zero => return f.write_str("it must be more than nothing"),
+            Self::Zero => return f.write_str("it must be more than zero"),
+            Self::Negative => return f.write_str("it must not be negative"),
             Self::NotANumber => f.write_str("every part must begin with a number")?,
             Self::UnknownUnit(unit) => write!(f, "there is no unit {unit:?}, only d, h, m, s and ms")?,
             Self::MissingUnit => f.write_str("its last number has no unit")?,
@@ -45,15 +47,20 @@ impl fmt::Display for Malformed {
 
 impl std::error::Error for Malformed {}
 
-/// Reads a duration that is not zero.
+/// Parses a duration that is not zero.
 pub(crate) fn parse_some(text: &str) -> Result<Duration, Malformed> {
     parse(text).and_then(|duration| if duration.is_zero() { Err(Malformed::Zero) } else { Ok(duration) })
 }
 
-/// Reads a duration. A bare number is seconds.
+/// Parses a duration. A bare number is seconds.
 pub(crate) fn parse(text: &str) -> Result<Duration, Malformed> {
     if text.is_empty() {
         return Err(Malformed::Empty);
+    }
+    if let Some(rest) = text.strip_prefix('-')
+        && rest.starts_with(|c: char| c.is_ascii_digit() || c == '.')
+    {
+        return Err(Malformed::Negative);
     }
     if text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'.') {
         return amount(text, NANOS_PER_SECOND).map(Duration::from_nanos);
@@ -61,6 +68,9 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Malformed> {
     let (mut total, mut rest, mut units) = (0u64, text, UNITS.as_slice());
     while !rest.is_empty() {
         let (number, after) = split(rest, |c| c.is_ascii_digit() || c == '.');
+        if number.is_empty() {
+            return Err(Malformed::NotANumber);
+        }
         let (unit, after) = split(after, |c| !c.is_ascii_digit() && c != '.');
         let nanos = unit_nanos(unit, &mut units)?;
         total = total.checked_add(amount(number, nanos)?).ok_or(Malformed::TooLong)?;
@@ -69,12 +79,12 @@ pub(crate) fn parse(text: &str) -> Result<Duration, Malformed> {
     Ok(Duration::from_nanos(total))
 }
 
-/// Splits behind the characters that belong together.
+/// Splits after the leading characters that `belongs` accepts.
 fn split(text: &str, belongs: impl Fn(char) -> bool) -> (&str, &str) {
     text.split_at(text.find(|c| !belongs(c)).unwrap_or(text.len()))
 }
 
-/// Finds the unit among those that may still come, and leaves the smaller ones.
+/// Finds the unit among those that may follow, and leaves only the smaller ones.
 fn unit_nanos(unit: &str, units: &mut &[(&'static str, u64)]) -> Result<u64, Malformed> {
     if unit.is_empty() {
         return Err(Malformed::MissingUnit);
@@ -90,7 +100,7 @@ fn unit_nanos(unit: &str, units: &mut &[(&'static str, u64)]) -> Result<u64, Mal
     })
 }
 
-/// A decimal number of units, in nanoseconds.
+/// Returns a decimal number of units in nanoseconds.
 fn amount(number: &str, unit: u64) -> Result<u64, Malformed> {
     let (whole, fraction) = number.split_once('.').unwrap_or((number, ""));
     if whole.is_empty() && fraction.is_empty() || fraction.contains('.') {
@@ -112,7 +122,7 @@ fn amount(number: &str, unit: u64) -> Result<u64, Malformed> {
     Ok(total)
 }
 
-/// Writes a duration for people, with its two largest units: `2m10s`.
+/// Formats a duration with its two largest units: `2m10s`.
 pub(crate) fn show(duration: Duration) -> String {
     if duration.is_zero() || duration >= Duration::from_secs(1) {
         return parts(duration.as_secs()).into_iter().take(2).collect();
@@ -120,25 +130,28 @@ pub(crate) fn show(duration: Duration) -> String {
     format!("{}ms", duration.as_millis().max(1))
 }
 
-/// A lease or the rest of one; `None` if it never ends.
+/// Returns a lease or the rest of one; `None` if it does not expire.
 pub(crate) fn finite(lease: Duration) -> Option<Duration> {
     (lease != HolderState::NO_EXPIRY).then_some(lease)
 }
 
-/// Writes a lease or the rest of one for people.
+/// Formats a lease or the rest of one.
 pub(crate) fn show_lease(lease: Duration) -> String {
     finite(lease).map_or_else(|| "no expiry".into(), show)
 }
 
-/// Writes a duration exactly, in the notation that [`parse`] reads.
+/// Formats a duration exactly, in the notation that [`parse`] reads.
 pub(crate) fn exact(duration: Duration) -> String {
     if duration.subsec_nanos() == 0 {
         return parts(duration.as_secs()).concat();
     }
+    if duration < Duration::from_secs(1) && duration.subsec_nanos().is_multiple_of(1_000_000) {
+        return format!("{}ms", duration.subsec_millis());
+    }
     format!("{}s", duration.as_secs_f64())
 }
 
-/// The parts from the largest unit that fits on, without zeros at the end.
+/// Returns the parts, starting with the largest unit that fits, without trailing zeros.
 fn parts(seconds: u64) -> Vec<String> {
     let mut left = seconds;
     let mut parts = Vec::new();
@@ -178,10 +191,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_no_duration_is_refused_with_the_reason() {
+    fn a_malformed_duration_is_rejected_with_the_reason() {
         assert_eq!(parse(""), Err(Malformed::Empty));
         assert_eq!(parse("s"), Err(Malformed::NotANumber));
-        assert_eq!(parse("-5"), Err(Malformed::UnknownUnit("-".into())));
+        assert_eq!(parse("-5"), Err(Malformed::Negative));
+        assert_eq!(parse("-.5s"), Err(Malformed::Negative));
+        assert_eq!(parse("--wait"), Err(Malformed::NotANumber));
         assert_eq!(parse("5 m"), Err(Malformed::UnknownUnit(" m".into())));
         assert_eq!(parse("5min"), Err(Malformed::UnknownUnit("min".into())));
         assert_eq!(parse("1h30"), Err(Malformed::MissingUnit));
@@ -194,7 +209,7 @@ mod tests {
     }
 
     #[test]
-    fn people_read_two_units() {
+    fn two_units_are_shown() {
         let seconds = |seconds| show(Duration::from_secs(seconds));
         assert_eq!(seconds(0), "0s");
         assert_eq!(seconds(21), "21s");
@@ -208,16 +223,17 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_may_never_end() {
+    fn a_lease_may_have_no_expiry() {
         assert_eq!(show_lease(Duration::from_secs(21)), "21s");
         assert_eq!(show_lease(HolderState::NO_EXPIRY), "no expiry");
     }
 
     #[test]
-    fn what_is_written_exactly_is_read_back() {
+    fn an_exact_duration_is_parsed_back() {
         for millis in [0, 1, 250, 1000, 1500, 30_000, 90_000, 86_461_000] {
             let duration = Duration::from_millis(millis);
             assert_eq!(parse(&exact(duration)), Ok(duration), "{}", exact(duration));
         }
+        assert_eq!(exact(Duration::from_millis(999)), "999ms");
     }
 }

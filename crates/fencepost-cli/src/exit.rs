@@ -1,4 +1,4 @@
-//! What the command's exit code means, and which meaning goes first.
+//! The exit codes of fencepost, and their precedence.
 
 use std::process::ExitCode;
 
@@ -8,30 +8,30 @@ use crate::stopping::OnLost;
 use crate::supervise::Outcome;
 use crate::terminal::Key;
 
-/// The exit code of "not acquired", unless told otherwise.
+/// The default exit code of "not acquired".
 pub(crate) const NOT_ACQUIRED: u8 = 75;
 
 /// How a command under the lock has ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Ended {
-    /// It exited by itself.
+    /// It exited.
     Exited(i32),
-    /// A signal ended it.
+    /// A signal terminated it.
     Killed(i32),
 }
 
 /// Why fencepost exits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Exit {
-    /// It did what it was asked.
+    /// Success.
     Done,
-    /// It did what it was asked, and found a problem.
+    /// The doctor found a problem.
     Unwell,
     /// Its own failure, before a command was started.
     Failed,
     /// The lock was not acquired; the code was chosen by the user.
     NotAcquired(u8),
-    /// A signal came before a command was started.
+    /// A signal arrived before a command was started.
     Signalled(i32),
     /// The command cannot be executed.
     CannotExecute,
@@ -39,17 +39,17 @@ pub(crate) enum Exit {
     NotFound,
     /// The lock was lost while the command ran.
     Lost,
-    /// The command ran for longer than it was allowed to.
+    /// The command was stopped because of `--max-run`.
     RanTooLong,
     /// The command ran under the lock the whole time.
     Child(Ended),
-    /// The same, and a key has ended it.
+    /// The same, and a key has terminated it.
     Typed(Key),
 }
 
 impl Exit {
-    /// The exit after a command has ended and its lock was released: a lost lock goes before everything else, unless
-    /// the user does not mind.
+    /// Returns the exit after a command has ended and its lock was released: a lost lock takes precedence over everything
+    /// else, unless it is ignored.
     pub(crate) fn after(outcome: Outcome, on_lost: OnLost, released: &Result<()>) -> Self {
         let found_lost = matches!(released, Err(error) if error.kind() == ErrorKind::Lost);
         if (outcome.lost || found_lost) && on_lost != OnLost::Ignore {
@@ -62,7 +62,7 @@ impl Exit {
         }
     }
 
-    /// The reason in a word, for programs.
+    /// Returns the reason in a word, for programs.
     pub(crate) fn reason(self) -> &'static str {
         match self {
             Self::Done => "done",
@@ -78,7 +78,7 @@ impl Exit {
         }
     }
 
-    /// The code by which the shell knows it.
+    /// Returns the exit code.
     pub(crate) fn code(self) -> u8 {
         match self {
             Self::Done => 0,
@@ -114,7 +114,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_meaning_has_its_code() {
+    fn every_exit_has_its_code() {
         let codes = [
             (Exit::Done, 0),
             (Exit::Unwell, 1),
@@ -141,7 +141,7 @@ mod tests {
         Outcome { ended: GOOD, lost: false, ran_too_long: false, typed: None, asked_to_end: false };
 
     #[test]
-    fn a_lost_lock_goes_before_a_run_that_took_too_long_and_that_before_the_command() {
+    fn a_lost_lock_precedes_max_run_and_that_precedes_the_command() {
         let lost = Err(Error::new(ErrorKind::Lost, "gone"));
         let term = |outcome, released| Exit::after(outcome, OnLost::Term, released);
         assert_eq!(term(Outcome { lost: true, ran_too_long: true, ..RAN }, &Ok(())), Exit::Lost);
@@ -151,7 +151,7 @@ mod tests {
     }
 
     #[test]
-    fn a_key_is_passed_on_only_if_nothing_else_has_happened() {
+    fn a_key_is_reported_only_if_nothing_else_has_happened() {
         let typed = Outcome { ended: Ended::Killed(2), typed: Some(INTERRUPT), ..RAN };
         let after = |outcome| Exit::after(outcome, OnLost::Term, &Ok(()));
         assert_eq!(after(typed), Exit::Typed(INTERRUPT));
@@ -160,7 +160,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lost_lock_changes_nothing_for_those_who_do_not_mind() {
+    fn an_ignored_loss_changes_nothing() {
         let lost = Err(Error::new(ErrorKind::Lost, "gone"));
         let ignore = |outcome, released| Exit::after(outcome, OnLost::Ignore, released);
         assert_eq!(ignore(Outcome { lost: true, ..RAN }, &Ok(())), Exit::Child(GOOD));
@@ -168,7 +168,7 @@ mod tests {
     }
 
     #[test]
-    fn a_release_that_fails_otherwise_does_not_spoil_a_good_command() {
+    fn a_release_that_fails_otherwise_does_not_change_the_exit() {
         let unknown = Err(Error::new(ErrorKind::OutcomeUnknown, "no answer"));
         assert_eq!(Exit::after(RAN, OnLost::Term, &unknown), Exit::Child(GOOD));
     }

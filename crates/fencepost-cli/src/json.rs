@@ -1,7 +1,8 @@
-//! The JSON form of locks, of their changes and of findings, for programs. Names are stable; new ones may be added.
+//! The JSON form of results, for programs. Names of fields are stable; new ones may be added.
 
 mod change;
 mod diagnosis;
+mod outcome;
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,6 +12,7 @@ use serde::Serialize;
 
 pub(crate) use self::change::Change;
 pub(crate) use self::diagnosis::Diagnosis;
+pub(crate) use self::outcome::{BreakResult, Held, Rights};
 use crate::durations::finite;
 use crate::words::is_hostile;
 
@@ -28,7 +30,7 @@ pub(crate) struct Lock<'a> {
 /// One holder.
 #[derive(Debug, Serialize)]
 pub(crate) struct Holder<'a> {
-    /// `null` if the holder is not a Fencepost client, as `held_for_ms`.
+    /// `null` if the holder is not a Fencepost client; likewise `held_for_ms`.
     token: Option<u64>,
     mode: &'static str,
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -36,7 +38,7 @@ pub(crate) struct Holder<'a> {
     label: &'a str,
     meta: BTreeMap<&'a str, &'a str>,
     held_for_ms: Option<u64>,
-    /// `null` if the lease never ends or is not known, as the rest of it.
+    /// `null` if the lease never ends or is not known; likewise `ttl_left_ms`.
     ttl_ms: Option<u64>,
     ttl_left_ms: Option<u64>,
 }
@@ -105,8 +107,8 @@ impl<'a> From<&'a Cell> for CellText<'a> {
     }
 }
 
-/// One value on one line. What a terminal would act on is escaped, also where JSON does not ask for it: it can only stand
-/// inside of strings.
+/// Returns a value on one line. Control characters that a terminal would act on are escaped even where JSON does not
+/// require it: they can only occur inside of strings.
 pub(crate) fn line(value: &impl Serialize) -> String {
     let escaped = |c: char| {
         if is_hostile(c) { format!("\\u{:04x}", u32::from(c)) } else { c.to_string() }
@@ -122,7 +124,7 @@ fn mode(mode: Mode) -> (&'static str, Option<u32>) {
     }
 }
 
-/// A lease or the rest of one.
+/// Returns `None` for a lease that never ends.
 fn lease_millis(lease: Duration) -> Option<u64> {
     finite(lease).map(millis)
 }
@@ -137,7 +139,7 @@ mod tests {
     use crate::sample;
 
     #[test]
-    fn a_value_is_one_line_that_does_nothing_to_a_terminal() {
+    fn a_value_is_one_line_without_control_characters() {
         let text = "a\n\u{1b}[2J\u{9b}\u{7f}\u{202e}é";
         let line = line(&text);
         assert_eq!(line, r#""a\n\u001b[2J\u009b\u007f\u202eé""#);

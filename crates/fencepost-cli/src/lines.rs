@@ -1,5 +1,4 @@
-//! Results line by line, for a reader that may be slow: a thread of their own writes them, so that a signal is heard
-//! while the reader takes its time.
+//! Results line by line: a separate thread writes them, so that a slow reader does not delay the handling of a signal.
 
 use std::io;
 use std::sync::mpsc;
@@ -10,26 +9,26 @@ use crate::output;
 
 type Line = (String, oneshot::Sender<io::Result<()>>);
 
-/// Where lines go.
+/// The queue of the writing thread.
 pub(crate) struct Lines(mpsc::Sender<Line>);
 
 impl Lines {
-    /// Starts the thread. It ends with this, or with the process if its reader never comes back.
+    /// Starts the thread. It ends when this is dropped, or with the process if its reader blocks for ever.
     ///
     /// # Errors
-    /// If the operating system has no thread left.
+    /// If the operating system cannot start a thread.
     pub(crate) fn new() -> io::Result<Self> {
         let (sender, lines) = mpsc::channel::<Line>();
         std::thread::Builder::new().name("fencepost-lines".into()).spawn(move || {
             for (line, written) in lines {
-                // Who does not wait for it does not want to know.
+                // The future that waits for it may have been dropped.
                 let _ = written.send(output::results(format_args!("{line}\n")));
             }
         })?;
         Ok(Self(sender))
     }
 
-    /// Writes a line, and returns when it is on its way.
+    /// Writes a line, and returns when it is written to stdout.
     ///
     /// # Errors
     /// If it cannot be written.
@@ -38,7 +37,7 @@ impl Lines {
     /// If the future is dropped the line may or may not be written.
     pub(crate) async fn write(&self, line: String) -> io::Result<()> {
         let (written, outcome) = oneshot::channel();
-        let gone = || io::Error::other("the thread that writes has gone");
+        let gone = || io::Error::other("the writing thread has ended");
         self.0.send((line, written)).map_err(|_| gone())?;
         outcome.await.unwrap_or_else(|_| Err(gone()))
     }

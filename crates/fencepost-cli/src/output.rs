@@ -1,4 +1,4 @@
-//! The only place that prints. What fencepost has to say goes to stderr; what it was asked for goes to stdout.
+//! The only module that prints: messages to stderr, results to stdout.
 
 use std::fmt::Display;
 use std::io::{self, Write};
@@ -8,25 +8,27 @@ use std::time::Duration;
 use fencepost::Error;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
+use crate::colors::{ERROR, HINT, Palette, WARNING};
+use crate::live;
 use crate::words::plain;
 
-/// How long somebody may take to hear a message.
-const HEARD: Duration = Duration::from_millis(50);
-/// How long the end waits for somebody who has not heard everything.
-const FAREWELL: Duration = Duration::from_secs(1);
+/// How long the caller waits for one message to be written.
+const WRITE_TIMEOUT: Duration = Duration::from_millis(50);
+/// How long the end of the program waits for messages that are not written yet.
+const FLUSH_TIMEOUT: Duration = Duration::from_secs(1);
 
-/// How much is said.
+/// How much is printed to stderr.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Level {
     /// Errors only.
     Quiet,
-    /// What keeps the user waiting, too.
+    /// Notes and warnings, too.
     Normal,
     /// Everything.
     Verbose,
 }
 
-/// Where fencepost speaks.
+/// Messages to stderr, filtered by level.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Output {
     level: Level,
@@ -41,55 +43,61 @@ impl Output {
         self.level
     }
 
-    /// Something that happens, for those who want to know everything.
+    /// Prints what only a verbose user wants to know.
     pub(crate) fn detail(self, text: impl Display) {
         if self.level >= Level::Verbose {
             self.note(text);
         }
     }
 
-    /// Something that the user should know, unless they asked for silence.
+    /// Prints what the user should know, unless the output is quiet.
     pub(crate) fn note(self, text: impl Display) {
         if self.level >= Level::Normal {
-            say(&format!("fencepost: {}\n", plain(&text.to_string())));
+            send(&format!("fencepost: {}\n", plain(&text.to_string())));
         }
     }
 
-    /// Something that went wrong and does not change the outcome.
+    /// Prints a failure that does not change the outcome, unless the output is quiet.
     pub(crate) fn warning(self, text: impl Display) {
-        self.note(format_args!("warning: {text}"));
+        if self.level >= Level::Normal {
+            let warning = Palette::stderr().paint(WARNING, "warning:");
+            send(&format!("fencepost: {warning} {}\n", plain(&text.to_string())));
+        }
     }
 }
 
-/// Something that went wrong, in words. It is said whatever the level.
+/// Prints an error message at every level.
 pub(crate) fn failure(text: impl Display) {
-    say(&format!("fencepost: error: {text}\n"));
+    send(&format!("fencepost: {} {text}\n", Palette::stderr().paint(ERROR, "error:")));
 }
 
-/// Something that went wrong, with its cause and what to do about it. It is said whatever the level.
+/// Prints an error with its cause and its hint, at every level.
 pub(crate) fn error(error: &Error) {
-    say(&report(error));
+    send(&report(error, Palette::stderr()));
 }
 
-/// What belongs to a list and is not part of it.
+/// Prints to stderr what accompanies a result and is not part of it.
 pub(crate) fn remark(text: impl Display) {
-    say(&format!("{text}\n"));
+    send(&format!("{text}\n"));
 }
 
-/// A question, whose answer is typed behind it.
+/// Prints a question; the answer is typed behind it.
 pub(crate) fn question(text: impl Display) {
-    say(&format!("{} ", plain(&text.to_string())));
+    send(&format!("{} ", plain(&text.to_string())));
 }
 
-/// What is wrong with the command line, or the help for one that is empty.
+/// Prints a usage error, or the help for an empty command line.
 pub(crate) fn usage(text: &str) {
-    let prefix = if text.starts_with("error:") { "fencepost: " } else { "" };
-    say(&format!("{prefix}{}\n", text.trim_end()));
+    let text = text.trim_end();
+    match text.strip_prefix("error:") {
+        Some(text) => failure(text.trim_start()),
+        None => send(&format!("{text}\n")),
+    }
 }
 
-/// The help, or the version, that was asked for.
+/// Prints the help, or the version, that was asked for.
 pub(crate) fn help(text: &str) {
-    // Who has closed the pipe does not want to read on.
+    // A reader that has closed the pipe needs no more.
     let _ = results(format_args!("{}\n", text.trim_end()));
 }
 
@@ -100,46 +108,61 @@ pub(crate) fn results(text: impl Display) -> io::Result<()> {
     stdout.flush()
 }
 
-/// Whether the reader of our results has gone: nothing needs to be written to find out.
-pub(crate) fn nobody_reads() -> bool {
+/// Returns whether the reader of stdout is gone, without writing to it.
+pub(crate) fn reader_is_gone() -> bool {
     let stdout = io::stdout();
     let mut watched = [PollFd::new(&stdout, PollFlags::empty())];
     let gone = PollFlags::ERR | PollFlags::HUP;
     poll(&mut watched, Some(&Timespec::default())).is_ok_and(|_| watched[0].revents().intersects(gone))
 }
 
-fn report(error: &Error) -> String {
-    let hint = error.hint().map(|hint| format!("hint: {}\n", plain(hint)));
-    format!("fencepost: error: {}\n{}", plain(&error.full_message()), hint.unwrap_or_default())
+fn report(error: &Error, palette: Palette) -> String {
+    let hint = error.hint().map(|hint| format!("{} {}\n", palette.paint(HINT, "hint:"), plain(hint)));
+    format!(
+        "fencepost: {} {}\n{}",
+        palette.paint(ERROR, "error:"),
+        plain(&error.full_message()),
+        hint.unwrap_or_default()
+    )
 }
 
-/// A message, and who wants to know when it is written.
+/// A message, and the channel that reports that it is written.
 type Message = (String, mpsc::SyncSender<()>);
 
-/// Where messages wait to be written, once there was one. None if there is no thread left to write them.
-static SPEAKER: OnceLock<Option<mpsc::Sender<Message>>> = OnceLock::new();
+/// The queue of the thread that writes messages, once there was one. `None` if no thread could be started.
+static WRITER: OnceLock<Option<mpsc::Sender<Message>>> = OnceLock::new();
 
-/// Says something. Nobody to hear it is no reason to fail, and somebody who does not read no reason to miss a deadline:
-/// what takes too long is left to the thread that writes.
-fn say(text: &str) {
-    hand_on(text.to_owned(), HEARD);
+/// Prints a message. A stderr that is closed or not read must neither fail the program nor delay a deadline: after a
+/// timeout the message is left to the thread that writes.
+fn send(text: &str) {
+    send_within(format!("{}{text}", live::before_message()), WRITE_TIMEOUT);
 }
 
-/// Waits until everything that was said is written, but not for ever. To be called before the end.
-pub(crate) fn farewell() {
-    if SPEAKER.get().is_some() {
-        hand_on(String::new(), FAREWELL);
+/// Writes a state of the live line.
+pub(crate) fn draw(line: String) {
+    send_within(line, WRITE_TIMEOUT);
+}
+
+/// Writes what erases the live line, and waits until it is written.
+pub(crate) fn erase(sequence: &str) {
+    send_within(sequence.to_owned(), FLUSH_TIMEOUT);
+}
+
+/// Waits until all messages are written, with a timeout. To be called before the process ends.
+pub(crate) fn flush() {
+    if WRITER.get().is_some() {
+        send_within(String::new(), FLUSH_TIMEOUT);
     }
 }
 
-fn hand_on(text: String, patience: Duration) {
-    let Some(speaker) = SPEAKER.get_or_init(speaker) else {
-        // There may be no room for a thread just now. To be slow is better than to be silent.
+fn send_within(text: String, timeout: Duration) {
+    let Some(writer) = WRITER.get_or_init(start_writer) else {
+        // No thread could be started: a blocking write is better than a lost message.
         return write(&text);
     };
     let (done, written) = mpsc::sync_channel(1);
-    if speaker.send((text, done)).is_ok() {
-        let _ = written.recv_timeout(patience);
+    if writer.send((text, done)).is_ok() {
+        let _ = written.recv_timeout(timeout);
     }
 }
 
@@ -148,16 +171,16 @@ fn write(text: &str) {
     let _ = io::stderr().lock().write_all(text.as_bytes());
 }
 
-fn speaker() -> Option<mpsc::Sender<Message>> {
-    let (speaker, messages) = mpsc::channel::<Message>();
-    let speak = move || {
+fn start_writer() -> Option<mpsc::Sender<Message>> {
+    let (writer, messages) = mpsc::channel::<Message>();
+    let write_all = move || {
         for (text, done) in messages {
             write(&text);
-            // Whoever has lost patience does not want to know.
+            // After its timeout the sender no longer listens.
             let _ = done.try_send(());
         }
     };
-    std::thread::Builder::new().name("fencepost-say".into()).spawn(speak).ok().map(|_| speaker)
+    std::thread::Builder::new().name("fencepost-say".into()).spawn(write_all).ok().map(|_| writer)
 }
 
 #[cfg(test)]
@@ -167,18 +190,30 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_error_is_told_with_its_cause_and_hint() {
+    fn an_error_is_printed_with_its_cause_and_hint() {
         let error = Error::new(ErrorKind::Backend, "could not open it")
             .with_source(io::Error::other("disk full"))
             .with_hint("make room");
-        assert_eq!(report(&error), "fencepost: error: could not open it: disk full\nhint: make room\n");
+        assert_eq!(
+            report(&error, Palette::PLAIN),
+            "fencepost: error: could not open it: disk full\nhint: make room\n"
+        );
     }
 
     #[test]
-    fn a_cause_is_not_told_twice() {
+    fn a_cause_is_not_printed_twice() {
         let error = Error::new(ErrorKind::Backend, "could not open it: disk full");
         let error = error.with_source(io::Error::other("disk full"));
-        assert_eq!(report(&error), "fencepost: error: could not open it: disk full\n");
+        assert_eq!(report(&error, Palette::PLAIN), "fencepost: error: could not open it: disk full\n");
+    }
+
+    #[test]
+    fn prefixes_are_coloured_and_texts_are_not() {
+        let error = Error::new(ErrorKind::Backend, "it failed").with_hint("retry");
+        assert_eq!(
+            report(&error, Palette::COLORED),
+            "fencepost: \u{1b}[1m\u{1b}[31merror:\u{1b}[0m it failed\n\u{1b}[1m\u{1b}[36mhint:\u{1b}[0m retry\n"
+        );
     }
 
     #[test]

@@ -1,4 +1,4 @@
-//! The signals that fencepost acts on. One that was ignored when it started, as under `nohup`, stays ignored: for
+//! The signals that fencepost handles. One that was ignored when it started, as under `nohup`, stays ignored: for
 //! fencepost and for the command, which inherits that.
 
 use std::future::poll_fn;
@@ -11,16 +11,16 @@ use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 use tokio::signal::unix::{self, SignalKind};
 
-/// Signals that end a program by default: while it waits they end fencepost, later they are passed on.
+/// Signals that terminate a program by default: while it waits they end fencepost, later they are forwarded.
 const ENDING: [Signal; 6] =
     [Signal::HUP, Signal::INT, Signal::QUIT, Signal::TERM, Signal::USR1, Signal::USR2];
-/// Signals that mean something to the command only.
-const PASSED_ON: [Signal; 3] = [Signal::WINCH, Signal::CONT, Signal::TSTP];
-/// The same request to end, if it is heard again within this time, is an echo of the first: `timeout` sends to its child
-/// and to its group, and others pass on what the terminal has sent to everybody.
-const ECHO: Duration = Duration::from_millis(250);
+/// Signals that are only forwarded to the command.
+const FORWARDED: [Signal; 3] = [Signal::WINCH, Signal::CONT, Signal::TSTP];
+/// The same request to end within this time is a duplicate of the first: `timeout` signals its child and its group, and
+/// other programs forward what the terminal has sent to the whole group.
+const DUPLICATE_INTERVAL: Duration = Duration::from_millis(250);
 
-/// The signals that have come and were not looked at yet.
+/// The signals that were received and not handled yet.
 pub(crate) struct Signals {
     ignored: u64,
     streams: Vec<(Signal, unix::Signal)>,
@@ -29,14 +29,14 @@ pub(crate) struct Signals {
 }
 
 impl Signals {
-    /// Takes over the signals that end a program, and those of children.
+    /// Handles the signals that terminate a program, and SIGCHLD.
     ///
     /// # Errors
     /// If the operating system refuses.
     pub(crate) fn new() -> io::Result<Self> {
-        // Children must be watched before there is one: if their signal was ignored, the kernel would reap them.
+        // SIGCHLD must be handled before there is a child: if it was ignored, the kernel would reap them.
         let children = unix::signal(SignalKind::child())?;
-        // Whoever started us may have blocked their signal, and we would not hear of an end.
+        // The parent may have blocked SIGCHLD, and the end of a child would not be noticed.
         let mut blocked = SigSet::empty();
         blocked.add(nix::sys::signal::Signal::SIGCHLD);
         blocked.thread_unblock()?;
@@ -50,12 +50,12 @@ impl Signals {
         Ok(signals)
     }
 
-    /// Takes over those that are passed on to a command, too.
+    /// Handles the signals that are forwarded to a command, too.
     ///
     /// # Errors
     /// If the operating system refuses.
     pub(crate) fn take_all(&mut self) -> io::Result<()> {
-        self.take(&PASSED_ON)
+        self.take(&FORWARDED)
     }
 
     fn take(&mut self, signals: &[Signal]) -> io::Result<()> {
@@ -73,86 +73,87 @@ impl Signals {
     pub(crate) async fn next(&mut self) -> Signal {
         loop {
             let signal = next(&mut self.streams).await;
-            if !self.requests.is_echo(signal, Clock::system().now()) {
+            if !self.requests.is_duplicate(signal, Clock::system().now()) {
                 return signal;
             }
         }
     }
 
-    /// Forgets a signal that has come and was not looked at yet.
-    pub(crate) fn forget(&mut self, signal: Signal) {
-        let mut nobody = Context::from_waker(Waker::noop());
+    /// Discards a signal that was received and not handled yet.
+    pub(crate) fn discard(&mut self, signal: Signal) {
+        let mut context = Context::from_waker(Waker::noop());
         for (_, stream) in self.streams.iter_mut().filter(|(taken, _)| *taken == signal) {
-            let _ = stream.poll_recv(&mut nobody);
+            let _ = stream.poll_recv(&mut context);
         }
     }
 
-    /// Waits until the user has asked so many times to end, with INT or TERM.
+    /// Waits until this many requests to end were received: INT or TERM.
     ///
     /// # Cancel safety
-    /// Dropping the future forgets how often it was asked.
-    pub(crate) async fn asked_to_end(&mut self, times: u32) {
-        let mut asked = 0;
-        while asked < times {
-            asked += u32::from(asks_to_end(self.next().await));
+    /// Dropping the future loses the count.
+    pub(crate) async fn requests_to_end(&mut self, times: u32) {
+        let mut received = 0;
+        while received < times {
+            received += u32::from(is_request_to_end(self.next().await));
         }
     }
 
-    /// Waits for a signal, or for news of a child (`None`).
+    /// Waits for a signal, or for a change of a child (`None`).
     ///
     /// # Cancel safety
     /// Dropping the future loses no signal.
     pub(crate) async fn next_or_child(&mut self) -> Option<Signal> {
         loop {
-            // What was sent to us first: it may be the reason for what a child has done.
+            // The signals of this process first: one of them may be the reason for the change of the child.
             let signal = tokio::select! {
                 biased;
                 signal = next(&mut self.streams) => signal,
                 _ = self.children.recv() => return None,
             };
-            if !self.requests.is_echo(signal, Clock::system().now()) {
+            if !self.requests.is_duplicate(signal, Clock::system().now()) {
                 return Some(signal);
             }
         }
     }
 }
 
-/// The requests to end that were heard.
+/// The last request to end.
 #[derive(Debug, Default)]
 struct Requests {
     last: Option<(Signal, Moment)>,
 }
 
 impl Requests {
-    /// Whether a signal is the echo of a request that was heard a moment ago. If not, it is remembered.
-    fn is_echo(&mut self, signal: Signal, now: Moment) -> bool {
-        if !asks_to_end(signal) {
+    /// Returns whether a signal is a duplicate of the last request. If it is another request, it is stored.
+    fn is_duplicate(&mut self, signal: Signal, now: Moment) -> bool {
+        if !is_request_to_end(signal) {
             return false;
         }
-        let echo = self.last.is_some_and(|(last, at)| last == signal && now.since(at) < ECHO);
-        if !echo {
+        let is_duplicate =
+            self.last.is_some_and(|(last, at)| last == signal && now.since(at) < DUPLICATE_INTERVAL);
+        if !is_duplicate {
             self.last = Some((signal, now));
         }
-        echo
+        is_duplicate
     }
 }
 
-/// Whether a signal asks a program to end, now or at once if it is repeated.
-pub(crate) fn asks_to_end(signal: Signal) -> bool {
+/// Returns whether a signal asks a program to end; a second one asks to end at once.
+pub(crate) fn is_request_to_end(signal: Signal) -> bool {
     matches!(signal, Signal::INT | Signal::TERM)
 }
 
-/// Whether a terminal sends it to everybody in its foreground.
-pub(crate) fn comes_from_the_terminal(signal: Signal) -> bool {
+/// Returns whether a terminal sends this signal to its whole foreground group.
+pub(crate) fn is_sent_by_terminal(signal: Signal) -> bool {
     matches!(signal, Signal::INT | Signal::QUIT | Signal::TSTP | Signal::WINCH)
 }
 
 async fn next(streams: &mut [(Signal, unix::Signal)]) -> Signal {
     poll_fn(|cx| {
-        let came = streams
+        let received = streams
             .iter_mut()
             .find_map(|(signal, stream)| stream.poll_recv(cx).is_ready().then_some(*signal));
-        came.map_or(Poll::Pending, Poll::Ready)
+        received.map_or(Poll::Pending, Poll::Ready)
     })
     .await
 }
@@ -161,7 +162,7 @@ fn is_in(mask: u64, signal: Signal) -> bool {
     mask >> (signal.as_raw() - 1) & 1 == 1
 }
 
-/// The mask of signals that are ignored. Systems that do not tell are taken to ignore none.
+/// Returns the mask of ignored signals; none where the system does not tell.
 fn ignored_at_start() -> u64 {
     std::fs::read_to_string("/proc/self/status").map_or(0, |status| ignored_in(&status))
 }
@@ -176,22 +177,22 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_same_request_a_moment_later_is_an_echo() {
+    fn the_same_request_a_moment_later_is_a_duplicate() {
         let at = |millis| Moment::START + Duration::from_millis(millis);
         let mut requests = Requests::default();
-        assert!(!requests.is_echo(Signal::INT, at(0)));
-        assert!(requests.is_echo(Signal::INT, at(1)));
-        assert!(!requests.is_echo(Signal::TERM, at(2)), "another request");
-        assert!(requests.is_echo(Signal::TERM, at(251)));
-        assert!(!requests.is_echo(Signal::TERM, at(252)), "an echo does not last");
+        assert!(!requests.is_duplicate(Signal::INT, at(0)));
+        assert!(requests.is_duplicate(Signal::INT, at(1)));
+        assert!(!requests.is_duplicate(Signal::TERM, at(2)), "another request");
+        assert!(requests.is_duplicate(Signal::TERM, at(251)));
+        assert!(!requests.is_duplicate(Signal::TERM, at(252)), "the interval is over");
     }
 
     #[test]
-    fn what_does_not_ask_to_end_has_no_echo() {
+    fn only_requests_to_end_have_duplicates() {
         let mut requests = Requests::default();
         for signal in [Signal::HUP, Signal::WINCH, Signal::USR1, Signal::CONT] {
-            assert!(!requests.is_echo(signal, Moment::START));
-            assert!(!requests.is_echo(signal, Moment::START));
+            assert!(!requests.is_duplicate(signal, Moment::START));
+            assert!(!requests.is_duplicate(signal, Moment::START));
         }
     }
 

@@ -1,7 +1,7 @@
 //! Life-cycle events for programs: one JSON object a line, on a descriptor or in a file. The names are stable; new ones
-//! may be added. `docs/reference/status.schema.json` says what each one has.
+//! may be added. `docs/reference/status.schema.json` describes each one.
 //!
-//! Events are written by a thread of their own: a reader that has stopped reading must not keep the deadline waiting.
+//! Events are written by a separate thread: a reader that does not read must not delay the deadline.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -21,25 +21,25 @@ use crate::json::{self, Holder, millis};
 use crate::timestamps::rfc3339_millis;
 use crate::unchecked::inherited;
 
-/// How many events may wait to be written; after that they are dropped.
+/// The number of events that may wait to be written; further ones are dropped.
 const BACKLOG: usize = 256;
-/// How long the end of the program waits for a reader.
-const FAREWELL: Duration = Duration::from_millis(500);
+/// How long the end of the program waits for the last events to be written.
+const FLUSH_TIMEOUT: Duration = Duration::from_millis(500);
 
-/// Something that happened.
+/// A life-cycle event.
 #[derive(Debug, Serialize)]
 #[serde(tag = "event", rename_all = "kebab-case")]
 pub(crate) enum Event<'a> {
-    /// Somebody else holds the lock.
+    /// Another client holds the lock.
     Waiting {
         holders: Vec<Holder<'a>>,
-        /// How many stand before us, if that is known.
+        /// The number of waiters ahead of this run, if known.
         ahead: Option<usize>,
         waiting_for_ms: u64,
     },
     /// The lock is held.
     Acquired { token: u64, storage_id: String, backend: &'a str, label: &'a str, ttl_ms: u64, waited_ms: u64 },
-    /// The command has been started.
+    /// The command was started.
     ChildStart { pid: i32 },
     /// The lease was renewed.
     Renewed { valid_for_ms: u64 },
@@ -52,7 +52,7 @@ pub(crate) enum Event<'a> {
         #[serde(skip_serializing_if = "Option::is_none")]
         signal: Option<i32>,
     },
-    /// The lock was given back, or could not be.
+    /// The lock was released, or could not be.
     Released { outcome: &'static str },
     /// fencepost exits.
     Exit { code: u8, reason: &'static str },
@@ -60,7 +60,7 @@ pub(crate) enum Event<'a> {
 
 impl<'a> Event<'a> {
     /// fencepost was stopped for so long that the warden has killed the command.
-    pub(crate) const STOOD_STILL: Self = Self::Lost { reason: "stood-still" };
+    pub(crate) const STOPPED_TOO_LONG: Self = Self::Lost { reason: "stood-still" };
 
     pub(crate) fn waiting(state: &'a LockState, ahead: Option<usize>, waited: Duration) -> Self {
         let holders = state.holders.iter().map(Holder::from).collect();
@@ -104,18 +104,19 @@ impl<'a> Event<'a> {
     }
 }
 
+/// A line of the output.
 #[derive(Serialize)]
-struct Line<'a> {
+struct EventRecord<'a> {
     time: String,
     lock: &'a str,
     #[serde(flatten)]
     event: Event<'a>,
 }
 
-/// The file that the events go to. To be called before anything else is opened.
+/// Returns the file that the events are written to. Must be called before anything else is opened.
 ///
 /// # Errors
-/// If the descriptor or the file is of no use.
+/// If the descriptor or the file cannot be written to.
 pub(crate) fn destination(args: &args::Status) -> Result<Option<File>> {
     let bad = |what: String, error| Error::new(ErrorKind::BadConfig, what).with_source(error);
     if let Some(number) = args.status_fd {
@@ -133,22 +134,22 @@ pub(crate) fn destination(args: &args::Status) -> Result<Option<File>> {
         return Ok(Some(opened.into()));
     }
     let Some(path) = &args.status_file else { return Ok(None) };
-    // A named pipe that nobody reads is refused, and not waited for.
+    // A named pipe without a reader is rejected instead of waited for.
     let flags = i32::try_from(OFlags::NONBLOCK.bits()).unwrap_or(0);
     let opened = File::options().append(true).create(true).custom_flags(flags).open(path);
     opened.map(Some).map_err(|error| bad(format!("could not open --status-file {}", path.display()), error))
 }
 
-/// Where events go; nowhere, if nobody wants them.
+/// The destination of events, if there is one.
 pub(crate) struct Status {
     lock: LockName,
     lines: Option<SyncSender<String>>,
-    /// Hung up when the last line is written.
+    /// Disconnected when the last event is written.
     written: Receiver<()>,
 }
 
 impl Status {
-    /// Events of this lock, written to this file.
+    /// Writes the events of this lock to this file.
     pub(crate) fn new(lock: LockName, file: Option<File>) -> io::Result<Self> {
         let (done, written) = sync_channel(0);
         let Some(file) = file else {
@@ -163,30 +164,30 @@ impl Status {
         Ok(Self { lock, lines: Some(lines), written })
     }
 
-    /// Whether anybody wants to know.
+    /// Returns whether events are written at all.
     pub(crate) fn is_wanted(&self) -> bool {
         self.lines.is_some()
     }
 
-    /// Something has happened. Nobody waits for it to be written.
+    /// Queues an event without waiting until it is written.
     pub(crate) fn tell(&self, event: Event<'_>) {
         let Some(lines) = &self.lines else { return };
-        let line = Line { time: rfc3339_millis(wall_time()), lock: self.lock.as_str(), event };
-        // A reader that is so far behind has a gap; one that has gone, nothing.
-        let _ = lines.try_send(json::line(&line) + "\n");
+        let record = EventRecord { time: rfc3339_millis(wall_time()), lock: self.lock.as_str(), event };
+        // A reader that is too far behind gets a gap.
+        let _ = lines.try_send(json::line(&record) + "\n");
     }
 }
 
 impl Drop for Status {
     fn drop(&mut self) {
         if self.lines.take().is_some() {
-            // It ends with an error when the writer has hung up, and with a timeout if it cannot write.
-            let _ = self.written.recv_timeout(FAREWELL);
+            // Returns an error when the writer is done, and a timeout if it cannot write.
+            let _ = self.written.recv_timeout(FLUSH_TIMEOUT);
         }
     }
 }
 
-/// Writes until nobody reads any more.
+/// Writes events until there are no more, or no reader.
 fn write(mut file: File, lines: &Receiver<String>) {
     for line in lines {
         if write_line(&mut file, line.as_bytes()).is_err() {
@@ -195,8 +196,8 @@ fn write(mut file: File, lines: &Receiver<String>) {
     }
 }
 
-/// One write per event, so that those of several processes do not mix in one file. The descriptor may be one that
-/// does not wait: then we do.
+/// Writes an event with one call, so that those of several processes do not mix in one file. The descriptor may be
+/// non-blocking: then this waits.
 fn write_line(file: &mut File, mut line: &[u8]) -> io::Result<()> {
     while !line.is_empty() {
         match file.write(line) {
@@ -216,7 +217,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_reader_that_does_not_read_keeps_nobody_waiting() {
+    fn a_reader_that_does_not_read_delays_nothing() {
         let (_reader, writer) = io::pipe().unwrap();
         let status =
             Status::new(LockName::new("a").unwrap(), Some(std::os::fd::OwnedFd::from(writer).into()));
@@ -227,7 +228,7 @@ mod tests {
     }
 
     #[test]
-    fn a_reader_that_has_gone_does_no_harm() {
+    fn a_reader_that_is_gone_does_no_harm() {
         let (reader, writer) = io::pipe().unwrap();
         drop(reader);
         let status =

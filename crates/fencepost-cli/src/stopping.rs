@@ -1,7 +1,7 @@
-//! When the command is told to stop, and when it is killed: decisions without I/O.
+//! Decides when the command gets TERM, and when KILL. No I/O here.
 //!
-//! TERM goes out a kill-after before the deadline, KILL at the deadline: that is shortly before the lease can end. What was begun is not
-//! taken back: a renewal that succeeds in between finds a command that is stopping already.
+//! TERM is sent a kill-after before the deadline, KILL at the deadline, which is shortly before the lease can end. A TERM is
+//! not taken back: a renewal that succeeds after it finds a command that is stopping already.
 
 use std::time::Duration;
 
@@ -17,17 +17,17 @@ pub(crate) enum OnLost {
     Term,
     /// KILL when the lease can end, without a warning
     Kill,
-    /// Nothing: it runs on without the lock, and its exit code is passed on
+    /// Nothing: it continues without the lock, and its exit code is returned
     Ignore,
 }
 
-/// What a busy machine may need to carry out a KILL: it is sent so much earlier.
+/// Returns how much earlier KILL is sent: the time that a busy machine may need to carry it out.
 pub(crate) fn headroom(ttl: Duration) -> Duration {
     Duration::from_millis(250).min(ttl / 5)
 }
 
 impl OnLost {
-    /// How long the storage may be away without the command being told to stop.
+    /// Returns how long the backend may be away without the command being stopped.
     pub(crate) fn survivable_outage(self, ttl: Duration, kill_after: Duration) -> Duration {
         let before_the_end = match self {
             Self::Term => headroom(ttl) + kill_after,
@@ -37,7 +37,7 @@ impl OnLost {
         survivable_outage(ttl).saturating_sub(before_the_end)
     }
 
-    /// When the command is killed, if its lease of this length is valid until then and no renewal succeeds.
+    /// Returns when the command is killed if its lease of this length is valid until then and no renewal succeeds.
     pub(crate) fn deadline(self, valid_until: Moment, ttl: Duration) -> Moment {
         match self {
             Self::Term | Self::Kill => valid_until - headroom(ttl),
@@ -46,15 +46,15 @@ impl OnLost {
     }
 }
 
-/// What is known about the lease.
+/// The state of the lease.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Lease {
-    /// The command may run until then, should no renewal succeed.
+    /// The command may run until then if no renewal succeeds.
     Until(Moment),
-    /// It is over, and somebody else may enter.
+    /// It is over, and another client may hold the lock.
     Over,
-    /// It was ended before its time.
-    Taken(LostReason),
+    /// It ended before its time.
+    Revoked(LostReason),
 }
 
 /// Why the command is being stopped, or should be.
@@ -65,38 +65,38 @@ pub(crate) enum Why {
     /// The lease is over.
     LeaseOver,
     /// The lease ended before its time.
-    Taken(LostReason),
-    /// It has run for as long as it may.
+    Revoked(LostReason),
+    /// It has reached `--max-run`.
     MaxRun,
 }
 
-/// What is to be done now.
+/// What to do now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
     Nothing,
-    /// Say that the lock is lost, and do nothing about it.
+    /// Report that the lock is lost, and do nothing about it.
     Ignore(Why),
-    /// Tell the command to stop.
+    /// Send TERM.
     Term(Why),
-    /// End it. If this is the first that it hears, here is why.
+    /// Send KILL; with the reason, if there was no TERM before.
     Kill(Option<Why>),
 }
 
-/// How the stopping of commands was ordered.
+/// The settings for stopping a command.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Rules {
-    /// Between TERM and KILL.
+    /// The time between TERM and KILL.
     pub(crate) kill_after: Duration,
     pub(crate) on_lost: OnLost,
-    /// When the command has run for as long as it may.
+    /// The end of `--max-run`.
     pub(crate) max_run: Moment,
 }
 
-/// How far the stopping of a command has come.
+/// The progress of stopping a command.
 #[derive(Debug)]
 pub(crate) struct Stopping {
     rules: Rules,
-    /// When KILL follows a TERM.
+    /// When KILL follows TERM.
     kill_at: Option<Moment>,
     killed: bool,
     lost: bool,
@@ -108,37 +108,37 @@ impl Stopping {
         Self { rules, kill_at: None, killed: false, lost: false, ran_too_long: false }
     }
 
-    /// Whether the command was stopped for the sake of the lock, or outlived it.
+    /// Returns whether the lock was lost: the command was stopped because of it, or outlived it.
     pub(crate) fn lost(&self) -> bool {
         self.lost
     }
 
-    /// Whether the command was stopped because it ran for too long.
+    /// Returns whether the command was stopped because of `--max-run`.
     pub(crate) fn ran_too_long(&self) -> bool {
         self.ran_too_long
     }
 
-    /// The leader has exited, and what is left of its group has been told to stop.
+    /// Records that the leader has exited and the rest of its group got TERM.
     pub(crate) fn leader_exited(&mut self, now: Moment) {
         self.kill_at.get_or_insert(now + self.rules.kill_after);
     }
 
-    /// The user does not want to wait any longer.
-    pub(crate) fn hurry(&mut self, now: Moment) {
+    /// Records that the user has asked a second time to end: KILL is due now.
+    pub(crate) fn kill_now(&mut self, now: Moment) {
         self.kill_at = Some(now);
     }
 
-    /// The warden has killed the command for the sake of the lock. False if that is no news.
-    pub(crate) fn was_killed(&mut self) -> bool {
+    /// Records that the warden has killed the command because of the lock. Returns false if it was killed before.
+    pub(crate) fn killed_by_warden(&mut self) -> bool {
         self.lost = true;
         !std::mem::replace(&mut self.killed, true)
     }
 
-    /// What is to be done now.
+    /// Returns what to do now.
     pub(crate) fn step(&mut self, now: Moment, lease: Lease) -> Step {
         let first = match self.loss(now, lease) {
             Some(why) if !self.lost => self.lose(now, why),
-            _ if self.rules.max_run <= now && self.kill_at.is_none() => self.end_the_run(now),
+            _ if self.rules.max_run <= now && self.kill_at.is_none() => self.reach_max_run(now),
             _ => Step::Nothing,
         };
         if self.killed || self.kill_at.is_none_or(|at| at > now) {
@@ -151,13 +151,13 @@ impl Stopping {
         }
     }
 
-    /// Whether the lock is lost, or will be if nothing is done now.
+    /// Returns why the lock is lost, or will be if nothing is done now.
     fn loss(&self, now: Moment, lease: Lease) -> Option<Why> {
         match lease {
             Lease::Until(end) if end <= now => Some(Why::LeaseOver),
             Lease::Over => Some(Why::LeaseOver),
-            Lease::Taken(reason) => Some(Why::Taken(reason)),
-            // Whoever has been told to stop already needs no telling.
+            Lease::Revoked(reason) => Some(Why::Revoked(reason)),
+            // A command that got TERM already needs no other.
             Lease::Until(end) if self.kill_at.is_none() && end - self.notice() <= now => {
                 Some(Why::LeaseEnds(end))
             }
@@ -165,7 +165,7 @@ impl Stopping {
         }
     }
 
-    /// How long before the end of the lease the command hears of it.
+    /// Returns how long before the end of the lease the command gets TERM.
     fn notice(&self) -> Duration {
         if self.rules.on_lost == OnLost::Term { self.rules.kill_after } else { Duration::ZERO }
     }
@@ -174,27 +174,27 @@ impl Stopping {
         self.lost = true;
         let kill_at = match (self.rules.on_lost, why) {
             (OnLost::Ignore, _) => return Step::Ignore(why),
-            (OnLost::Term, Why::Taken(_)) => now + self.rules.kill_after,
+            (OnLost::Term, Why::Revoked(_)) => now + self.rules.kill_after,
             (OnLost::Term, Why::LeaseEnds(end)) => end,
             _ => now,
         };
-        let told = self.kill_at.is_some();
-        // What was to be killed sooner still is.
+        let had_term = self.kill_at.is_some();
+        // An earlier KILL stays.
         self.kill_at = Some(self.kill_at.map_or(kill_at, |before| before.min(kill_at)));
-        if told { Step::Nothing } else { Step::Term(why) }
+        if had_term { Step::Nothing } else { Step::Term(why) }
     }
 
-    fn end_the_run(&mut self, now: Moment) -> Step {
+    fn reach_max_run(&mut self, now: Moment) -> Step {
         self.ran_too_long = true;
         self.kill_at = Some(now + self.rules.kill_after);
         Step::Term(Why::MaxRun)
     }
 
-    /// When to look again at the latest.
+    /// Returns when to decide again at the latest.
     pub(crate) fn next(&self, lease: Lease) -> Moment {
         let end = match lease {
             Lease::Until(end) => end,
-            Lease::Over | Lease::Taken(_) => Moment::NEVER,
+            Lease::Over | Lease::Revoked(_) => Moment::NEVER,
         };
         match self.kill_at {
             _ if self.killed => Moment::NEVER,
@@ -221,13 +221,16 @@ mod tests {
 
     /// The table in docs/concepts/running.md.
     #[test]
-    fn an_outage_is_survived_if_it_leaves_the_grace() {
+    fn an_outage_is_survived_if_it_leaves_the_kill_after() {
         let survived = |ttl, kill_after| {
             let (ttl, kill_after) = (Duration::from_secs(ttl), Duration::from_millis(kill_after));
             OnLost::Term.survivable_outage(ttl, kill_after).as_millis()
         };
         let table = [(4, 1000), (10, 2500), (30, 5000), (60, 5000), (30, 10_000)];
-        assert_eq!(table.map(|(ttl, grace)| survived(ttl, grace)), [1041, 2981, 11_948, 29_148, 6948]);
+        assert_eq!(
+            table.map(|(ttl, kill_after)| survived(ttl, kill_after)),
+            [1041, 2981, 11_948, 29_148, 6948]
+        );
         assert_eq!(survived(1, 333), 38);
     }
 
@@ -244,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lease_that_is_renewed_stops_nothing() {
+    fn a_renewed_lease_stops_nothing() {
         let mut stopping = Stopping::new(RULES);
         for round in 0..10 {
             let lease = until(30 + 10 * round);
@@ -255,7 +258,7 @@ mod tests {
     }
 
     #[test]
-    fn term_goes_out_a_kill_after_before_the_end_and_kill_at_the_end() {
+    fn term_is_sent_a_kill_after_before_the_end_and_kill_at_the_end() {
         let mut stopping = Stopping::new(RULES);
         assert_eq!(stopping.step(at(24), until(30)), Step::Nothing);
         assert_eq!(stopping.step(at(25), until(30)), Step::Term(Why::LeaseEnds(at(30))));
@@ -276,7 +279,7 @@ mod tests {
     }
 
     #[test]
-    fn whoever_wakes_after_the_end_kills_first() {
+    fn a_supervisor_that_resumes_after_the_end_kills_at_once() {
         let mut stopping = Stopping::new(RULES);
         assert_eq!(stopping.step(at(60), until(30)), Step::Kill(Some(Why::LeaseOver)));
         let mut stopping = Stopping::new(RULES);
@@ -285,10 +288,10 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_was_taken_gives_the_command_its_grace() {
+    fn a_command_whose_lock_is_revoked_gets_its_kill_after() {
         let mut stopping = Stopping::new(RULES);
-        let lease = Lease::Taken(LostReason::Broken);
-        assert_eq!(stopping.step(at(3), lease), Step::Term(Why::Taken(LostReason::Broken)));
+        let lease = Lease::Revoked(LostReason::Broken);
+        assert_eq!(stopping.step(at(3), lease), Step::Term(Why::Revoked(LostReason::Broken)));
         assert_eq!(stopping.step(at(4), lease), Step::Nothing);
         assert_eq!(stopping.next(lease), at(8));
         assert_eq!(stopping.step(at(8), lease), Step::Kill(None));
@@ -296,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn stragglers_are_killed_after_their_grace_and_the_lock_is_not_lost() {
+    fn stragglers_are_killed_after_their_kill_after_and_the_lock_is_not_lost() {
         let mut stopping = Stopping::new(RULES);
         stopping.leader_exited(at(2));
         assert_eq!(stopping.step(at(2), until(30)), Step::Nothing);
@@ -316,35 +319,35 @@ mod tests {
     }
 
     #[test]
-    fn a_user_in_a_hurry_is_served_at_once() {
+    fn a_second_request_to_end_kills_at_once() {
         let mut stopping = Stopping::new(RULES);
-        stopping.hurry(at(1));
+        stopping.kill_now(at(1));
         assert_eq!(stopping.step(at(1), until(30)), Step::Kill(None));
         assert!(!stopping.lost());
     }
 
     #[test]
-    fn without_a_grace_kill_is_all_there_is() {
+    fn without_a_kill_after_there_is_only_kill() {
         let mut stopping = Stopping::new(Rules { kill_after: Duration::ZERO, ..RULES });
         assert_eq!(stopping.step(at(29), until(30)), Step::Nothing);
         assert_eq!(stopping.step(at(30), until(30)), Step::Kill(Some(Why::LeaseOver)));
     }
 
     #[test]
-    fn a_kill_comes_without_warning_if_that_was_ordered() {
+    fn with_on_lost_kill_there_is_no_term() {
         let rules = Rules { on_lost: OnLost::Kill, ..RULES };
         let mut stopping = Stopping::new(rules);
         assert_eq!(stopping.next(until(30)), at(30));
         assert_eq!(stopping.step(at(29), until(30)), Step::Nothing);
         assert_eq!(stopping.step(at(30), until(30)), Step::Kill(Some(Why::LeaseOver)));
         let mut stopping = Stopping::new(rules);
-        let taken = Lease::Taken(LostReason::Broken);
-        assert_eq!(stopping.step(at(3), taken), Step::Kill(Some(Why::Taken(LostReason::Broken))));
+        let revoked = Lease::Revoked(LostReason::Broken);
+        assert_eq!(stopping.step(at(3), revoked), Step::Kill(Some(Why::Revoked(LostReason::Broken))));
         assert!(stopping.lost());
     }
 
     #[test]
-    fn a_loss_that_is_ignored_is_told_once_and_stops_nothing() {
+    fn an_ignored_loss_is_reported_once_and_stops_nothing() {
         let mut stopping = Stopping::new(Rules { on_lost: OnLost::Ignore, max_run: at(90), ..RULES });
         assert_eq!(stopping.step(at(29), until(30)), Step::Nothing);
         assert_eq!(stopping.step(at(30), Lease::Over), Step::Ignore(Why::LeaseOver));
@@ -356,7 +359,7 @@ mod tests {
     }
 
     #[test]
-    fn a_run_that_takes_too_long_is_ended_with_grace() {
+    fn a_run_that_takes_too_long_gets_term_and_then_kill() {
         let mut stopping = Stopping::new(Rules { max_run: at(60), ..RULES });
         assert_eq!(stopping.next(until(80)), at(60));
         assert_eq!(stopping.step(at(59), until(80)), Step::Nothing);
@@ -367,11 +370,11 @@ mod tests {
     }
 
     #[test]
-    fn a_lock_that_is_taken_during_the_grace_of_a_long_run_is_lost() {
+    fn a_lock_that_is_revoked_while_a_long_run_is_stopped_is_lost() {
         let mut stopping = Stopping::new(Rules { max_run: at(60), ..RULES });
         stopping.step(at(60), until(80));
-        assert_eq!(stopping.step(at(62), Lease::Taken(LostReason::Broken)), Step::Nothing);
-        assert_eq!(stopping.step(at(65), Lease::Taken(LostReason::Broken)), Step::Kill(None));
+        assert_eq!(stopping.step(at(62), Lease::Revoked(LostReason::Broken)), Step::Nothing);
+        assert_eq!(stopping.step(at(65), Lease::Revoked(LostReason::Broken)), Step::Kill(None));
         assert!(stopping.ran_too_long() && stopping.lost());
     }
 }

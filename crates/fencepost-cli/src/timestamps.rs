@@ -1,8 +1,8 @@
-//! Times of day for people and for the command's environment: RFC 3339 in UTC.
+//! Timestamps in UTC: RFC 3339, and a short form for tables.
 
 use std::time::Duration;
 
-/// The time that is this long after 1970, as `2026-05-09T07:29:33Z`.
+/// Formats the time this long after 1970 as `2026-05-09T07:29:33Z`.
 pub(crate) fn rfc3339(since_1970: Duration) -> String {
     let seconds = since_1970.as_secs();
     let (year, month, day) = date(seconds / 86_400);
@@ -10,12 +10,20 @@ pub(crate) fn rfc3339(since_1970: Duration) -> String {
     format!("{year:04}-{month:02}-{day:02}T{hour:02}:{minute:02}:{second:02}Z")
 }
 
-/// The same to the millisecond: `2026-05-09T07:29:33.042Z`.
+/// Formats it with milliseconds: `2026-05-09T07:29:33.042Z`.
 pub(crate) fn rfc3339_millis(since_1970: Duration) -> String {
     format!("{}.{:03}Z", rfc3339(since_1970).trim_end_matches('Z'), since_1970.subsec_millis())
 }
 
-/// The date that is so many days after 1970-01-01, in years that begin in March so that the leap day comes last.
+/// Formats a past time for a table: `07:29:33Z` if it is of the same day as `now`, else `2026-05-09`.
+pub(crate) fn short(since_1970: Duration, now: Duration) -> String {
+    let text = rfc3339(since_1970);
+    let (day, time) = text.split_once('T').unwrap_or((&text, ""));
+    if rfc3339(now).starts_with(day) { time.to_owned() } else { day.to_owned() }
+}
+
+/// Returns the date this many days after 1970-01-01, computed in years that begin in March so that the leap day is the
+/// last day of the year.
 fn date(days: u64) -> (u64, u64, u64) {
     const DAYS_TO_1970: u64 = 719_468;
     const DAYS_IN_400_YEARS: u64 = 146_097;
@@ -34,7 +42,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn known_times_are_written_right() {
+    fn known_times_are_formatted_correctly() {
         let at = |seconds| rfc3339(Duration::from_secs(seconds));
         assert_eq!(at(0), "1970-01-01T00:00:00Z");
         assert_eq!(rfc3339_millis(Duration::from_millis(1_042)), "1970-01-01T00:00:01.042Z");
@@ -44,5 +52,13 @@ mod tests {
         assert_eq!(at(1_234_567_890), "2009-02-13T23:31:30Z");
         assert_eq!(at(4_102_444_799), "2099-12-31T23:59:59Z");
         assert_eq!(at(4_107_542_400), "2100-03-01T00:00:00Z");
+    }
+    #[test]
+    fn a_table_shows_the_time_of_today_and_the_date_of_other_days() {
+        let now = Duration::from_secs(1_234_530_000);
+        assert_eq!(rfc3339(now), "2009-02-13T13:00:00Z");
+        let shown = |seconds| short(Duration::from_secs(seconds), now);
+        assert_eq!(shown(1_234_529_939), "12:58:59Z");
+        assert_eq!(shown(1_234_530_000 - 86_400), "2009-02-12");
     }
 }

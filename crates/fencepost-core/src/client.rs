@@ -13,6 +13,7 @@ use crate::finding::Finding;
 use crate::grant::Rule;
 use crate::guard::{call, read_cell};
 use crate::handle::{Command, Connector, Handle};
+use crate::label::default_label;
 use crate::lock::Lock;
 use crate::locks::Locks;
 use crate::name::LockName;
@@ -251,11 +252,4 @@ impl fmt::Debug for Client {
 
 fn labelled(options: Options) -> Options {
     if options.label.is_some() { options } else { options.label(default_label()) }
-}
-
-fn default_label() -> String {
-    let host = rustix::system::uname().nodename().to_string_lossy().into_owned();
-    let user = ["USER", "LOGNAME"].iter().find_map(|name| std::env::var(name).ok());
-    let user = user.unwrap_or_else(|| rustix::process::getuid().as_raw().to_string());
-    format!("{host}:{}:{user}", std::process::id())
 }

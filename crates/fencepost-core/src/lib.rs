@@ -22,6 +22,7 @@ mod grant;
 mod guard;
 mod handle;
 pub mod holders;
+mod label;
 mod layers;
 mod lock;
 pub mod lock_table;

@@ -1,8 +1,8 @@
-//! The only list of storages: which URL scheme is which backend, and which feature it needs.
+//! The only list of backends: which URL scheme is which backend, and which feature it needs.
 
-use fencepost_core::{Client, Error, ErrorKind, Finding, Options, Result};
+use fencepost_core::{Client, Error, ErrorKind, Finding, Options, Result, nearest};
 
-/// Schemes, and the feature that brings the storage of each.
+/// The URL schemes, and the feature that enables the backend of each.
 const SCHEMES: [(&str, &str); 11] = [
     ("etcd", "etcd"),
     ("etcds", "etcd"),
@@ -17,22 +17,28 @@ const SCHEMES: [(&str, &str); 11] = [
     ("zk", "zookeeper"),
 ];
 
-/// Connects to the storage that the URL names.
+/// Schemes of backends that are planned, so that they are not mistaken for misspelt ones.
+const PLANNED: [&str; 5] = ["mariadb", "mysql", "postgres", "postgresql", "redlock"];
+
+/// The longest scheme that an error quotes.
+const MAX_SCHEME_BYTES: usize = 16;
+
+/// Connects to the backend that the URL names.
 ///
-/// | URL | storage |
+/// | URL | backend |
 /// |---|---|
-/// | `etcd://HOST,HOST`, `etcds://HOST,HOST` | an etcd cluster, plainly or through TLS |
+/// | `etcd://HOST,HOST`, `etcds://HOST,HOST` | an etcd cluster, without or with TLS |
 /// | `memory:` or `memory:NAME` | this process |
-/// | `redis://HOST`, `rediss://HOST` | a Redis server, plainly or through TLS |
+/// | `redis://HOST`, `rediss://HOST` | a Redis server, without or with TLS |
 /// | `redis+sentinel://HOST,HOST/PRIMARY` | the Redis server that Sentinel names |
 /// | `redis+cluster://HOST,HOST` | a Redis cluster; `rediss+…` for TLS |
 /// | `sqlite:` | an SQLite file in the user's state folder |
-/// | `sqlite:PATH` | an SQLite file anywhere |
+/// | `sqlite:PATH` | the SQLite file at that path |
 /// | `zk://HOST,HOST/CHROOT` | a ZooKeeper ensemble |
 ///
 /// # Errors
-/// [`ErrorKind::BadConfig`] if the URL is malformed, [`ErrorKind::Unsupported`] if its storage is not built in, and
-/// what the storage says.
+/// [`ErrorKind::BadConfig`] if the URL is malformed, [`ErrorKind::Unsupported`] if its backend is not built in, and those
+/// of the backend.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
@@ -40,7 +46,7 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Client> {
     connect_with(url, Options::new()).await
 }
 
-/// Connects to the storage that the URL names, as [`connect`] does, with these options.
+/// Connects to the backend that the URL names, as [`connect`] does, with these options.
 ///
 /// ```
 /// use std::time::Duration;
@@ -56,7 +62,7 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Client> {
 /// ```
 ///
 /// # Errors
-/// Those of [`connect`], and [`ErrorKind::BadConfig`] if an option makes no sense.
+/// Those of [`connect`], and [`ErrorKind::BadConfig`] if an option is invalid.
 ///
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
@@ -80,8 +86,8 @@ pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Clie
     }
 }
 
-/// The rights that an account needs on the storage that the URL names, as text that whoever grants them can paste. Nothing
-/// is connected to, and no secret of the URL is repeated.
+/// Returns the rights that an account needs on the backend that the URL names, as text that an administrator can paste. It
+/// does not connect, and repeats no secret of the URL.
 ///
 /// ```
 /// # #[cfg(feature = "sqlite")]
@@ -89,7 +95,7 @@ pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Clie
 /// ```
 ///
 /// # Errors
-/// [`ErrorKind::BadConfig`] if the URL is malformed, [`ErrorKind::Unsupported`] if its storage is not built in.
+/// [`ErrorKind::BadConfig`] if the URL is malformed, [`ErrorKind::Unsupported`] if its backend is not built in.
 pub fn rights(url: impl AsRef<str>) -> Result<String> {
     let url = url.as_ref();
     match split(url)? {
@@ -107,8 +113,8 @@ pub fn rights(url: impl AsRef<str>) -> Result<String> {
     }
 }
 
-/// What can be seen of the storage that the URL names without connecting to it, such as the folder of a file: for those who
-/// could not connect and want to know why. [`Client::diagnose`] tells it too, and more.
+/// Checks what can be checked of the backend that the URL names without connecting to it, such as the folder of a file: it
+/// helps to find out why connecting failed. [`Client::diagnose`] returns these findings too, and more.
 ///
 /// # Errors
 /// Those of [`rights`].
@@ -128,22 +134,45 @@ pub fn preflight(url: impl AsRef<str>) -> Result<Vec<Finding>> {
     }
 }
 
-/// The feature that brings the storage, and what is behind the scheme. The scheme is repeated only if it is one of ours: of a
-/// malformed URL any part may be a secret.
+/// Returns the feature that enables the backend, and what follows the scheme.
 fn split(url: &str) -> Result<(&'static str, &str)> {
     let Some((scheme, rest)) = url.split_once(':') else {
-        return Err(Error::new(ErrorKind::BadConfig, "the storage's URL has no scheme")
+        let text = if url.is_empty() { "the backend URL is empty" } else { "the backend URL has no scheme" };
+        return Err(Error::new(ErrorKind::BadConfig, text)
             .with_hint("a URL looks like sqlite:/var/lib/jobs.db or redis://HOST"));
     };
     let known = SCHEMES.iter().find(|(known, _)| *known == scheme);
-    known.map(|(_, feature)| (*feature, rest)).ok_or_else(|| {
-        let known: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();
-        Error::new(ErrorKind::BadConfig, "the scheme of the storage's URL is unknown")
-            .with_hint(format!("known are {}", known.join(", ")))
-    })
+    known.map(|(_, feature)| (*feature, rest)).ok_or_else(|| unknown_scheme(scheme, rest))
 }
 
-/// One storage per name, for the life of the process.
+/// Returns the error for a scheme that is not in the list. The scheme is quoted only if it looks like one: of a malformed URL
+/// any part may be a secret.
+fn unknown_scheme(scheme: &str, rest: &str) -> Error {
+    let available: Vec<String> = SCHEMES.iter().map(|(scheme, _)| format!("{scheme}:")).collect();
+    let available = available.join(", ");
+    if PLANNED.iter().any(|planned| planned.eq_ignore_ascii_case(scheme)) {
+        let scheme = scheme.to_ascii_lowercase();
+        return Error::new(ErrorKind::Unsupported, format!("the backend {scheme}:// is not available yet"))
+            .with_hint(format!("available are {available}"));
+    }
+    let suggestion = nearest(scheme, SCHEMES.iter().map(|(scheme, _)| *scheme));
+    let text = match suggestion {
+        Some(nearest) if is_scheme(scheme) => {
+            let slashes = if matches!(nearest, "memory" | "sqlite") { "" } else { "//" };
+            format!("unknown URL scheme {scheme:?}; did you mean {nearest}:{slashes}?")
+        }
+        None if is_scheme(scheme) && rest.starts_with("//") => format!("unknown URL scheme {scheme:?}"),
+        _ => "the scheme of the backend URL is unknown".to_owned(),
+    };
+    Error::new(ErrorKind::BadConfig, text).with_hint(format!("known are {available}"))
+}
+
+fn is_scheme(text: &str) -> bool {
+    let is_allowed = |byte: u8| byte.is_ascii_alphanumeric() || byte == b'+';
+    (1..=MAX_SCHEME_BYTES).contains(&text.len()) && text.bytes().all(is_allowed)
+}
+
+/// Returns a client of the store of this name; there is one store per name, for the life of the process.
 #[cfg(feature = "memory")]
 fn memory(name: &str, options: Options) -> Result<Client> {
     use std::collections::HashMap;
@@ -160,6 +189,45 @@ fn memory(name: &str, options: Options) -> Result<Client> {
 }
 
 fn not_built_in(feature: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("{feature}: is not built into this program"))
+    Error::new(ErrorKind::Unsupported, format!("the backend {feature} is not built into this program"))
         .with_hint(format!("build fencepost with the feature {feature:?}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn rejected(url: &str) -> Error {
+        split(url).unwrap_err()
+    }
+
+    #[test]
+    fn a_misspelt_scheme_is_quoted_and_the_nearest_is_suggested() {
+        for (url, text) in [
+            ("redsi://h", "unknown URL scheme \"redsi\"; did you mean redis://?"),
+            ("ectd://h", "unknown URL scheme \"ectd\"; did you mean etcd://?"),
+            ("sqllite:/x", "unknown URL scheme \"sqllite\"; did you mean sqlite:?"),
+            ("REDIS://h", "unknown URL scheme \"REDIS\"; did you mean redis://?"),
+            ("http://h", "unknown URL scheme \"http\""),
+            ("gopher:x", "the scheme of the backend URL is unknown"),
+            ("geheim@h:6379", "the scheme of the backend URL is unknown"),
+            ("abcdefghijklmnopq://h", "the scheme of the backend URL is unknown"),
+            ("", "the backend URL is empty"),
+            ("nonsense", "the backend URL has no scheme"),
+        ] {
+            assert_eq!(rejected(url).to_string(), text, "{url}");
+            assert_eq!(rejected(url).kind(), ErrorKind::BadConfig, "{url}");
+        }
+        assert!(rejected("http://h").hint().unwrap().starts_with("known are etcd:, "));
+    }
+
+    #[test]
+    fn a_planned_backend_is_not_available_yet() {
+        for scheme in PLANNED {
+            let error = rejected(&format!("{scheme}://user:geheim@h/db"));
+            assert_eq!(error.kind(), ErrorKind::Unsupported);
+            assert_eq!(error.to_string(), format!("the backend {scheme}:// is not available yet"));
+            assert!(error.hint().unwrap().contains("redis:"), "{error:?}");
+        }
+    }
 }

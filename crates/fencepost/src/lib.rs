@@ -51,6 +51,8 @@ pub mod blocking;
 mod connect;
 
 pub use connect::{connect, connect_with, preflight, rights};
+#[doc(hidden)]
+pub use fencepost_core::shell_quote;
 pub use fencepost_core::{
     BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Finding, Guard, HolderState, Keep,
     ListPage, Lock, LockName, LockState, Locks, LostReason, Mode, Options, Page, Result, Scope, Severity,

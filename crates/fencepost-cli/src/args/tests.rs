@@ -1,4 +1,4 @@
-//! How command lines are read.
+//! How command lines are parsed.
 
 use clap::CommandFactory;
 use clap::error::ErrorKind;
@@ -8,7 +8,7 @@ use super::*;
 fn run(words: &[&str]) -> Result<Run, ErrorKind> {
     let words = ["fencepost", "run"].iter().chain(words);
     match Args::try_parse_from(words) {
-        Ok(Args { command: Command::Run(run) }) => Ok(*run),
+        Ok(Args { command: Command::Run(run), .. }) => Ok(*run),
         Ok(other) => panic!("not a run: {other:?}"),
         Err(error) => Err(error.kind()),
     }
@@ -20,20 +20,20 @@ fn the_definition_is_consistent() {
 }
 
 #[test]
-fn everything_after_the_first_word_is_the_commands() {
+fn everything_after_the_first_word_belongs_to_the_command() {
     let with_dashes = run(&["a", "-n", "--", "sh", "-c", "x", "-v"]).unwrap();
     let without = run(&["a", "-n", "sh", "-c", "x", "-v"]).unwrap();
     for run in [with_dashes, without] {
         assert_eq!(run.command, ["sh", "-c", "x", "-v"]);
         assert!(run.waiting.no_wait && run.shell.is_none());
-        assert_eq!(run.speech.level(), Level::Normal);
+        assert_eq!(run.verbosity.level(), Level::Normal);
     }
     assert_eq!(run(&["a", "--", "--version"]).unwrap().command, ["--version"]);
     assert_eq!(run(&["a", "x", "--", "y", "--url", "z"]).unwrap().command, ["x", "--", "y", "--url", "z"]);
 }
 
 #[test]
-fn a_misspelt_option_before_the_command_is_refused() {
+fn a_misspelt_option_before_the_command_is_rejected() {
     assert_eq!(run(&["a", "--tll", "5s", "--", "x"]).unwrap_err(), ErrorKind::UnknownArgument);
     assert_eq!(run(&["--tll", "a", "x"]).unwrap_err(), ErrorKind::UnknownArgument);
 }
@@ -52,17 +52,17 @@ fn flock_spelling_is_understood() {
 }
 
 #[test]
-fn a_skipped_turn_is_not_waited_for_unless_told_so() {
-    let patience = |words: &[&str]| run(words).unwrap().waiting.patience();
-    assert_eq!(patience(&["a", "x"]), Patience::InLine);
-    assert_eq!(patience(&["-n", "a", "x"]), Patience::None);
-    assert_eq!(patience(&["--skip-ok", "a", "x"]), Patience::None);
-    assert_eq!(patience(&["--skip-ok", "-w", "5m", "a", "x"]), Patience::InLine);
-    assert_eq!(patience(&["-E", "0", "a", "x"]), Patience::InLine);
+fn skip_ok_does_not_wait_unless_wait_is_given() {
+    let on_busy = |words: &[&str]| run(words).unwrap().waiting.on_busy();
+    assert_eq!(on_busy(&["a", "x"]), OnBusy::Wait);
+    assert_eq!(on_busy(&["-n", "a", "x"]), OnBusy::Exit);
+    assert_eq!(on_busy(&["--skip-ok", "a", "x"]), OnBusy::Exit);
+    assert_eq!(on_busy(&["--skip-ok", "-w", "5m", "a", "x"]), OnBusy::Wait);
+    assert_eq!(on_busy(&["-E", "0", "a", "x"]), OnBusy::Wait);
 }
 
 #[test]
-fn contradictions_are_refused() {
+fn conflicting_options_are_rejected() {
     for words in [
         ["-n", "-w", "5", "a", "x"].as_slice(),
         &["-s", "-x", "a", "x"],
@@ -86,7 +86,7 @@ fn contradictions_are_refused() {
 }
 
 #[test]
-fn facts_may_be_repeated() {
+fn metadata_may_be_repeated() {
     let run = run(&["--meta", "a=1", "--meta", "b=x=y", "n", "x"]).unwrap();
     assert_eq!(run.identity.meta, [("a".into(), "1".into()), ("b".into(), "x=y".into())]);
 }

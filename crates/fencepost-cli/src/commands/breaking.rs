@@ -1,25 +1,30 @@
-//! `fencepost break`: take a lock away from its holder, after a look at who that is.
+//! `fencepost break`: removes a holder, after its state and the consequences were shown.
+
+mod holder_kind;
 
 use std::io::{self, IsTerminal};
 
 use fencepost::{Client, Error, ErrorKind, FencingToken, HolderState, LockName, LockState, Result};
 
+use self::holder_kind::HolderKind;
 use super::{failed, printed, reach, show};
 use crate::args::Break;
+use crate::backend;
 use crate::durations;
 use crate::exit::Exit;
+use crate::json;
 use crate::output;
-use crate::storage;
 use crate::words::plain;
 
 pub(crate) async fn break_lock(args: &Break) -> Result<Exit> {
     if !args.yes && !io::stdin().is_terminal() {
-        return Err(Error::new(ErrorKind::BadConfig, "there is no terminal to ask on: nothing was broken")
-            .with_hint(
-                "give --yes, and in a script --token N, so that nobody else is broken than you mean",
-            ));
+        return Err(Error::new(
+            ErrorKind::BadConfig,
+            "there is no terminal to ask for confirmation: nothing was broken",
+        )
+        .with_hint("give --yes, and in a script --token N, so that no other holder is broken"));
     }
-    let client = storage::connect_existing(args.storage.url.as_deref()).await?;
+    let client = backend::connect_existing(args.backend.url.as_deref()).await?;
     let broken = break_on(&client, args).await;
     client.close().await;
     broken
@@ -29,48 +34,64 @@ async fn break_on(client: &Client, args: &Break) -> Result<Exit> {
     let name = &args.name;
     let state = client.inspect(name).await?;
     let Some(holder) = choose(&state, args.token.map(FencingToken::new))? else {
-        output::remark(format_args!("nobody holds {name:?}"));
-        return Ok(Exit::Done);
+        output::remark(format_args!("no client holds {name:?}"));
+        return if args.json { print_json(name, None) } else { Ok(Exit::Done) };
     };
+    let kind = HolderKind::of(holder);
     output::remark(show::describe(&state, &reach(client)).trim_end());
-    output::remark(risk(holder));
+    let Some(token) = holder.token else { return Err(without_token(client, name, holder).await) };
+    output::remark(kind.consequences(holder));
     if !args.yes && !is_confirmed(name, holder)? {
         return Err(Error::new(ErrorKind::BadConfig, "that is not the lock's name: nothing was broken"));
     }
-    let Some(token) = holder.token else { return Err(not_ours(name)) };
-    // What was shown is what is broken: the backend refuses if the token has changed by now.
-    client.break_lock(name, token).await.map_err(|error| match error.kind() {
-        ErrorKind::Conflict | ErrorKind::Unreachable => error.context("nothing was broken"),
-        _ => error,
-    })?;
-    printed(output::results(format_args!("broke {name:?}: {}\n", in_brief(holder))))
+    // The holder that was shown is broken and no other: the backend rejects a token that is no longer current.
+    match client.break_lock(name, token).await {
+        Ok(()) if args.json => print_json(name, Some(holder)),
+        Ok(()) => printed(output::results(format_args!("broke {name:?}: {}\n", in_brief(holder)))),
+        Err(error) if error.kind() == ErrorKind::Conflict && kind == HolderKind::Foreign => {
+            let error = error.context("nothing was broken");
+            Err(match by_hand(client, name, holder).await {
+                Some(hint) => error.with_hint(hint),
+                None => error,
+            })
+        }
+        Err(error) if matches!(error.kind(), ErrorKind::Conflict | ErrorKind::Unreachable) => {
+            Err(error.context("nothing was broken"))
+        }
+        Err(error) => Err(error),
+    }
 }
 
-/// Which holder is meant; `None` if there is nothing to break.
+/// Prints the holder that was broken; `None` if the lock was free.
+fn print_json(name: &LockName, broken: Option<&HolderState>) -> Result<Exit> {
+    printed(output::results(json::line(&json::BreakResult::new(name, broken)) + "\n"))
+}
+
+/// Returns the holder that is meant; `None` if there is nothing to break.
 fn choose(state: &LockState, token: Option<FencingToken>) -> Result<Option<&HolderState>> {
     let name = &state.name;
     let holders: Vec<String> = state.holders.iter().map(in_brief).collect();
     let all = || holders.join("; ");
-    let refuse = |kind, text: String, hint: &str| Err(Error::new(kind, text).with_hint(hint));
+    let reject = |kind, text: String, hint: &str| Err(Error::new(kind, text).with_hint(hint));
     match (state.holders.as_slice(), token) {
         ([], None) => Ok(None),
-        ([], Some(token)) => refuse(
+        ([], Some(token)) => reject(
             ErrorKind::Conflict,
-            format!("nothing was broken: nobody holds {name:?} with token {token}, nor with another"),
-            "it was released, or its lease ran out",
+            format!("nothing was broken: no client holds {name:?}, with token {token} or another"),
+            "it was released, or its lease has expired",
         ),
         ([holder], None) => Ok(Some(holder)),
-        (several, None) => refuse(
+        (several, None) => reject(
             ErrorKind::BadConfig,
-            format!("nothing was broken: {} hold {name:?}: {}", several.len(), all()),
-            "say which one with --token N",
+            format!("nothing was broken: {} clients hold {name:?}: {}", several.len(), all()),
+            "choose one with --token N",
         ),
         (holders, Some(token)) => match holders.iter().find(|holder| holder.token == Some(token)) {
             Some(holder) => Ok(Some(holder)),
-            None => refuse(
+            None => reject(
                 ErrorKind::Conflict,
                 format!("nothing was broken: {name:?} is not held with token {token}, but with: {}", all()),
-                "look again who holds it now, before you break anything",
+                "check with `fencepost show` who holds it now",
             ),
         },
     }
@@ -84,29 +105,31 @@ fn in_brief(holder: &HolderState) -> String {
     format!("{token}, held by {} for {held_for}", plain(label))
 }
 
-fn not_ours(name: &LockName) -> Error {
+/// Returns the error for a holder that only its own program, or an administrator, can remove.
+async fn without_token(client: &Client, name: &LockName, holder: &HolderState) -> Error {
     let text =
         format!("nothing was broken: the holder of {name:?} is not a Fencepost client and has no token");
-    Error::new(ErrorKind::Unsupported, text).with_hint(format!(
-        "`fencepost doctor {name}` shows its keys; remove them with the tools of the backend"
-    ))
+    let hint = by_hand(client, name, holder).await;
+    Error::new(ErrorKind::Unsupported, text).with_hint(hint.unwrap_or_else(|| {
+        format!("`fencepost doctor {name}` shows its keys; remove them with the tools of the backend")
+    }))
 }
 
-fn risk(holder: &HolderState) -> String {
-    format!(
-        "Breaking it does not stop the old holder: it learns of it within {}, a third of its ttl,\n\
-         and what it has under way is stopped only by a fence that checks the token.",
-        durations::show(holder.ttl.unwrap_or_default() / 3)
-    )
+/// Returns how to remove the entry of a foreign holder with the backend's own tools.
+async fn by_hand(client: &Client, name: &LockName, holder: &HolderState) -> Option<String> {
+    let findings = client.locate(name).await.ok()?;
+    holder_kind::removal(client.info().scheme, holder, &findings).map(|command| {
+        format!("if that program no longer runs, or must lose the lock, remove its entry by hand: {command}")
+    })
 }
 
-/// Asks for the lock's name, which nobody types by accident.
+/// Asks for the name of the lock: it is not typed by accident.
 fn is_confirmed(name: &LockName, holder: &HolderState) -> Result<bool> {
     output::question(format_args!("To break {}, type the name of the lock:", in_brief(holder)));
     let mut answer = String::new();
     io::stdin().read_line(&mut answer).map_err(|error| failed("could not read the answer", error))?;
     if !answer.ends_with('\n') {
-        // The input ended, and with it our line on the screen.
+        // The input ended within the line.
         output::remark("");
     }
     Ok(answer.trim_end_matches(['\r', '\n']) == name.as_str())
@@ -131,7 +154,7 @@ mod tests {
     }
 
     #[test]
-    fn the_only_holder_or_the_one_that_was_named_is_broken() {
+    fn the_only_holder_or_the_one_with_the_token_is_broken() {
         assert_eq!(chosen(&[], None).unwrap(), None);
         assert_eq!(chosen(&[7], None).unwrap(), Some(7));
         assert_eq!(chosen(&[7], Some(7)).unwrap(), Some(7));
@@ -139,12 +162,12 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_clear_is_refused_and_the_holders_are_listed() {
+    fn an_ambiguous_request_is_rejected_with_a_list_of_the_holders() {
         let text = |tokens: &[u64], token| chosen(tokens, token).unwrap_err().to_string();
-        assert!(text(&[], Some(7)).contains("nobody holds \"a\" with token 7"));
+        assert!(text(&[], Some(7)).contains("no client holds \"a\", with token 7 or another"));
         assert_eq!(
             text(&[7, 8], None),
-            "nothing was broken: 2 hold \"a\": token 7, held by web-7\\u{1b}[2J for 2m10s; \
+            "nothing was broken: 2 clients hold \"a\": token 7, held by web-7\\u{1b}[2J for 2m10s; \
              token 8, held by web-8\\u{1b}[2J for 2m10s"
         );
         assert!(text(&[7], Some(6)).contains("not held with token 6, but with: token 7, held by"));

@@ -1,6 +1,6 @@
-//! `fencepost doctor`: whether locks are safe here, a line for each thing that was checked.
+//! `fencepost doctor`: checks whether locks are safe here, and prints a line for each check.
 //!
-//! Nothing stops the examination: what fails is a finding, and whatever can still be looked at is.
+//! No error ends the diagnosis: a failed check is a finding, and the remaining checks are made.
 
 mod configuration;
 mod pace;
@@ -13,21 +13,23 @@ use fencepost::{Client, Error, ErrorKind, Finding, LockName, Options, Result, Sc
 
 use super::printed;
 use crate::args::Doctor;
+use crate::colors::{self, Palette};
 use crate::exit::Exit;
-use crate::words::{plain, scope, verdict, without_secrets};
-use crate::{json, output, storage};
+use crate::secrets::without_secrets;
+use crate::words::{plain, scope, severity};
+use crate::{backend, durations, json, output};
 
-/// How long each question to the storage may take, connecting included.
-const PATIENCE: Duration = Duration::from_secs(10);
+/// How long each request to the backend may take, connecting included.
+const REQUEST_TIMEOUT: Duration = Duration::from_secs(10);
 
 pub(crate) async fn doctor(args: &Doctor) -> Result<Exit> {
-    let findings = diagnose(args.storage.url.as_deref(), args.name.as_ref()).await;
-    let findings: Vec<Finding> = findings.into_iter().map(without_any_secret).collect();
+    let findings = diagnose(args.backend.url.as_deref(), args.name.as_ref()).await;
+    let findings: Vec<Finding> = findings.into_iter().map(redacted).collect();
     let worst = findings.iter().map(|finding| finding.severity).max().unwrap_or(Severity::Ok);
     let written = if args.json {
         output::results(json::line(&json::Diagnosis::new(&findings, worst)) + "\n")
     } else {
-        let written = output::results(report(&findings));
+        let written = output::results(report(&findings, Palette::stdout()));
         output::remark(summary(&findings));
         written
     };
@@ -37,22 +39,22 @@ pub(crate) async fn doctor(args: &Doctor) -> Result<Exit> {
 
 async fn diagnose(flag: Option<&str>, name: Option<&LockName>) -> Vec<Finding> {
     let mut findings = vec![Finding::ok("program", concat!("fencepost ", env!("CARGO_PKG_VERSION")))];
-    let chosen = match storage::chosen(flag) {
+    let chosen = match backend::chosen(flag) {
         Ok(chosen) => chosen,
         Err(error) => {
             findings.push(Finding::failed("configuration", &error));
             return findings;
         }
     };
-    findings.push(configuration::judge(&chosen));
+    findings.push(configuration::check(&chosen));
     match connect(&chosen.url).await {
         Ok(client) => {
-            findings.extend(from_within(&client, name).await);
-            // Whoever hangs now has been told about already.
-            within("close the storage", client.close()).await.ok();
+            findings.extend(diagnose_connected(&client, name).await);
+            // A server that hangs now is among the findings already.
+            within("close the connection", client.close()).await.ok();
         }
         Err(error) => {
-            findings.extend(why_not(&error));
+            findings.extend(not_connected(&error));
             findings.extend(fencepost::preflight(&chosen.url).unwrap_or_default());
         }
     }
@@ -60,15 +62,15 @@ async fn diagnose(flag: Option<&str>, name: Option<&LockName>) -> Vec<Finding> {
 }
 
 async fn connect(url: &str) -> Result<Client> {
-    let options = Options::new().only_existing().deadline(PATIENCE);
+    let options = Options::new().only_existing().deadline(REQUEST_TIMEOUT);
     within("connect", fencepost::connect_with(url, options)).await?
 }
 
-async fn from_within(client: &Client, name: Option<&LockName>) -> Vec<Finding> {
+async fn diagnose_connected(client: &Client, name: Option<&LockName>) -> Vec<Finding> {
     let mut findings = vec![
         Finding::ok("reachability", client.info().location.as_str()),
         Finding::ok("access", "granted"),
-        judge_scope(client),
+        check_scope(client),
         pace::measure(client, name).await,
     ];
     let failed = |error: Error| vec![Finding::failed("answer", &error)];
@@ -79,9 +81,9 @@ async fn from_within(client: &Client, name: Option<&LockName>) -> Vec<Finding> {
     findings
 }
 
-/// What a failed connection tells about the storage.
-fn why_not(error: &Error) -> Vec<Finding> {
-    let found = Finding::ok("reachability", "the storage is there");
+/// Returns what a failed connection says about the backend.
+fn not_connected(error: &Error) -> Vec<Finding> {
+    let found = Finding::ok("reachability", "the server replies");
     match error.kind() {
         ErrorKind::BadConfig | ErrorKind::Unsupported => vec![Finding::failed("URL", error)],
         ErrorKind::Unreachable | ErrorKind::OutcomeUnknown => vec![Finding::failed("reachability", error)],
@@ -97,10 +99,10 @@ fn why_not(error: &Error) -> Vec<Finding> {
     }
 }
 
-fn judge_scope(client: &Client) -> Finding {
+fn check_scope(client: &Client) -> Finding {
     let reach = client.info().scope;
-    if storage::must_be_shared() && reach != Scope::Fleet {
-        return Finding::failed("scope", &storage::not_shared(client));
+    if backend::must_be_shared() && reach != Scope::Fleet {
+        return Finding::failed("scope", &backend::not_shared(client));
     }
     Finding::ok("scope", scope(reach))
 }
@@ -110,36 +112,38 @@ async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T> {
     tokio::select! {
         biased;
         done = work => Ok(done),
-        Ok(()) = clock.sleep_until(clock.now() + PATIENCE) => {
-            let text = format!("could not {what}: nobody answered within {PATIENCE:?}");
+        Ok(()) = clock.sleep_until(clock.now() + REQUEST_TIMEOUT) => {
+            let text = format!("could not {what}: no reply within {}", durations::show(REQUEST_TIMEOUT));
             Err(Error::new(ErrorKind::Unreachable, text).with_hint(
-                "check the host and the port of the URL, and whether a process that uses the storage was stopped",
+                "check the host and the port of the URL, and whether a process that uses the backend was stopped",
             ))
         }
     }
 }
 
-/// No error should quote a password. Here everything is quoted that anybody says, so nothing is left to that; advice is
-/// ours alone, and may show how to write a URL.
-fn without_any_secret(mut finding: Finding) -> Finding {
+/// Removes passwords. No error should contain one, but findings quote what servers and libraries say. Advice is written by
+/// Fencepost alone, and may show the form of a URL.
+fn redacted(mut finding: Finding) -> Finding {
     finding.found = without_secrets(&finding.found);
     finding
 }
 
-fn report(findings: &[Finding]) -> String {
+fn report(findings: &[Finding], palette: Palette) -> String {
     let mut text = String::new();
-    for Finding { check, severity: is, found, advice, .. } in findings {
+    for Finding { check, severity: found_severity, found, advice, .. } in findings {
         // Writing to a string cannot fail.
-        let _ = writeln!(text, "{:<7}  {}: {}", verdict(*is), plain(check), plain(found));
+        let verdict = format!("{:<7}", severity(*found_severity));
+        let verdict = palette.paint(colors::severity(*found_severity), &verdict);
+        let _ = writeln!(text, "{verdict}  {}: {}", plain(check), plain(found));
         if let Some(advice) = advice {
-            let _ = writeln!(text, "         hint: {}", plain(advice));
+            let _ = writeln!(text, "         {} {}", palette.paint(colors::HINT, "hint:"), plain(advice));
         }
     }
     text
 }
 
 fn summary(findings: &[Finding]) -> String {
-    let count = |is: Severity| findings.iter().filter(|finding| finding.severity == is).count();
+    let count = |severity: Severity| findings.iter().filter(|finding| finding.severity == severity).count();
     let many = |count: usize, what: &str| match count {
         0 => format!("no {what}s"),
         1 => format!("1 {what}"),
@@ -153,14 +157,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_finding_has_a_line_and_what_to_do_stands_below() {
+    fn every_finding_has_a_line_and_its_advice_follows() {
         let findings = [
             Finding::ok("scope", "this host"),
             Finding::warning("eviction policy", "all\u{1b}[2J").with_advice("set it"),
             Finding::problem("access", "refused"),
         ];
         assert_eq!(
-            report(&findings),
+            report(&findings, Palette::PLAIN),
             "fine     scope: this host\n\
              warning  eviction policy: all\\u{1b}[2J\n         hint: set it\n\
              problem  access: refused\n"
@@ -170,14 +174,14 @@ mod tests {
     }
 
     #[test]
-    fn what_failed_is_told_apart() {
-        let told = |kind| {
-            let findings = why_not(&Error::new(kind, "it failed").with_hint("do this"));
+    fn a_failed_connection_is_classified() {
+        let finding_of = |kind| {
+            let findings = not_connected(&Error::new(kind, "it failed").with_hint("do this"));
             let last = findings.last().unwrap();
             assert_eq!(last.advice.as_deref(), Some("do this"));
             (findings.len(), last.check.clone(), last.severity)
         };
-        for (kind, findings, check, verdict) in [
+        for (kind, findings, check, severity) in [
             (ErrorKind::BadConfig, 1, "URL", Severity::Problem),
             (ErrorKind::Unsupported, 1, "URL", Severity::Problem),
             (ErrorKind::Unreachable, 1, "reachability", Severity::Problem),
@@ -185,13 +189,13 @@ mod tests {
             (ErrorKind::Backend, 2, "storage", Severity::Problem),
             (ErrorKind::Missing, 1, "storage", Severity::Warning),
         ] {
-            assert_eq!(told(kind), (findings, check.to_owned(), verdict), "{kind:?}");
+            assert_eq!(finding_of(kind), (findings, check.to_owned(), severity), "{kind:?}");
         }
     }
 
     #[test]
-    fn a_password_that_an_error_quotes_is_taken_out() {
-        let shown = without_any_secret(Finding::problem("URL", "bad: redis://u:geheim@h"));
+    fn a_password_that_an_error_quotes_is_removed() {
+        let shown = redacted(Finding::problem("URL", "bad: redis://u:geheim@h"));
         assert_eq!(shown.found, "bad: redis://***@h");
     }
 }

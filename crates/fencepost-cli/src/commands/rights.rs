@@ -1,13 +1,19 @@
-//! `fencepost rights`: what an account needs on the storage, for whoever grants it. Nothing is connected to.
+//! `fencepost rights`: the rights that an account needs on the backend. Opens no connection.
 
 use fencepost::Result;
 
 use super::printed;
 use crate::args::Rights;
 use crate::exit::Exit;
-use crate::{output, storage};
+use crate::secrets::without_secrets;
+use crate::{backend, json, output};
 
 pub(crate) fn rights(args: &Rights) -> Result<Exit> {
-    let chosen = storage::chosen(args.storage.url.as_deref())?;
-    printed(output::results(fencepost::rights(chosen.url)?))
+    let url = backend::chosen(args.backend.url.as_deref())?.url;
+    let rights = fencepost::rights(&url)?;
+    if args.json {
+        let rights = json::Rights { url: &without_secrets(&url), rights: &rights };
+        return printed(output::results(json::line(&rights) + "\n"));
+    }
+    printed(output::results(rights))
 }

@@ -2,37 +2,49 @@
 
 use std::time::Duration;
 
-use fencepost::{Client, Error, ErrorKind, Result, Scope};
+use fencepost::{BackendInfo, Client, Error, ErrorKind, Lock, Result, Scope};
 use rustix::process::Signal;
 
 use super::{failed, on_this_thread, reach};
 use crate::args::{Run, Timing};
+use crate::backend;
+use crate::connecting;
 use crate::durations::exact;
 use crate::exit::Exit;
+use crate::locked_run::{LockedRun, Task};
 use crate::output::{self, Output};
 use crate::signals::Signals;
 use crate::status::{self, Event, Status};
-use crate::storage;
-use crate::terminal::{Key, end_by, is_in_foreground, may_speak_from_the_background};
-use crate::turn::Turn;
+use crate::terminal::{Key, allow_background_output, end_by, is_in_foreground};
+use crate::wait_limit::WaitLimit;
 use crate::warden::Warden;
 
-/// The shortest ttl: below it there is no room for renewals and for the stopping of a command.
+/// The shortest ttl: below it there is no room for renewals and for stopping a command.
 const MIN_TTL: Duration = Duration::from_secs(1);
-const KILL_AFTER: Duration = Duration::from_secs(5);
+/// The longest ttl that a backend can keep.
+const MAX_TTL: Duration = Duration::from_secs(24 * 3600);
+const DEFAULT_KILL_AFTER: Duration = Duration::from_secs(5);
 
 pub(crate) fn run(args: &Run, output: Output) -> Result<Exit> {
-    let kill_after = kill_after(args.timing)?;
+    with_lock(args, output, || {
+        // It starts up while the run connects and waits.
+        Warden::start().map(Task::Command).map_err(|error| failed("could not start the warden", error))
+    })
+}
+
+/// Acquires the lock and performs the task under it. The task is created before the connection.
+pub(super) fn with_lock(args: &Run, output: Output, task: impl FnOnce() -> Result<Task>) -> Result<Exit> {
+    let limit = WaitLimit::start(args.waiting.wait);
+    lease_of(args.timing, Lock::DEFAULT_TTL)?;
     let status = Status::new(args.name.clone(), status::destination(&args.status)?);
     let status = status.map_err(|error| failed("could not write events", error))?;
     let exit = on_this_thread(async {
-        // It gets ready while we connect and wait.
-        let warden = Warden::start().map_err(|error| failed("could not start the warden", error))?;
-        take_a_turn(args, kill_after, warden, &status, output).await
+        let task = task()?;
+        connect_and_run(args, limit, task, &status, output).await
     });
     status.tell(Event::exit(*exit.as_ref().unwrap_or(&Exit::Failed)));
     drop(status);
-    output::farewell();
+    output::flush();
     match exit {
         Ok(Exit::Typed(key)) => end_by(key),
         Ok(Exit::Signalled(signal)) if signal == Signal::INT.as_raw() && is_in_foreground() => {
@@ -43,86 +55,119 @@ pub(crate) fn run(args: &Run, output: Output) -> Result<Exit> {
     exit
 }
 
-async fn take_a_turn(
+async fn connect_and_run(
     args: &Run,
-    kill_after: Duration,
-    warden: Warden,
+    limit: WaitLimit,
+    mut task: Task,
     status: &Status,
     output: Output,
 ) -> Result<Exit> {
-    // Before anything is said.
-    let mask = may_speak_from_the_background();
-    let mut signals = Signals::new().map_err(|error| failed("could not take over the signals", error))?;
+    // Before anything is printed.
+    let mask = allow_background_output();
+    let mut signals = Signals::new().map_err(|error| failed("could not handle signals", error))?;
+    let chosen = backend::chosen(args.backend.url.as_deref())?;
     let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(Exit::Signalled(signal.as_raw())),
-        client = storage::connect(args.storage.url.as_deref()) => client?,
+        client = connecting::connect(&chosen, limit, output) => client?,
+        () = task.abandoned() => return Ok(args.waiting.not_acquired()),
     };
-    say_scope(&client, output);
-    let mut turn = Turn { args, kill_after, client: &client, signals, output, status, mask };
-    let exit = turn.take(warden).await?;
+    print_scope(&client, output);
+    let default_ttl = default_ttl(client.info());
+    if args.timing.ttl.is_none() && default_ttl != Lock::DEFAULT_TTL {
+        let (scheme, default) = (client.info().scheme, exact(Lock::DEFAULT_TTL));
+        output.detail(format_args!(
+            "ttl: {}, the nearest to the default of {default} that {scheme} can keep",
+            exact(default_ttl)
+        ));
+    }
+    let (ttl, kill_after) = lease_of(args.timing, default_ttl)?;
+    let mut run = LockedRun { args, limit, ttl, kill_after, client: &client, signals, output, status, mask };
+    let exit = run.acquire_and_run(task).await?;
     if exit != Exit::Lost {
-        // What is lost cannot be given back, so there would be nothing to wait for.
-        turn.close().await;
+        // A lost lock cannot be released, so there is nothing to wait for.
+        run.close().await;
     }
     Ok(exit)
 }
 
-/// How much of the ttl belongs to the stopping of the command.
-fn kill_after(timing: Timing) -> Result<Duration> {
-    let Timing { ttl, kill_after, .. } = timing;
+/// Returns the ttl that is nearest to the default among those that the backend can keep.
+fn default_ttl(info: &BackendInfo) -> Duration {
+    Lock::DEFAULT_TTL.min(info.max_ttl).max(info.min_ttl)
+}
+
+/// Returns the ttl, and how much of it is reserved for stopping the command.
+fn lease_of(timing: Timing, default_ttl: Duration) -> Result<(Duration, Duration)> {
+    let ttl = timing.ttl.unwrap_or(default_ttl);
     let bad = |text: String, hint: &str| Err(Error::new(ErrorKind::BadConfig, text).with_hint(hint));
-    if ttl < MIN_TTL {
+    if timing.ttl.is_some_and(|ttl| !(MIN_TTL..=MAX_TTL).contains(&ttl)) {
         return bad(
-            format!("--ttl {} is less than {}", exact(ttl), exact(MIN_TTL)),
+            format!("--ttl {} is out of range: from 1s to 24h", exact(ttl)),
             "the ttl is how long the lock outlives a crash; a live holder renews it for as long as it takes",
         );
     }
-    let kill_after = kill_after.unwrap_or(KILL_AFTER.min(ttl / 4));
+    let kill_after = timing.kill_after.unwrap_or(DEFAULT_KILL_AFTER.min(ttl / 4));
     if kill_after > ttl / 3 {
         let (kill_after, third, ttl) = (exact(kill_after), exact(ttl / 3), exact(ttl));
         return bad(
             format!("--kill-after {kill_after} is more than a third of the ttl: {ttl} / 3 = {third}"),
-            "it is taken out of the ttl, and the rest must be enough for renewals: raise --ttl or lower --kill-after",
+            "it is part of the ttl, and the rest must be enough for renewals: raise --ttl or lower --kill-after",
         );
     }
-    Ok(kill_after)
+    Ok((ttl, kill_after))
 }
 
-fn say_scope(client: &Client, output: Output) {
+fn print_scope(client: &Client, output: Output) {
     if client.info().scope == Scope::Process {
-        output.warning("this storage lives in one process: the lock keeps nobody else out");
+        output.warning("this backend lives in one process: the lock excludes no other process");
     }
     output.detail(format_args!("scope: {}", reach(client)));
 }
 
 #[cfg(test)]
 mod tests {
+    use fencepost::StorageId;
+
     use crate::stopping::OnLost;
 
     use super::*;
 
-    fn chosen(ttl: u64, kill_after: Option<u64>) -> Result<Duration> {
+    fn chosen(ttl: Option<u64>, kill_after: Option<u64>) -> Result<(Duration, Duration)> {
         let millis = Duration::from_millis;
-        let kill_after = kill_after.map(millis);
-        super::kill_after(Timing { ttl: millis(ttl), kill_after, on_lost: OnLost::Term, at_least: None })
+        let (ttl, kill_after) = (ttl.map(millis), kill_after.map(millis));
+        lease_of(Timing { ttl, kill_after, on_lost: OnLost::Term, at_least: None }, millis(10_000))
     }
 
     #[test]
-    fn the_grace_is_five_seconds_or_a_quarter_of_the_ttl() {
-        assert_eq!(chosen(30_000, None).unwrap(), Duration::from_secs(5));
-        assert_eq!(chosen(8_000, None).unwrap(), Duration::from_secs(2));
-        assert_eq!(chosen(30_000, Some(10_000)).unwrap(), Duration::from_secs(10));
-        assert_eq!(chosen(30_000, Some(0)).unwrap(), Duration::ZERO);
+    fn the_kill_after_is_five_seconds_or_a_quarter_of_the_ttl() {
+        let kill_after = |ttl, kill_after| chosen(ttl, kill_after).unwrap().1;
+        assert_eq!(kill_after(Some(30_000), None), Duration::from_secs(5));
+        assert_eq!(kill_after(Some(8_000), None), Duration::from_secs(2));
+        assert_eq!(kill_after(None, None), Duration::from_millis(2500));
+        assert_eq!(kill_after(Some(30_000), Some(10_000)), Duration::from_secs(10));
+        assert_eq!(kill_after(Some(30_000), Some(0)), Duration::ZERO);
     }
 
     #[test]
-    fn a_grace_above_a_third_and_a_ttl_below_a_second_are_refused_with_the_numbers() {
+    fn a_kill_after_above_a_third_and_a_ttl_out_of_range_are_rejected_with_the_numbers() {
         let text = |ttl, kill_after| chosen(ttl, kill_after).unwrap_err().to_string();
         assert_eq!(
-            text(30_000, Some(15_000)),
+            text(Some(30_000), Some(15_000)),
             "--kill-after 15s is more than a third of the ttl: 30s / 3 = 10s"
         );
-        assert_eq!(text(500, None), "--ttl 0.5s is less than 1s");
+        let range = "is out of range: from 1s to 24h";
+        assert_eq!(text(Some(500), None), format!("--ttl 500ms {range}"));
+        assert_eq!(text(Some(0), None), format!("--ttl 0s {range}"));
+        assert_eq!(text(Some(90_000_000), None), format!("--ttl 1d1h {range}"));
+    }
+
+    #[test]
+    fn the_default_ttl_is_the_nearest_that_the_backend_can_keep() {
+        let seconds = Duration::from_secs;
+        let mut info = BackendInfo::new("x", "x:", Scope::Fleet, StorageId::random());
+        for (min, max, expected) in [(1, 3600, 30), (1, 10, 10), (60, 3600, 60)] {
+            (info.min_ttl, info.max_ttl) = (seconds(min), seconds(max));
+            assert_eq!(default_ttl(&info), seconds(expected));
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! `fencepost show`: one lock, its holders, its line and its cell.
+//! `fencepost show`: one lock, its holders, its queue and its cell.
 
 use std::fmt::Write;
 
@@ -8,20 +8,20 @@ use fencepost::{Cell, HolderState, LockState, Result, WaiterState};
 use super::{printed, reach};
 use crate::args::Show;
 use crate::durations;
-use crate::exit::Exit;
+use crate::exit::{Exit, NOT_ACQUIRED};
 use crate::output;
 use crate::timestamps::rfc3339;
 use crate::words::{mode, plain};
-use crate::{json, storage};
+use crate::{backend, json};
 
-/// What the backend does not record about holders that are not Fencepost clients.
+/// Shown for facts that the backend does not record: holders that are not Fencepost clients.
 const UNKNOWN: &str = "unknown";
 
-/// How much of a cell's text is shown.
+/// The number of characters of a cell that are shown.
 const CELL_TEXT: usize = 200;
 
 pub(crate) async fn show(args: &Show) -> Result<Exit> {
-    let client = storage::connect_existing(args.storage.url.as_deref()).await?;
+    let client = backend::connect_existing(args.backend.url.as_deref()).await?;
     let state = client.inspect(&args.name).await?;
     let text = if args.json {
         json::line(&json::Lock::new(&state, client.info().scope)) + "\n"
@@ -29,10 +29,11 @@ pub(crate) async fn show(args: &Show) -> Result<Exit> {
         describe(&state, &reach(&client))
     };
     client.close().await;
-    printed(output::results(text))
+    let exit = printed(output::results(text))?;
+    Ok(if args.exit_code && !state.holders.is_empty() { Exit::NotAcquired(NOT_ACQUIRED) } else { exit })
 }
 
-/// The entry_meta of a lock: everything that is known about it.
+/// Returns everything that is known about a lock, as text.
 pub(super) fn describe(state: &LockState, reach: &str) -> String {
     let mut text = String::new();
     // Writing to a string cannot fail.
@@ -44,14 +45,14 @@ fn write(text: &mut String, state: &LockState, reach: &str) -> std::fmt::Result 
     writeln!(text, "lock:     {}", plain(state.name.as_str()))?;
     writeln!(text, "scope:    {reach}")?;
     if state.holders.is_empty() {
-        writeln!(text, "held by:  nobody")?;
+        writeln!(text, "held by:  none")?;
     }
     for holder in &state.holders {
         write_holder(text, holder)?;
     }
     writeln!(text, "waiting:  {}", state.waiter_count)?;
-    for (place, waiter) in state.waiters.iter().enumerate() {
-        write_waiter(text, place, waiter)?;
+    for (ahead, waiter) in state.waiters.iter().enumerate() {
+        write_waiter(text, ahead, waiter)?;
     }
     if state.waiter_count > state.waiters.len() {
         writeln!(text, "  … and {} more", state.waiter_count - state.waiters.len())?;
@@ -78,7 +79,7 @@ fn write_holder(text: &mut String, holder: &HolderState) -> std::fmt::Result {
     Ok(())
 }
 
-/// `30s, 21s left`, as far as it is known.
+/// Returns `30s, 21s left`, as far as it is known.
 fn describe_lease(holder: &HolderState) -> String {
     let left = match holder.expires_in {
         None => return UNKNOWN.to_owned(),
@@ -91,12 +92,13 @@ fn describe_lease(holder: &HolderState) -> String {
     }
 }
 
-fn write_waiter(text: &mut String, place: usize, waiter: &WaiterState) -> std::fmt::Result {
+fn write_waiter(text: &mut String, ahead: usize, waiter: &WaiterState) -> std::fmt::Result {
     let time = waiter.waiting_for.map(|time| format!(", for {}", durations::show(time))).unwrap_or_default();
-    writeln!(text, "  {}. {}, {}{time}", place + 1, plain(&waiter.label), mode(waiter.mode))
+    writeln!(text, "  {}. {}, {}{time}", ahead + 1, plain(&waiter.label), mode(waiter.mode))
 }
 
-fn describe_cell(cell: &Cell) -> String {
+/// Returns size, token and text of a cell.
+pub(super) fn describe_cell(cell: &Cell) -> String {
     let size = format!("{} bytes, written with token {}", cell.bytes.len(), cell.token);
     match std::str::from_utf8(&cell.bytes) {
         Ok(text) if text.chars().count() <= CELL_TEXT => format!("{size}: {}", plain(text)),

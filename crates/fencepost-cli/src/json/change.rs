@@ -1,20 +1,20 @@
-//! One change, as `watch` prints it.
+//! One change, as `watch --json` prints it.
 
 use serde::Serialize;
 
 use super::{CellText, Holder, lease_millis};
 
-/// What has changed about a lock, and when it was seen.
+/// A change of a lock, and the time at which it was seen.
 #[derive(Serialize)]
 pub(crate) struct Change<'a> {
     time: String,
     #[serde(flatten)]
-    what: What<'a>,
+    event: ChangeEvent<'a>,
 }
 
 #[derive(Serialize)]
 #[serde(tag = "event", rename_all = "lowercase")]
-enum What<'a> {
+enum ChangeEvent<'a> {
     Held {
         lock: &'a str,
         holder: Holder<'a>,
@@ -36,24 +36,24 @@ enum What<'a> {
 }
 
 impl<'a> Change<'a> {
-    /// `None` for kinds of changes that have no JSON form yet.
+    /// Returns `None` for kinds of changes that have no JSON form yet.
     pub(crate) fn new(change: &'a fencepost::Change, time: String) -> Option<Self> {
         use fencepost::Change;
 
-        let what = match change {
-            Change::Held { name, holder } => What::Held { lock: name.as_str(), holder: holder.into() },
-            Change::Ended { name, holder, lease_left } => What::Ended {
+        let event = match change {
+            Change::Held { name, holder } => ChangeEvent::Held { lock: name.as_str(), holder: holder.into() },
+            Change::Ended { name, holder, lease_left } => ChangeEvent::Ended {
                 lock: name.as_str(),
                 holder: holder.into(),
                 lease_left_ms: lease_millis(*lease_left),
             },
-            Change::Waiters { name, count } => What::Line { lock: name.as_str(), waiters: *count },
+            Change::Waiters { name, count } => ChangeEvent::Line { lock: name.as_str(), waiters: *count },
             Change::Cell { name, cell } => {
-                What::Cell { lock: name.as_str(), cell: cell.as_ref().map(CellText::from) }
+                ChangeEvent::Cell { lock: name.as_str(), cell: cell.as_ref().map(CellText::from) }
             }
             _ => return None,
         };
-        Some(Self { time, what })
+        Some(Self { time, event })
     }
 }
 

@@ -1,14 +1,14 @@
-//! The JSON form of what the doctor found.
+//! The findings of the doctor.
 
 use fencepost::{Finding, Severity};
 use serde::Serialize;
 
 use crate::words;
 
-/// Everything that was found, as `doctor --json` prints it.
+/// All findings, as `doctor --json` prints them.
 #[derive(Serialize)]
 pub(crate) struct Diagnosis<'a> {
-    /// The worst of all.
+    /// The worst of all findings.
     verdict: &'static str,
     findings: Vec<Entry<'a>>,
 }
@@ -23,7 +23,7 @@ struct Entry<'a> {
 
 impl<'a> Diagnosis<'a> {
     pub(crate) fn new(findings: &'a [Finding], worst: Severity) -> Self {
-        Self { verdict: words::verdict(worst), findings: findings.iter().map(Entry::from).collect() }
+        Self { verdict: words::severity(worst), findings: findings.iter().map(Entry::from).collect() }
     }
 }
 
@@ -31,7 +31,7 @@ impl<'a> From<&'a Finding> for Entry<'a> {
     fn from(finding: &'a Finding) -> Self {
         Self {
             check: &finding.check,
-            verdict: words::verdict(finding.severity),
+            verdict: words::severity(finding.severity),
             found: &finding.found,
             advice: finding.advice.as_deref(),
         }

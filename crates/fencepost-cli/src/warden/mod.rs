@@ -1,8 +1,8 @@
 //! The warden: a second process that kills the command when its lease can end, or when fencepost dies. A fencepost that
-//! was stopped cannot kill anything, and the signal that a dying parent sends reaches its children only, not theirs.
+//! was stopped cannot kill anything, and the parent-death signal reaches only its children, not their children.
 //!
-//! It is the same program, started again under another name, so that whoever kills every `fencepost` by name leaves it
-//! alive. It has no connection to the storage and nothing to say: it gets each new end of the lease over a socket.
+//! It is the same program, started again under another name, so that killing every `fencepost` by name leaves it alive. It
+//! has no connection to the backend and prints nothing: it receives each new end of the lease over a socket.
 
 mod orders;
 mod process;
@@ -21,33 +21,33 @@ use rustix::process::{Pid, WaitId, WaitIdOptions, waitid};
 pub(crate) use orders::{Order, Target};
 pub(crate) use process::watch;
 
-/// What the warden is called, in a list of processes too.
+/// The name of the warden, in a list of processes too.
 const NAME: &str = "fp-warden";
-/// What it says when it is ready.
+/// What it sends when it is ready.
 const READY: &[u8] = b"ready\n";
-/// Its exit code when it has killed.
+/// Its exit code after it has killed the command.
 const KILLED: u8 = 3;
 
-/// Whether this process was started to be a warden.
-pub(crate) fn is_meant() -> bool {
+/// Returns whether this process was started as a warden.
+pub(crate) fn is_warden() -> bool {
     std::env::args_os().next().as_deref() == Some(OsStr::new(NAME))
 }
 
-/// How a warden is found.
+/// The state of a warden.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Fate {
-    OnDuty,
+pub(crate) enum WardenState {
+    Ready,
     /// It has killed the command.
     Killed,
-    /// It is gone, was stopped, or does not listen.
-    Useless,
+    /// It is gone, was stopped, or does not read its orders.
+    Failed,
 }
 
-/// A warden on duty. It ends when this is dropped: the command must be gone by then.
+/// A running warden. It is ended when this is dropped: the command must be gone by then.
 pub(crate) struct Warden {
     process: Child,
-    line: UnixStream,
-    listens: bool,
+    socket: UnixStream,
+    receives: bool,
 }
 
 impl Warden {
@@ -59,12 +59,12 @@ impl Warden {
         Self::start_with(&[])
     }
 
-    /// Starts a warden that finds these orders when it comes: we may be killed as soon as it is there.
+    /// Starts a warden that finds these orders when it starts: this process may be killed as soon as it has.
     fn start_with(orders: &[Order]) -> io::Result<Self> {
-        let (line, theirs) = UnixStream::pair()?;
-        line.set_nonblocking(true)?;
-        let listens = orders.iter().fold(true, |listens, order| listens & say(&line, *order));
-        let mut command = Command::new(ourselves());
+        let (socket, theirs) = UnixStream::pair()?;
+        socket.set_nonblocking(true)?;
+        let receives = orders.iter().fold(true, |receives, order| receives & send(&socket, *order));
+        let mut command = Command::new(own_program());
         let process = command
             .arg0(NAME)
             .stdin(OwnedFd::from(theirs))
@@ -73,62 +73,62 @@ impl Warden {
             .current_dir("/")
             .env_clear()
             .spawn()?;
-        Ok(Self { process, line, listens })
+        Ok(Self { process, socket, receives })
     }
 
     /// Waits until it is ready.
     ///
     /// # Errors
-    /// If it has ended instead.
+    /// If it has exited instead.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub(crate) async fn ready(&self) -> io::Result<()> {
-        let line = tokio::net::UnixStream::from_std(self.line.try_clone()?)?;
+        let socket = tokio::net::UnixStream::from_std(self.socket.try_clone()?)?;
         loop {
-            line.readable().await?;
-            match line.try_read(&mut [0; READY.len()]) {
-                Ok(0) => return Err(io::Error::other("it has ended")),
+            socket.readable().await?;
+            match socket.try_read(&mut [0; READY.len()]) {
+                Ok(0) => return Err(io::Error::other("it has exited")),
                 Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
-                said => return said.map(drop),
+                read => return read.map(drop),
             }
         }
     }
 
-    /// Its process.
+    /// Returns its process id.
     pub(crate) fn id(&self) -> Option<Pid> {
         i32::try_from(self.process.id()).ok().and_then(Pid::from_raw)
     }
 
-    /// The line over which a command can name itself before it begins.
+    /// Returns the socket over which a command registers before it is executed.
     ///
     /// # Errors
     /// If there are too many open files.
-    pub(crate) fn line(&self) -> io::Result<OwnedFd> {
-        Ok(self.line.try_clone()?.into())
+    pub(crate) fn socket(&self) -> io::Result<OwnedFd> {
+        Ok(self.socket.try_clone()?.into())
     }
 
-    /// Tells it something. It is never waited for: one that does not listen is of no use.
+    /// Sends it an order. This never blocks: a warden that does not read its orders is replaced.
     pub(crate) fn tell(&mut self, order: Order) {
-        self.listens &= say(&self.line, order);
+        self.receives &= send(&self.socket, order);
     }
 
-    /// Looks how it is.
-    pub(crate) fn look(&mut self) -> Fate {
+    /// Returns its state.
+    pub(crate) fn state(&mut self) -> WardenState {
         match self.process.try_wait() {
-            Ok(Some(status)) if status.code() == Some(i32::from(KILLED)) => Fate::Killed,
-            Ok(None) if self.listens && !self.stands_still() => Fate::OnDuty,
-            _ => Fate::Useless,
+            Ok(Some(status)) if status.code() == Some(i32::from(KILLED)) => WardenState::Killed,
+            Ok(None) if self.receives && !self.is_stopped() => WardenState::Ready,
+            _ => WardenState::Failed,
         }
     }
 
-    /// Whether it was stopped: it would not kill anybody.
-    fn stands_still(&self) -> bool {
+    /// Returns whether it was stopped: it would kill no process.
+    fn is_stopped(&self) -> bool {
         let options = WaitIdOptions::STOPPED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
         self.id().is_some_and(|id| matches!(waitid(WaitId::Pid(id), options), Ok(Some(_))))
     }
 
-    /// Puts another one in its place, and tells it everything.
+    /// Replaces it by another one with the same orders.
     ///
     /// # Errors
     /// If no process can be started.
@@ -140,28 +140,29 @@ impl Warden {
 
 impl Drop for Warden {
     fn drop(&mut self) {
-        // It ends at once even if it stands still, and does not stay a zombie where nobody clears those away.
+        // Ends it at once even if it was stopped, and reaps it: the parent of fencepost may never reap adopted zombies.
         let _ = self.process.kill();
         let _ = self.process.wait();
     }
 }
 
-/// Returns whether all of it could be said.
-fn say(mut line: &UnixStream, order: Order) -> bool {
+/// Returns whether the whole order could be sent.
+fn send(mut socket: &UnixStream, order: Order) -> bool {
     let mut text = [0; Order::MAX];
     let length = order.encode(&mut text);
-    line.write(&text[..length]).is_ok_and(|written| written == length)
+    socket.write(&text[..length]).is_ok_and(|written| written == length)
 }
 
-/// This program, also if its file was replaced or deleted meanwhile.
-fn ourselves() -> PathBuf {
+/// Returns the path of this program, also if its file was replaced or deleted meanwhile.
+fn own_program() -> PathBuf {
     let running = PathBuf::from("/proc/self/exe");
-    if running.exists() { running } else { std::env::current_exe().unwrap_or_else(|_| as_started()) }
+    if running.exists() { running } else { std::env::current_exe().unwrap_or_else(|_| executed_file()) }
 }
 
-/// The file that was executed to start us, where there is no `/proc` to ask. The warden starts in another folder.
+/// Returns the file that was executed to start this process, where there is no `/proc`. The path is made absolute because
+/// the warden starts in another folder.
 #[cfg(target_os = "linux")]
-fn as_started() -> PathBuf {
+fn executed_file() -> PathBuf {
     use std::os::unix::ffi::OsStrExt;
 
     let path = PathBuf::from(OsStr::from_bytes(rustix::param::linux_execfn().to_bytes()));
@@ -169,6 +170,6 @@ fn as_started() -> PathBuf {
 }
 
 #[cfg(not(target_os = "linux"))]
-fn as_started() -> PathBuf {
+fn executed_file() -> PathBuf {
     std::env::args_os().next().unwrap_or_default().into()
 }

@@ -1,14 +1,14 @@
-//! What fencepost tells its warden: a line each, over a socket. No I/O here.
+//! The orders that fencepost sends to its warden, a line of text each. No I/O here.
 
 use std::io::Write;
 
 use fencepost::clock::Moment;
 use rustix::process::Pid;
 
-/// Whom to kill.
+/// What to kill.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Target {
-    /// Everybody in this process group.
+    /// Every process of this group.
     Group(Pid),
     /// This process alone.
     Process(Pid),
@@ -17,18 +17,17 @@ pub(crate) enum Target {
 /// One order.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Order {
-    /// This is whom the lock is held for.
+    /// The command that runs under the lock.
     Watch(Target),
-    /// This is when its lease can end.
+    /// The time at which its lease can end.
     Until(Moment),
 }
 
 impl Order {
-    /// The longest line.
+    /// The length of the longest order.
     pub(crate) const MAX: usize = 32;
 
-    /// Writes the order's line, and says how long it is. It allocates nothing: a process that has just been forked may
-    /// not.
+    /// Writes the order, and returns its length. It allocates nothing: a process that has just been forked must not.
     pub(crate) fn encode(self, line: &mut [u8; Self::MAX]) -> usize {
         let mut rest = line.as_mut_slice();
         let written = match self {
@@ -52,12 +51,12 @@ impl Order {
     }
 }
 
-/// What the warden has been told so far.
+/// The orders that the warden has received so far.
 #[derive(Debug)]
 pub(crate) struct Orders {
     pub(crate) target: Option<Target>,
     until: Moment,
-    /// The beginning of a line whose end has not come yet.
+    /// The beginning of an order that has not been received in full.
     rest: String,
 }
 
@@ -68,13 +67,13 @@ impl Default for Orders {
 }
 
 impl Orders {
-    /// When to kill. As long as there is nobody to kill, never: whoever comes too late is killed then.
+    /// Returns when to kill: never as long as there is no target. A target that arrives after that time is killed at once.
     pub(crate) fn end(&self) -> Moment {
         if self.target.is_some() { self.until } else { Moment::NEVER }
     }
 
-    /// Hears what has come.
-    pub(crate) fn hear(&mut self, bytes: &[u8]) {
+    /// Applies the orders in what was received.
+    pub(crate) fn receive(&mut self, bytes: &[u8]) {
         self.rest.push_str(&String::from_utf8_lossy(bytes));
         while let Some((line, rest)) = self.rest.split_once('\n') {
             match Order::decode(line) {
@@ -98,42 +97,42 @@ mod tests {
     }
 
     #[test]
-    fn every_order_is_understood_as_it_was_meant() {
+    fn every_order_is_decoded_as_it_was_encoded() {
         let id = Pid::from_raw(i32::MAX).unwrap();
         let until = Moment::from_nanos(u64::MAX);
         let mut orders = Orders::default();
-        orders.hear(&line(Order::Watch(Target::Process(id))));
+        orders.receive(&line(Order::Watch(Target::Process(id))));
         assert_eq!(orders.target, Some(Target::Process(id)));
-        orders.hear(&line(Order::Watch(Target::Group(id))));
-        orders.hear(&line(Order::Until(until)));
+        orders.receive(&line(Order::Watch(Target::Group(id))));
+        orders.receive(&line(Order::Until(until)));
         assert_eq!((orders.target, orders.until), (Some(Target::Group(id)), until));
     }
 
     #[test]
-    fn the_end_of_the_lease_counts_when_there_is_somebody_to_kill() {
+    fn the_end_of_the_lease_counts_once_there_is_a_target() {
         let until = Moment::from_nanos(5);
         let mut orders = Orders::default();
-        orders.hear(&line(Order::Until(until)));
+        orders.receive(&line(Order::Until(until)));
         assert_eq!(orders.end(), Moment::NEVER);
-        orders.hear(&line(Order::Watch(Target::Group(Pid::INIT))));
+        orders.receive(&line(Order::Watch(Target::Group(Pid::INIT))));
         assert_eq!(orders.end(), until);
     }
 
     #[test]
-    fn a_line_may_come_in_pieces_and_several_at_once() {
+    fn an_order_may_arrive_in_parts_and_several_at_once() {
         let mut orders = Orders::default();
-        orders.hear(b"until 1\nunt");
+        orders.receive(b"until 1\nunt");
         assert_eq!(orders.until, Moment::from_nanos(1));
-        orders.hear(b"il 2\nuntil 3");
+        orders.receive(b"il 2\nuntil 3");
         assert_eq!(orders.until, Moment::from_nanos(2));
-        orders.hear(b"4\n");
+        orders.receive(b"4\n");
         assert_eq!(orders.until, Moment::from_nanos(34));
     }
 
     #[test]
-    fn nobody_is_killed_by_a_line_that_makes_no_sense() {
+    fn a_malformed_order_is_ignored() {
         let mut orders = Orders::default();
-        orders.hear(b"\ngroup\ngroup -1x\ngroup 0\nkill 7\nuntil -5\n\xff\xfe\n");
+        orders.receive(b"\ngroup\ngroup -1x\ngroup 0\nkill 7\nuntil -5\n\xff\xfe\n");
         assert_eq!((orders.target, orders.until), (None, Moment::NEVER));
     }
 }

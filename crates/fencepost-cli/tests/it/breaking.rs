@@ -1,22 +1,23 @@
-//! `fencepost break`: who is broken is shown, asked for, and nobody else.
+//! `fencepost break`: the holder is shown and confirmed, and no other is broken.
 
 use std::os::unix::process::ExitStatusExt;
 
 use fencepost::{Guard, Mode};
 use futures_executor::block_on;
 use rustix::process::Signal;
+use serde_json::Value;
 
 use crate::sandbox::{Sandbox, until};
 use crate::terminal::Terminal;
 
 const QUESTION: &str = "type the name of the lock: ";
 
-/// A holder within this process: it needs no second one to be watched.
+/// Acquires the lock within this process.
 fn held(sandbox: &Sandbox, name: &str, label: &str) -> Guard {
     block_on(sandbox.client().lock(name).label(label.to_owned()).acquire()).unwrap()
 }
 
-/// `fencepost break` on a terminal, when it asks.
+/// Starts `fencepost break` on a terminal, and waits until it asks.
 fn asked(sandbox: &Sandbox, args: &[&str]) -> Terminal {
     let terminal = Terminal::start(&sandbox.fencepost(args));
     terminal.until_shown(QUESTION);
@@ -33,7 +34,13 @@ fn the_holder_is_shown_and_broken_when_the_name_is_typed() {
     let guard = held(&sandbox, "backup", "web-3");
     let mut terminal = asked(&sandbox, &["break", "backup"]);
     let screen = terminal.screen();
-    for part in ["lock:     backup\n", "held by:  web-3\n", "does not stop the old holder", "within 10s"] {
+    for part in [
+        "lock:     backup\n",
+        "held by:  web-3\n",
+        "a program that uses the library is not\nstopped",
+        "within 10s",
+        "`Guard::lost`",
+    ] {
         assert!(screen.contains(part), "{part:?} is missing in {screen}");
     }
     assert!(is_held(&sandbox, "backup", &guard));
@@ -41,7 +48,7 @@ fn the_holder_is_shown_and_broken_when_the_name_is_typed() {
     terminal.expect(0);
     terminal.until_shown(&format!("broke \"backup\": token {}, held by web-3 for ", guard.token()));
     sandbox.assert_free("backup");
-    until("the holder learns of it", || !guard.is_valid() || guard.lost_reason().is_some());
+    until("the guard is lost", || !guard.is_valid() || guard.lost_reason().is_some());
 }
 
 #[test]
@@ -68,7 +75,7 @@ fn an_interrupted_question_breaks_nothing() {
 }
 
 #[test]
-fn a_holder_that_came_after_the_question_is_not_broken() {
+fn a_holder_after_the_question_is_not_broken() {
     let sandbox = Sandbox::new();
     let shown = held(&sandbox, "backup", "web-3");
     let mut terminal = asked(&sandbox, &["break", "backup"]);
@@ -81,7 +88,7 @@ fn a_holder_that_came_after_the_question_is_not_broken() {
 }
 
 #[test]
-fn without_a_terminal_it_must_be_told_not_to_ask() {
+fn without_a_terminal_yes_is_required() {
     let sandbox = Sandbox::new();
     let guard = held(&sandbox, "backup", "web-3");
     let ran = sandbox.run(&["break", "backup"]).expect(125);
@@ -104,7 +111,7 @@ fn only_the_holder_with_the_token_is_broken() {
     let [first, second] = [one.token().to_string(), two.token().to_string()];
 
     let ran = sandbox.run(&["break", "a", "--yes"]).expect(125);
-    for part in [&first, &second, "held by one", "held by two", "hint: say which one with --token N"] {
+    for part in [&first, &second, "held by one", "held by two", "hint: choose one with --token N"] {
         assert!(ran.stderr().contains(part), "{part:?} is missing in {}", ran.stderr());
     }
     sandbox.run(&["break", "a", "--yes", "--token", "1"]).expect(125);
@@ -115,24 +122,32 @@ fn only_the_holder_with_the_token_is_broken() {
 }
 
 #[test]
-fn a_lock_that_nobody_holds_cannot_be_broken() {
+fn a_lock_without_a_holder_cannot_be_broken() {
     let sandbox = Sandbox::new();
     drop(held(&sandbox, "a", "web-3"));
     until("it is free", || sandbox.inspect("a").is_idle());
     let ran = sandbox.run(&["break", "a", "--yes"]).expect(0);
-    assert_eq!((ran.stdout(), ran.stderr()), (String::new(), "nobody holds \"a\"\n".into()));
+    assert_eq!((ran.stdout(), ran.stderr()), (String::new(), "no client holds \"a\"\n".into()));
     let ran = sandbox.run(&["break", "a", "--yes", "--token", "7"]).expect(125);
-    assert!(ran.stderr().contains("nobody holds \"a\" with token 7"), "{}", ran.stderr());
+    assert!(ran.stderr().contains("no client holds \"a\", with token 7 or another"), "{}", ran.stderr());
 }
 
 #[test]
-fn the_next_in_line_gets_a_broken_lock_and_the_old_holder_is_told() {
+fn the_successor_gets_a_broken_lock_and_the_command_of_the_old_holder_is_stopped() {
     let sandbox = Sandbox::new();
     let mut old = sandbox.hold("a", &[]);
-    let mut next = sandbox.start(&["run", "-q", "a", "true"]);
+    let mut successor = sandbox.start(&["run", "-q", "a", "true"]);
     sandbox.until_waiting("a", 1);
-    sandbox.run(&["break", "a", "--yes"]).expect(0);
-    next.expect(0);
+    let said = sandbox.run(&["break", "a", "--yes"]).expect(0).stderr();
+    for part in [
+        "The holder is `fencepost run`, with the command sh.",
+        "within 10s",
+        "exits with 76",
+        "only by a fence",
+    ] {
+        assert!(said.contains(part), "{part:?} is missing in {said}");
+    }
+    successor.expect(0);
     old.expect(76);
 }
 
@@ -153,4 +168,23 @@ fn a_label_cannot_write_to_the_terminal() {
         assert!(said.contains("evil\\u{1b}[2J"), "{said}");
         assert!(!said.contains(['\u{1b}', '\u{9b}', '\u{7}', '\u{202e}']), "{said}");
     }
+}
+
+#[test]
+fn the_result_has_a_json_form() {
+    let sandbox = Sandbox::new();
+    let guard = held(&sandbox, "a", "web-3");
+    let json = |args: &[&str]| serde_json::from_str::<Value>(&sandbox.run(args).expect(0).stdout()).unwrap();
+    let shown = json(&["show", "a", "--json"])["holders"][0].clone();
+    let mut broken = json(&["break", "a", "--yes", "--json"]);
+    assert_eq!((&broken["lock"], &broken["broken"]), (&"a".into(), &true.into()));
+    assert_eq!(broken["token"], guard.token().get());
+    for time in ["held_for_ms", "ttl_left_ms"] {
+        broken["holder"][time] = shown[time].clone();
+    }
+    assert_eq!(broken["holder"], shown);
+    let free = json(&["break", "a", "--yes", "--json"]);
+    assert_eq!(free, serde_json::json!({ "lock": "a", "token": null, "holder": null, "broken": false }));
+    let refused = sandbox.run(&["break", "a", "--yes", "--json", "--token", "7"]).expect(125);
+    assert_eq!(refused.stdout(), "");
 }

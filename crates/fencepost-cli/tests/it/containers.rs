@@ -1,4 +1,4 @@
-//! As in a container: PID 1, a root that cannot be written to, no /proc, no home, no open descriptors.
+//! As in a container: PID 1, a read-only root, no /proc, no home, no open descriptors.
 
 use std::process::Command;
 
@@ -7,7 +7,7 @@ use rustix::process::Signal;
 use crate::sandbox::{Ran, Running, Sandbox, until};
 use crate::terminal::{CTRL_C, Terminal};
 
-/// This script as PID 1 of namespaces of its own, if the machine permits that.
+/// Returns this script as PID 1 of new namespaces, if the machine permits that.
 fn contained(sandbox: &Sandbox, script: &str) -> Option<Command> {
     let namespaces = if rustix::process::geteuid().is_root() {
         &["--pid", "--mount", "--fork", "--kill-child", "--mount-proc"][..]
@@ -46,7 +46,7 @@ fn as_the_first_process_it_returns_the_exit_code() {
 }
 
 #[test]
-fn as_the_first_process_it_clears_orphans_away() {
+fn as_the_first_process_it_reaps_orphans() {
     let sandbox = Sandbox::new();
     let script = "(sh -c 'echo $$ > orphan; while [ -e locks.db ] && ! [ -e end ]; do sleep 0.02; done' &); \
                   until [ -s orphan ]; do sleep 0.02; done; echo x > end; \
@@ -57,11 +57,11 @@ fn as_the_first_process_it_clears_orphans_away() {
 }
 
 #[test]
-fn as_the_first_process_it_passes_signals_on() {
+fn as_the_first_process_it_forwards_signals() {
     let sandbox = Sandbox::new();
     let script = "trap 'exit 7' TERM; echo x > ready; while [ -e locks.db ]; do sleep 0.02; done";
     sandbox.write("ready.sh", script);
-    // Two processes that are not fencepost: one to be seen from outside, and what it sends a signal to is PID 1.
+    // Two processes that are not fencepost: one is visible from outside, and it sends a signal to PID 1.
     let Some(mut command) = contained(
         &sandbox,
         "(until [ -s ready ]; do sleep 0.02; done; kill -TERM 1) & exec fencepost run a -- sh ready.sh",
@@ -73,7 +73,7 @@ fn as_the_first_process_it_passes_signals_on() {
 }
 
 #[test]
-fn as_the_first_process_it_ends_when_it_is_asked_while_it_waits() {
+fn as_the_first_process_it_ends_by_a_signal_while_it_waits() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &[]);
     let script = "(until [ -e asked ]; do sleep 0.02; done; kill -TERM 1) & exec fencepost run a -- true";
@@ -88,10 +88,10 @@ fn as_the_first_process_it_ends_when_it_is_asked_while_it_waits() {
 }
 
 #[test]
-fn within_a_container_the_warden_kills_for_a_fencepost_that_stands_still() {
+fn within_a_container_the_warden_kills_for_a_fencepost_that_is_stopped() {
     let sandbox = Sandbox::new();
     sandbox.write("still.sh", "echo $PPID > fencepost; echo $$ > command; exec sleep 600");
-    // The sleeper's id is told from inside; whether it is there is looked up inside, too.
+    // The id of the sleeper is valid inside; whether it is alive is checked inside, too.
     let script = "fencepost run --ttl 2s a -- sh still.sh & until [ -s command ]; do sleep 0.02; done; \
                   kill -STOP $(cat fencepost); \
                   while [ -e locks.db ] && grep -q '^State:.[^ZX]' /proc/$(cat command)/status; do sleep 0.02; done; \
@@ -100,9 +100,9 @@ fn within_a_container_the_warden_kills_for_a_fencepost_that_stands_still() {
     Running::start(&mut command).expect(76);
 }
 
-/// `docker exec` and `unshare` make no session of their own: its leader has no number that could be seen from inside.
+/// `docker exec` and `unshare` start no session: its leader is outside, and has no number inside.
 #[test]
-fn where_the_session_begins_outside_a_command_that_stands_still_is_told_of() {
+fn in_a_session_from_outside_a_stopped_command_is_reported() {
     let sandbox = Sandbox::new();
     sandbox.write("still.sh", "echo $$ > command; kill -STOP $$; exit 5");
     let script = "(until [ -e told ]; do sleep 0.02; done; kill -CONT $(cat command)) & exec fencepost run a -- sh still.sh";
@@ -114,7 +114,7 @@ fn where_the_session_begins_outside_a_command_that_stands_still_is_told_of() {
 }
 
 #[test]
-fn where_the_session_begins_outside_the_keys_of_its_terminal_work() {
+fn in_a_session_from_outside_the_keys_of_its_terminal_work() {
     let sandbox = Sandbox::new();
     sandbox.write("trap.sh", "trap 'exit 7' INT; echo begun; while [ -e locks.db ]; do sleep 0.02; done");
     let Some(command) = contained(&sandbox, "exec fencepost run a -- sh trap.sh") else { return };
@@ -126,7 +126,7 @@ fn where_the_session_begins_outside_the_keys_of_its_terminal_work() {
 }
 
 #[test]
-fn within_a_container_nobody_outlives_a_fencepost_that_was_killed() {
+fn within_a_container_no_process_outlives_a_fencepost_that_was_killed() {
     let sandbox = Sandbox::new();
     sandbox.write("worker.sh", "sleep 600 & echo $! > worker; echo $PPID > fencepost; echo x > ready; wait");
     let script = "fencepost run a -- sh worker.sh & until [ -s ready ]; do sleep 0.02; done; \
@@ -137,18 +137,18 @@ fn within_a_container_nobody_outlives_a_fencepost_that_was_killed() {
 }
 
 #[test]
-fn a_root_that_cannot_be_written_to_and_no_home_are_enough() {
+fn a_read_only_root_and_no_home_are_enough() {
     let sandbox = Sandbox::new();
     let script = "mount -t tmpfs none /srv && mount -o remount,bind,ro / && ! touch /x 2> /dev/null && cd / && \
                   exec env -i \"$(command -v fencepost)\" run --url sqlite:/srv/x.db a -- sh -c 'exit 5'";
-    // A bind of the root over itself can be made read-only without a change to the root of others.
+    // A bind mount of the root over itself can be made read-only without changing the root of other processes.
     let script = format!("mount --make-rprivate / && mount --bind / / && {script}");
     let Some(mut command) = contained(&sandbox, &script) else { return };
     expect(&mut command, 5);
 }
 
 #[test]
-fn without_a_home_the_default_storage_says_what_to_do() {
+fn without_a_home_the_default_backend_says_what_to_do() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.fencepost(["run", "a", "true"]);
     command.env_clear();
@@ -172,17 +172,17 @@ fn without_proc_it_runs_however_it_was_called() {
 }
 
 #[test]
-fn closed_descriptors_confuse_nobody() {
+fn closed_descriptors_do_no_harm() {
     let sandbox = Sandbox::new();
     let mut command = sandbox.on_path("sh");
-    // The command sees nothing but what stands for the three that were closed, and the folder that it looks at.
+    // The command sees only the replacements of the three that were closed, and the folder that it lists.
     let look = "for n in /proc/self/fd/*; do readlink $n; done > seen; exit 5";
     command.args(["-c", "exec fencepost run a -- sh -c \"$0\" <&- >&- 2>&-", look]);
     expect(&mut command, 5);
     let seen = sandbox.read("seen");
     assert!(!seen.contains("socket:") && !seen.contains("locks.db"), "{seen}");
     sandbox.assert_free("a");
-    // Nothing is written into the database by those who speak.
+    // No message is written into the database.
     let mut command = sandbox.on_path("sh");
     command.args(["-c", "exec fencepost run -v a -- sh -c 'echo out; echo err >&2; exit 5' <&- >&- 2>&-"]);
     expect(&mut command, 5);
@@ -190,7 +190,7 @@ fn closed_descriptors_confuse_nobody() {
 }
 
 #[test]
-fn events_for_a_descriptor_that_is_not_open_are_refused() {
+fn events_for_a_descriptor_that_is_not_open_are_rejected() {
     let sandbox = Sandbox::new();
     for closed in ["3>&-", "3>&- <&- >&- 2>&-"] {
         let mut command = sandbox.on_path("sh");
@@ -203,7 +203,7 @@ fn events_for_a_descriptor_that_is_not_open_are_refused() {
 #[test]
 fn a_service_that_is_ended_as_a_whole_ends_in_order() {
     let sandbox = Sandbox::new();
-    // As a service manager does: everybody gets TERM, the warden and the command too.
+    // As a service manager does: every process gets TERM, the warden and the command too.
     let script = "trap 'echo x >> told; exit 7' TERM; echo $PPID > fencepost; echo $$ > command; \
                   while [ -e locks.db ]; do sleep 0.02; done";
     let mut running = sandbox.start(&["run", "a", "-c", script]);

@@ -30,14 +30,14 @@ fn sixteen_processes_add_five_hundred_times_each_and_nothing_is_lost() {
     sandbox.assert_free("counter");
 }
 
-/// This test binary executed again, with the one test that works.
+/// Returns this test binary executed again, with the one test that does the work.
 fn worker(sandbox: &Sandbox) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "counting::worker_process"]).env(WORKER, sandbox.path("")).stdout(Stdio::null());
     command
 }
 
-/// Not a test of its own: what the processes of the test above do.
+/// Not a test by itself: the work of the processes of the test above.
 #[test]
 fn worker_process() {
     let Some(folder) = std::env::var_os(WORKER) else {
@@ -55,7 +55,7 @@ fn worker_process() {
     block_on(client.close());
 }
 
-/// Without the lock, two that read the same number would lose an addition.
+/// Without the lock, two processes that read the same number would lose an addition.
 fn add_one(folder: &Path, token: u64) {
     use std::io::Write;
 

@@ -1,4 +1,4 @@
-//! What `doctor` finds, and that it finds something whatever is wrong; and what `rights` prints.
+//! The findings of `doctor`, also when the backend cannot be used, and what `rights` prints.
 
 use std::fs::{File, Permissions, set_permissions};
 use std::os::unix::fs::PermissionsExt;
@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::sandbox::Sandbox;
 
-/// The verdict and the text of one check, and the exit code.
+/// The findings of one run, and its exit code.
 struct Examined {
     code: Option<i32>,
     answer: Value,
@@ -51,7 +51,7 @@ impl Examined {
 }
 
 #[test]
-fn a_healthy_storage_has_no_problem() {
+fn a_healthy_backend_has_no_problem() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "true"]).expect(0);
     Examined::at(&sandbox, &[])
@@ -68,7 +68,7 @@ fn a_healthy_storage_has_no_problem() {
 }
 
 #[test]
-fn people_get_a_line_for_each_check_and_a_sum() {
+fn without_json_there_is_a_line_for_each_check_and_a_summary() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "true"]).expect(0);
     let ran = sandbox.run(&["doctor"]).expect(0);
@@ -83,7 +83,7 @@ fn people_get_a_line_for_each_check_and_a_sum() {
 }
 
 #[test]
-fn the_origin_of_the_url_is_told() {
+fn the_origin_of_the_url_is_reported() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "true"]).expect(0);
     sandbox.write("url", &sandbox.url());
@@ -113,7 +113,7 @@ fn the_origin_of_the_url_is_told() {
 }
 
 #[test]
-fn a_storage_that_is_not_there_is_a_warning_and_is_not_made() {
+fn a_backend_that_does_not_exist_is_a_warning_and_is_not_created() {
     let sandbox = Sandbox::new();
     let examined = Examined::at(&sandbox, &["a"]);
     examined.expect_code(0).expect("storage", "warning", "there is no database").expect("folder", "fine", "");
@@ -124,7 +124,7 @@ fn a_storage_that_is_not_there_is_a_warning_and_is_not_made() {
 }
 
 #[test]
-fn a_url_that_makes_no_sense_is_a_finding() {
+fn a_malformed_url_is_a_finding() {
     let sandbox = Sandbox::new();
     for (url, said) in [
         ("nonsense", "no scheme"),
@@ -145,7 +145,7 @@ fn a_url_that_makes_no_sense_is_a_finding() {
 }
 
 #[test]
-fn a_file_that_is_no_database_or_of_somebody_else_is_left_alone() {
+fn a_file_that_is_no_database_or_of_another_program_is_not_changed() {
     let sandbox = Sandbox::new();
     sandbox.write("garbage.db", &"this is not a database ".repeat(100));
     let other = Connection::open(sandbox.path("other.db")).unwrap();
@@ -160,7 +160,7 @@ fn a_file_that_is_no_database_or_of_somebody_else_is_left_alone() {
 }
 
 #[test]
-fn what_everybody_can_write_to_is_a_problem() {
+fn a_database_that_every_user_can_write_to_is_a_problem() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "true"]).expect(0);
     set_permissions(sandbox.path("."), Permissions::from_mode(0o755)).unwrap();
@@ -171,7 +171,7 @@ fn what_everybody_can_write_to_is_a_problem() {
     let ran = sandbox.run(&["doctor"]).expect(1);
     assert!(ran.stderr().starts_with("1 problem, "), "{}", ran.stderr());
     assert!(ran.stdout().contains("\n         hint: chmod o-rwx "), "{}", ran.stdout());
-    // Opening it is refused, and the doctor says what it sees from outside.
+    // Opening it is rejected, and the doctor reports what it can check without opening it.
     set_permissions(sandbox.path("locks.db-peers"), Permissions::from_mode(0o777)).unwrap();
     Examined::at(&sandbox, &[])
         .expect_code(1)
@@ -191,16 +191,16 @@ fn a_scope_that_is_too_small_is_a_problem() {
         .expect("integrity", "fine", "ok");
 }
 
-/// A process that was stopped in the middle of a turn keeps everybody from opening the database.
+/// A process that was stopped in the middle of a transaction blocks every other one from opening the database.
 #[test]
-fn a_storage_that_hangs_is_a_finding_in_the_end() {
+fn a_backend_that_hangs_is_a_finding_in_the_end() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "true"]).expect(0);
     let turn = File::options().write(true).open(sandbox.path("locks.db-peers/turn")).unwrap();
     flock(&turn, FlockOperation::LockExclusive).unwrap();
     Examined::at(&sandbox, &[])
         .expect_code(1)
-        .expect("reachability", "problem", "nobody answered within 10s")
+        .expect("reachability", "problem", "no reply within 10s")
         .expect("file", "fine", "locks.db");
 }
 
@@ -218,7 +218,7 @@ fn locks_are_counted_and_a_name_is_found() {
 }
 
 #[test]
-fn a_password_is_warned_of_and_never_shown() {
+fn a_visible_password_is_a_warning_and_never_shown() {
     let sandbox = Sandbox::new();
     let url = "redis://user:geheim@localhost:1/0";
     sandbox.write("url", url);
@@ -242,9 +242,9 @@ fn a_password_is_warned_of_and_never_shown() {
     }
 }
 
-/// Whether nobody is there, does not let us in, or does: it can be told apart.
+/// No server, a server that denies access and one that grants it have different findings.
 #[test]
-fn a_server_is_reached_before_it_lets_anybody_in() {
+fn reachability_and_access_are_separate_findings() {
     let sandbox = Sandbox::new();
     let server = RedisServer::start(&RedisServerConfig::plain().with_password("geheim"));
     let examined = |url: &str| {
@@ -282,7 +282,7 @@ fn findings_that_cannot_be_written_are_a_failure() {
 }
 
 #[test]
-fn rights_are_printed_without_touching_anything() {
+fn rights_are_printed_without_creating_anything() {
     let sandbox = Sandbox::new();
     let ran = sandbox.run(&["rights"]).expect(0);
     let path = sandbox.path("locks.db");

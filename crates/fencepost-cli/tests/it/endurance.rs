@@ -19,7 +19,7 @@ fn ten_thousand_short_commands_leave_nothing_behind() {
     let mut parent = Command::new(std::env::current_exe().unwrap());
     parent.args(["--exact", "endurance::parent_process"]).env(FOLDER, sandbox.path(""));
     let mut parent = Running::start(&mut parent);
-    // However long it takes here, as long as it goes on.
+    // It may take any time, as long as it makes progress.
     let runs = || sandbox.read("runs").len();
     while !parent.has_ended() {
         let before = runs();
@@ -28,7 +28,7 @@ fn ten_thousand_short_commands_leave_nothing_behind() {
     parent.expect(0);
     assert_eq!(sandbox.read("runs").len(), SHELLS * RUNS);
 
-    // Every lease was for a day: whatever was not given back is still there.
+    // Every lease was for a day: a lock that was not released is still there.
     let database = Connection::open(sandbox.path("locks.db")).unwrap();
     for table in ["holders", "tickets", "cells", "sightings"] {
         let count = format!("SELECT count(*) FROM {table}");
@@ -40,7 +40,7 @@ fn ten_thousand_short_commands_leave_nothing_behind() {
     assert_eq!(left, ["gate", "turn"]);
 }
 
-/// Not a test of its own: the parent of all runs, to whom every process comes whose own parent is gone.
+/// Not a test by itself: the parent of all runs, which adopts every process whose own parent is gone.
 #[test]
 fn parent_process() {
     let Some(folder) = std::env::var_os(FOLDER) else {
@@ -58,15 +58,15 @@ fn parent_process() {
     for thread in names_in(Path::new("/proc/self/task")) {
         children += &fs::read_to_string(format!("/proc/self/task/{thread}/children")).unwrap_or_default();
     }
-    assert_eq!(children, "", "processes that nobody has waited for");
+    assert_eq!(children, "", "processes that were not reaped");
 }
 
-/// Half of the locks are its own, and for the other half it has to wait.
+/// Half of the locks are used by this shell alone, and for the other half it has to wait.
 fn shell(folder: &Path, number: usize) -> Child {
     let script = "i=0; while [ $i -lt $2 ]; do i=$((i + 1)); \
                   if [ $((i % 2)) = 0 ]; then name=shared; else name=own-$1-$i; fi; \
                   \"$0\" run -q --ttl 1d $name -- sh -c 'printf x >> runs' || exit 1; done";
-    // It takes what the other tests leave.
+    // It uses the CPU time that the other tests leave.
     let mut shell = Command::new("nice");
     shell.args([
         "-n",

@@ -12,7 +12,7 @@ use crate::sandbox::{Running, Sandbox, is_alive, until};
 const SCHEMA: &str = include_str!("../../../../docs/reference/status.schema.json");
 const FENCEPOST: &str = env!("CARGO_BIN_EXE_fencepost");
 
-/// The events in a text, each of which is as the schema says.
+/// Parses the events in a text, and checks each against the schema.
 fn events(text: &str) -> Vec<Value> {
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     events.iter().for_each(assert_as_described);
@@ -64,7 +64,7 @@ fn fits(property: &Value, value: &Value) -> bool {
 }
 
 #[test]
-fn a_run_is_told_from_its_beginning_to_its_end() {
+fn a_run_is_reported_from_its_beginning_to_its_end() {
     let sandbox = Sandbox::new();
     let script = "echo $FENCEPOST_TOKEN > token; exit 7";
     sandbox.run(&["run", "--status-file", "events", "--owner-label", "me", "a", "-c", script]).expect(7);
@@ -78,7 +78,7 @@ fn a_run_is_told_from_its_beginning_to_its_end() {
 }
 
 #[test]
-fn a_waiter_tells_for_whom_it_waits_and_that_it_was_signalled() {
+fn a_waiter_reports_the_holder_and_the_signal_that_ended_it() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--owner-label", "the holder"]);
     let mut waiter = sandbox.start(&["run", "-q", "--status-file", "events", "a", "true"]);
@@ -95,7 +95,7 @@ fn a_waiter_tells_for_whom_it_waits_and_that_it_was_signalled() {
 }
 
 #[test]
-fn renewals_and_a_loss_are_told() {
+fn renewals_and_a_loss_are_reported() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--ttl", "1s", "--status-file", "events"]);
     until("it was renewed", || sandbox.read("events").contains("renewed"));
@@ -156,7 +156,7 @@ fn a_descriptor_of_the_shell_gets_the_events_and_the_command_does_not_get_it() {
 }
 
 #[test]
-fn a_destination_of_no_use_is_refused_before_anything_is_locked() {
+fn an_unusable_destination_is_rejected_before_anything_is_locked() {
     let sandbox = Sandbox::new();
     for (args, said) in [
         (["--status-fd", "7"], "--status-fd 7 is not open"),
@@ -175,7 +175,7 @@ fn a_destination_of_no_use_is_refused_before_anything_is_locked() {
     assert!(!sandbox.path("entered").exists());
 }
 
-/// Somebody opened a pipe and does not read: the deadline is kept all the same, and so is the end.
+/// A reader that does not read from its pipe delays neither the deadline nor the end.
 #[test]
 fn a_reader_that_does_not_read_changes_nothing() {
     let sandbox = Sandbox::new();
@@ -194,9 +194,9 @@ fn a_reader_that_does_not_read_changes_nothing() {
     assert_eq!(running.wait().unwrap().code(), Some(76));
 }
 
-/// The same for what is said on stderr: a pager that was paused, Ctrl-S.
+/// The same for messages on stderr: a pager that was paused, Ctrl-S.
 #[test]
-fn a_stderr_that_nobody_reads_changes_nothing() {
+fn a_stderr_without_a_reader_changes_nothing() {
     let sandbox = Sandbox::new();
     let (_reader, writer) = std::io::pipe().unwrap();
     fill(&writer);
@@ -209,9 +209,9 @@ fn a_stderr_that_nobody_reads_changes_nothing() {
     assert_eq!(running.wait().unwrap().code(), Some(124));
 }
 
-/// A named pipe is for whoever wants to read it; if nobody does, that is said, and nobody waits.
+/// A named pipe without a reader is an error, and is not waited for.
 #[test]
-fn a_pipe_that_nobody_reads_is_refused() {
+fn a_pipe_without_a_reader_is_rejected() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "mkfifo", "events"]).expect(0);
     let ran = sandbox.run(&["run", "--status-file", "events", "a", "touch", "entered"]).expect(125);
@@ -219,9 +219,9 @@ fn a_pipe_that_nobody_reads_is_refused() {
     assert!(!sandbox.path("entered").exists());
 }
 
-/// A descriptor that does not wait is full for a moment: the events go on afterwards.
+/// A non-blocking descriptor is full for a moment: the events continue afterwards.
 #[test]
-fn a_reader_that_is_slow_gets_what_comes_later() {
+fn a_slow_reader_gets_later_events() {
     let sandbox = Sandbox::new();
     let (mut reader, writer) = std::io::pipe().unwrap();
     fill(&writer);

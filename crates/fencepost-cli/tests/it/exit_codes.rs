@@ -12,7 +12,7 @@ fn the_commands_own_code_comes_through() {
 }
 
 #[test]
-fn a_command_that_died_of_a_signal_is_told_by_its_number() {
+fn a_command_that_a_signal_killed_is_128_plus_its_number() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "-c", "kill -KILL $$"]).expect(128 + 9);
     sandbox.run(&["run", "a", "-c", "kill -TERM $$"]).expect(128 + 15);
@@ -47,7 +47,7 @@ fn a_script_that_names_no_interpreter_is_given_to_the_shell() {
 }
 
 #[test]
-fn who_does_not_wait_or_has_waited_enough_gets_75_and_hears_why() {
+fn a_run_that_does_not_wait_or_has_waited_enough_exits_with_75_and_the_reason() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--owner-label", "the holder"]);
     for options in [["-n"].as_slice(), &["--nonblock"], &["-w", "0"], &["-w", "100ms"], &["--timeout", "0.1"]]
@@ -81,14 +81,25 @@ fn the_code_of_a_conflict_can_be_chosen() {
 #[test]
 fn misuse_is_125() {
     let sandbox = Sandbox::new();
-    let cases: [(&[&str], &str); 12] = [
+    let long = "x".repeat(600);
+    let cases: [(&[&str], &str); 19] = [
         (&["run", "a", "--tll", "5s", "--", "touch", "entered"], "--tll"),
         (&["run", "--bogus", "a", "touch", "entered"], "--bogus"),
         (&["run", "a"], "CMD"),
         (&["run", "", "touch", "entered"], "must not be empty"),
         (&["run", "a\nb", "touch", "entered"], "control characters"),
         (&["run", "--ttl", "5min", "a", "touch", "entered"], "there is no unit \"min\""),
-        (&["run", "--ttl", "999ms", "a", "touch", "entered"], "--ttl 0.999s is less than 1s"),
+        (&["run", "--ttl", "999ms", "a", "touch", "entered"], "--ttl 999ms is out of range: from 1s to 24h"),
+        (&["run", "--ttl", "0", "a", "touch", "entered"], "--ttl 0s is out of range: from 1s to 24h"),
+        (&["run", "--ttl", "25h", "a", "touch", "entered"], "--ttl 1d1h is out of range: from 1s"),
+        (&["run", "--ttl", "-1s", "a", "touch", "entered"], "'--ttl <DUR>': it must not be negative"),
+        (
+            &["run", "--ttl", "abc", "a", "touch", "entered"],
+            "'--ttl <DUR>': every part must begin with a number",
+        ),
+        (&["run", "--wait", "-1", "a", "touch", "entered"], "'--wait <DUR>': it must not be negative"),
+        (&["run", &long, "touch", "entered"], "a lock's name may have 512 bytes, this one has 600"),
+        (&["run", "a\u{1b}[2J", "touch", "entered"], "'a\\u{1b}[2J'"),
         (&["run", "--ttl", "9", "--kill-after", "4", "a", "touch", "entered"], "9s / 3 = 3s"),
         (&["run", "--semaphore", "0", "a", "touch", "entered"], "0"),
         (&["run", "-c", "touch entered", "a", "touch", "entered"], "cannot be used with"),
@@ -99,13 +110,14 @@ fn misuse_is_125() {
         let ran = sandbox.run(args).expect(125);
         let said = ran.stderr();
         assert!(said.starts_with("fencepost: error: ") && said.contains(reason), "{args:?}: {said}");
+        assert!(!said.contains(&long[..100]) && !said.contains('\u{1b}'), "{args:?}: {said}");
         assert_eq!(ran.stdout(), "");
     }
     assert!(!sandbox.path("entered").exists());
 }
 
 #[test]
-fn a_storage_that_cannot_be_used_is_125() {
+fn a_backend_that_cannot_be_used_is_125() {
     let sandbox = Sandbox::new();
     sandbox.write("garbage.db", &"this is not a database ".repeat(100));
     std::fs::create_dir(sandbox.path("folder")).unwrap();
@@ -121,7 +133,7 @@ fn a_storage_that_cannot_be_used_is_125() {
 }
 
 #[test]
-fn clients_that_disagree_about_a_semaphore_are_told() {
+fn clients_that_disagree_about_a_semaphore_are_rejected() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--semaphore", "2"]);
     sandbox.run(&["run", "-n", "--semaphore", "2", "a", "true"]).expect(0);
@@ -145,7 +157,7 @@ fn help_and_version_are_no_failures() {
 }
 
 #[test]
-fn the_help_of_run_teaches_by_example() {
+fn the_help_of_run_has_examples() {
     let help = Sandbox::new().run(&["run", "--help"]).expect(0).stdout();
     for part in [
         "EXAMPLES",

@@ -8,7 +8,7 @@ use rustix::process::{Pid, Signal, kill_process};
 use crate::sandbox::{Sandbox, can_act, is_alive, state, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
 
-/// A command that tells its id and fencepost's, and goes on until it is ended.
+/// A command that writes its id and that of fencepost, and runs until it is ended.
 pub(crate) const LOOP: &str = "echo $PPID > fencepost; echo $$ > command; \
                                while [ -e locks.db ]; do sleep 0.02; done; exit 6";
 
@@ -28,7 +28,7 @@ pub(crate) fn shell() -> (Sandbox, Terminal) {
     sandbox.write("waiter.sh", WAITER);
     sandbox.write("reader.sh", READER);
     sandbox.write("sink.sh", "echo x > sink; exec cat");
-    // What comes after INT shows that INT came no second time.
+    // The signal after INT shows that INT was not received twice.
     sandbox.write("int.sh", &format!("trap 'echo x >> INT' INT; trap 'exit 5' USR1; {LOOP}"));
     let terminal = Terminal::with_shell(&sandbox);
     (sandbox, terminal)
@@ -43,7 +43,7 @@ pub(crate) fn open_gate(sandbox: &Sandbox) {
     std::fs::remove_file(sandbox.path("gate")).unwrap();
 }
 
-/// Types Ctrl-C for `int.sh`, and then lets it end by a signal that takes the same way.
+/// Types Ctrl-C for `int.sh`, and then ends it with a signal that takes the same way.
 pub(crate) fn interrupt(sandbox: &Sandbox, terminal: &mut Terminal) {
     let (command, fencepost) = (sandbox.line("command"), sandbox.line("fencepost"));
     terminal.type_text(CTRL_C);
@@ -53,8 +53,8 @@ pub(crate) fn interrupt(sandbox: &Sandbox, terminal: &mut Terminal) {
     until("the command ends", || !is_alive(&command));
 }
 
-/// Waits until the command has the terminal, and returns its id. It may have asked for it before, and have been stopped
-/// and continued for that: a key typed meanwhile would be lost.
+/// Waits until the command has the terminal, and returns its id. It may have used it before, and have been stopped and
+/// continued for that: a key typed meanwhile would be lost.
 #[track_caller]
 pub(crate) fn until_it_has_the_terminal(sandbox: &Sandbox, terminal: &Terminal) -> String {
     let command = sandbox.line("command");
@@ -63,32 +63,32 @@ pub(crate) fn until_it_has_the_terminal(sandbox: &Sandbox, terminal: &Terminal) 
     command
 }
 
-/// Waits until both the command and fencepost stand still.
+/// Waits until both the command and fencepost are stopped.
 #[track_caller]
-pub(crate) fn until_both_stand_still(sandbox: &Sandbox) {
+pub(crate) fn until_both_are_stopped(sandbox: &Sandbox) {
     for who in ["command", "fencepost"] {
         let id = sandbox.line(who);
-        until(&format!("{who} stands still"), || state(&id) == Some('T'));
+        until(&format!("{who} is stopped"), || state(&id) == Some('T'));
     }
 }
 
 #[track_caller]
-pub(crate) fn until_both_go_on(sandbox: &Sandbox) {
+pub(crate) fn until_both_continue(sandbox: &Sandbox) {
     for who in ["command", "fencepost"] {
         let id = sandbox.line(who);
-        until(&format!("{who} goes on"), || matches!(state(&id), Some('S' | 'R')));
+        until(&format!("{who} continues"), || matches!(state(&id), Some('S' | 'R')));
     }
 }
 
 /// Types Ctrl-Z, sees that the shell has the terminal, and brings both back.
 #[track_caller]
-pub(crate) fn stop_and_go_on(sandbox: &Sandbox, terminal: &mut Terminal) {
+pub(crate) fn stop_and_continue(sandbox: &Sandbox, terminal: &mut Terminal) {
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
-    until_both_stand_still(sandbox);
+    until_both_are_stopped(sandbox);
     terminal.type_line("fg");
-    until_both_go_on(sandbox);
+    until_both_continue(sandbox);
 }
 
 #[test]
@@ -101,12 +101,12 @@ fn ctrl_z_stops_both_and_fg_gives_the_terminal_back() {
         terminal.type_text(CTRL_Z);
         terminal.until_next("Stopped");
         terminal.until_next(PROMPT);
-        until_both_stand_still(&sandbox);
+        until_both_are_stopped(&sandbox);
         assert_eq!(terminal.foreground(), before);
         terminal.type_line(&format!("echo usable-$((6*7+{round}))"));
         terminal.until_next(&format!("usable-{}\n", 42 + round));
         terminal.type_line("fg");
-        until_both_go_on(&sandbox);
+        until_both_continue(&sandbox);
         terminal.type_line("word");
         terminal.until_next("got word");
     }
@@ -117,7 +117,7 @@ fn ctrl_z_stops_both_and_fg_gives_the_terminal_back() {
 }
 
 #[test]
-fn bg_lets_the_command_go_on_without_the_terminal() {
+fn bg_continues_the_command_without_the_terminal() {
     let (sandbox, mut terminal) = shell();
     let before = terminal.foreground();
     terminal.type_line("fencepost run a -- sh waiter.sh");
@@ -126,7 +126,7 @@ fn bg_lets_the_command_go_on_without_the_terminal() {
     terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
     terminal.type_line("bg");
-    until_both_go_on(&sandbox);
+    until_both_continue(&sandbox);
     terminal.until_next(PROMPT);
     assert_eq!(terminal.foreground(), before);
     open_gate(&sandbox);
@@ -136,14 +136,14 @@ fn bg_lets_the_command_go_on_without_the_terminal() {
 }
 
 #[test]
-fn whoever_is_stopped_for_longer_than_the_lease_is_killed_before_the_next_enters() {
+fn a_command_that_is_stopped_for_longer_than_the_lease_is_killed_before_the_successor_enters() {
     let (sandbox, mut terminal) = shell();
     terminal.type_line("fencepost run --ttl 2s a -- sh waiter.sh");
     let command = until_it_has_the_terminal(&sandbox, &terminal);
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
-    // The next one sees a zombie, or one who has a KILL waiting and its turn to end not had yet.
+    // The successor sees a zombie, or a process with a pending KILL that was not scheduled yet.
     let next = "cat /proc/$(cat command)/status 2>/dev/null > status; \
                 grep -q '^State:[[:space:]][^ZX]' status || exit 0; \
                 grep -q '^S[a-z]*Pnd:.*[13579bdf]..$' status || exit 9";
@@ -156,7 +156,7 @@ fn whoever_is_stopped_for_longer_than_the_lease_is_killed_before_the_next_enters
 }
 
 #[test]
-fn a_command_that_ignores_ctrl_z_goes_on() {
+fn a_command_that_ignores_ctrl_z_continues() {
     let (sandbox, mut terminal) = shell();
     sandbox.write("stubborn.sh", &format!("trap '' TSTP; {READER}"));
     terminal.type_line("fencepost run a -- sh stubborn.sh");
@@ -174,7 +174,7 @@ fn ctrl_z_stops_the_script_that_fencepost_is_part_of() {
     terminal.type_line("sh script.sh");
     until_it_has_the_terminal(&sandbox, &terminal);
     for _ in 0..2 {
-        stop_and_go_on(&sandbox, &mut terminal);
+        stop_and_continue(&sandbox, &mut terminal);
     }
     terminal.type_line("end");
     terminal.until_next("after=5\n");
@@ -186,9 +186,9 @@ fn a_command_in_the_background_reads_when_it_is_brought_forward() {
     let (sandbox, mut terminal) = shell();
     terminal.type_line("fencepost run a -- sh reader.sh &");
     terminal.until_next(PROMPT);
-    until_both_stand_still(&sandbox);
+    until_both_are_stopped(&sandbox);
     terminal.type_line("fg");
-    until_both_go_on(&sandbox);
+    until_both_continue(&sandbox);
     terminal.type_line("end");
     terminal.until_next("got end");
     terminal.expect_code(5);

@@ -1,11 +1,11 @@
-//! Keys typed at a terminal: they reach the command, and Ctrl-C those around it as if fencepost were not there.
+//! Keys typed at a terminal: they reach the command, and Ctrl-C the processes around it as if fencepost were not there.
 
 use crate::job_control::{LOOP, interrupt, shell};
 use crate::sandbox::until;
 use crate::terminal::{CTRL_C, PROMPT};
 
 #[test]
-fn a_command_reads_what_is_typed_and_the_shell_has_its_terminal_back() {
+fn a_command_reads_what_is_typed_and_the_shell_gets_its_terminal_back() {
     let (sandbox, mut terminal) = shell();
     let before = terminal.foreground();
     terminal.type_line("fencepost run a -- sh -c 'echo ask; read x; echo got $x; exit 5'");
@@ -63,9 +63,9 @@ fn ctrl_c_ends_the_script_in_which_fencepost_waits() {
     holder.expect(0);
 }
 
-/// A command that catches Ctrl-C and goes on has not ended by it, and neither does the script.
+/// A command that catches Ctrl-C and continues is not ended by it, and neither is the script.
 #[test]
-fn a_script_goes_on_after_a_command_that_takes_ctrl_c_for_itself() {
+fn a_script_continues_after_a_command_that_handles_ctrl_c() {
     let (sandbox, mut terminal) = shell();
     for shell in ["sh", "bash"] {
         sandbox.write("script.sh", "fencepost run a -- sh int.sh; echo after=$?");

@@ -21,7 +21,7 @@ fn a_command_that_runs_too_long_is_ended_with_124() {
 }
 
 #[test]
-fn a_command_that_runs_too_long_and_does_not_listen_is_killed() {
+fn a_command_that_runs_too_long_and_ignores_term_is_killed() {
     let sandbox = Sandbox::new();
     let script = "trap '' TERM; echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done";
     let args = ["run", "--max-run", "300ms", "--kill-after", "200ms", "a", "-c", script];
@@ -33,33 +33,33 @@ fn a_command_that_runs_too_long_and_does_not_listen_is_killed() {
 }
 
 #[test]
-fn a_command_that_ends_in_time_is_not_minded() {
+fn a_command_that_ends_in_time_is_not_affected() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "--max-run", "1h", "a", "-c", "exit 7"]).expect(7);
     let ran = sandbox.run(&["run", "--max-run", "0", "a", "true"]).expect(125);
-    assert!(ran.stderr().contains("more than nothing"), "{}", ran.stderr());
+    assert!(ran.stderr().contains("more than zero"), "{}", ran.stderr());
 }
 
 #[test]
-fn the_lock_is_held_at_least_for_as_long_as_was_asked() {
+fn the_lock_is_held_for_at_least_the_requested_time() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.start(&["run", "--at-least", "1h", "a", "-c", "echo $$ > ready; exit 6"]);
     let command = sandbox.line("ready");
     until("the command has ended", || !is_alive(&command));
     sandbox.run(&["run", "-n", "a", "true"]).expect(75);
     assert!(!running.has_ended());
-    // Once could have been meant for the command; twice means now.
+    // The first request could have been meant for the command; the second ends the hold.
     running.send(Signal::TERM);
     sandbox.run(&["run", "-n", "a", "true"]).expect(75);
-    // The same again within a moment could be an echo.
+    // The same signal again within a moment would count as a duplicate.
     running.send(Signal::INT);
     running.expect(6);
     sandbox.assert_free("a");
 }
 
-/// Once for the command, and once for the lock.
+/// One request for the command, and one for the lock.
 #[test]
-fn whoever_has_ended_the_command_need_not_ask_twice_more() {
+fn a_request_that_ended_the_command_counts_for_the_lock() {
     let sandbox = Sandbox::new();
     let script = "trap 'exit 6' TERM; echo x > ready; while [ -e locks.db ]; do sleep 0.02; done";
     let mut running = sandbox.start(&["run", "-v", "--at-least", "1h", "a", "-c", script]);
@@ -78,7 +78,7 @@ fn a_minimum_that_is_over_already_changes_nothing() {
     sandbox.assert_free("a");
 }
 
-/// The command had its lock the whole time.
+/// The command held its lock the whole time.
 #[test]
 fn a_lock_that_is_lost_after_the_command_has_ended_is_a_warning() {
     let sandbox = Sandbox::new();
@@ -94,16 +94,16 @@ fn a_loss_that_is_ignored_does_not_stop_the_command() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--ttl", "1s", "--on-lost", "ignore"]);
     break_it(&sandbox, "a");
-    holder.until_said("the command runs on without it");
+    holder.until_said("the command continues without it");
     sandbox.run(&["run", "-n", "a", "true"]).expect(0);
     assert!(!holder.has_ended());
     sandbox.let_go();
     holder.expect(0);
 }
 
-/// Without a grace, and without a chance to do anything about it.
+/// Without TERM, and without a kill-after.
 #[test]
-fn a_command_is_killed_at_once_if_that_was_ordered() {
+fn with_on_lost_kill_a_command_is_killed_at_once() {
     let sandbox = Sandbox::new();
     let script = "trap 'echo x > told' TERM; echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done";
     let mut running = sandbox.start(&["run", "--ttl", "1s", "--on-lost", "kill", "a", "-c", script]);
@@ -113,7 +113,7 @@ fn a_command_is_killed_at_once_if_that_was_ordered() {
     assert_eq!(sandbox.read("told"), "");
 }
 
-/// What somebody else took is left alone when the command ends.
+/// The lock of another holder is not released when the command ends.
 #[test]
 fn a_lock_that_was_stolen_stays_with_the_thief() {
     let sandbox = Sandbox::new();

@@ -5,6 +5,7 @@ use futures_executor::block_on;
 use serde_json::Value;
 
 use crate::sandbox::Sandbox;
+use crate::terminal::Terminal;
 
 fn json(sandbox: &Sandbox, args: &[&str]) -> Value {
     serde_json::from_str(&sandbox.run(args).expect(0).stdout()).unwrap()
@@ -21,9 +22,9 @@ fn holders_and_waiters_are_listed() {
     assert_eq!(ran.stderr(), format!("scope: this host ({})\n", sandbox.url()));
     let lines: Vec<Vec<String>> =
         ran.stdout().lines().map(|line| line.split_whitespace().map(str::to_owned).collect()).collect();
-    assert_eq!(lines[0].join(" "), "NAME MODE HOLDER TOKEN HELD FOR TTL LEFT WAITING");
+    assert_eq!(lines[0].join(" "), "NAME MODE HOLDER TOKEN SINCE HELD FOR TTL LEFT WAITING COMMAND");
     assert_eq!(lines[1][..3], ["jobs/backup", "exclusive", "web-3"]);
-    assert_eq!(lines[1].last().unwrap(), "1");
+    assert_eq!(lines[1][lines[1].len() - 2..], ["1", "sh"]);
     assert_eq!(lines.len(), 2);
 
     let locks = json(&sandbox, &["list", "jobs/", "--json"]);
@@ -46,7 +47,7 @@ fn holders_and_waiters_are_listed() {
     waiter.expect(0);
 }
 
-/// Times move on between two looks; everything else must be the same.
+/// Times differ between two snapshots; everything else must be the same.
 trait CloneTimes {
     fn clone_times(&self, other: &Value) -> Value;
 }
@@ -63,7 +64,7 @@ impl CloneTimes for Value {
 }
 
 #[test]
-fn nothing_is_listed_when_nothing_is_held() {
+fn no_locks_are_listed_when_none_is_held() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "true"]).expect(0);
     let ran = sandbox.run(&["list"]).expect(0);
@@ -71,18 +72,18 @@ fn nothing_is_listed_when_nothing_is_held() {
     assert!(ran.stderr().ends_with("no locks\n"), "{}", ran.stderr());
     assert_eq!(sandbox.run(&["list", "--json"]).expect(0).stdout(), "[]\n");
     let shown = sandbox.run(&["show", "a"]).expect(0).stdout();
-    assert!(shown.contains("held by:  nobody"), "{shown}");
+    assert!(shown.contains("held by:  none"), "{shown}");
     assert_eq!(json(&sandbox, &["show", "a", "--json"])["holders"], Value::Array(Vec::new()));
 }
 
 #[test]
-fn who_only_looks_makes_no_database() {
+fn commands_that_only_inspect_create_no_database() {
     let sandbox = Sandbox::new();
     for args in [["list"].as_slice(), &["show", "a"], &["watch"], &["break", "a", "--yes"]] {
         let ran = sandbox.run(args).expect(125);
-        let told = format!("there is no database {}", sandbox.path("locks.db").display());
+        let expected = format!("there is no database {}", sandbox.path("locks.db").display());
         assert!(
-            ran.stderr().contains(&told) && ran.stderr().contains("hint: check the path"),
+            ran.stderr().contains(&expected) && ran.stderr().contains("hint: check the path"),
             "{}",
             ran.stderr()
         );
@@ -133,7 +134,7 @@ fn a_label_cannot_write_to_the_terminal() {
 }
 
 #[test]
-fn a_reader_that_goes_away_is_no_failure() {
+fn a_closed_pipe_is_no_failure() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "true"]).expect(0);
     let (reader, writer) = std::io::pipe().unwrap();
@@ -143,4 +144,37 @@ fn a_reader_that_goes_away_is_no_failure() {
     let full = std::fs::File::options().write(true).open("/dev/full").unwrap();
     let output = sandbox.fencepost(["list", "--json"]).stdout(full).output().unwrap();
     assert_eq!(output.status.code(), Some(125));
+}
+
+#[test]
+fn the_exit_code_tells_whether_a_lock_is_held() {
+    let sandbox = Sandbox::new();
+    let guard = block_on(sandbox.client().lock("a").acquire()).unwrap();
+    for args in [["show", "a", "--exit-code"].as_slice(), &["show", "a", "--exit-code", "--json"]] {
+        let ran = sandbox.run(args).expect(75);
+        assert!(ran.stdout().contains(&guard.token().to_string()), "{}", ran.stdout());
+        assert_eq!(ran.stderr(), "");
+    }
+    sandbox.run(&["show", "a"]).expect(0);
+    sandbox.run(&["show", "b", "--exit-code"]).expect(0);
+    block_on(guard.release()).unwrap();
+    sandbox.run(&["show", "a", "--exit-code"]).expect(0);
+    sandbox.run(&["show", "a", "--exit-code", "--url", "nonsense:"]).expect(125);
+}
+
+#[test]
+fn rows_are_cut_to_the_width_of_a_terminal_and_only_there() {
+    let sandbox = Sandbox::new();
+    let command = "/a/program/with/a/very/long/path/".repeat(4);
+    let lock = sandbox.client().lock("jobs/backup").label("web-3").meta("command", command.as_str());
+    let _guard = block_on(lock.acquire()).unwrap();
+    assert!(sandbox.run(&["list"]).expect(0).stdout().contains(&command));
+    let mut list = sandbox.on_path("sh");
+    list.args(["-c", "stty cols 110 && exec fencepost list"]);
+    let mut terminal = Terminal::start(&list);
+    terminal.expect(0);
+    terminal.until_shown("…");
+    let screen = terminal.screen();
+    let row = screen.lines().find(|line| line.starts_with("jobs/backup")).unwrap();
+    assert_eq!((row.chars().count(), row.chars().last()), (110, Some('…')), "{screen}");
 }

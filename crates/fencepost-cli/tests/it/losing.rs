@@ -18,7 +18,7 @@ pub(crate) fn break_it(sandbox: &Sandbox, name: &str) {
     block_on(client.close());
 }
 
-/// What `etcdctl lock` does not do: it lets the first command run on and answers 0.
+/// `etcdctl lock` does not do this: it lets the first command continue, and exits with 0.
 #[test]
 fn a_broken_lock_stops_the_command_even_if_it_then_exits_with_0() {
     let sandbox = Sandbox::new();
@@ -33,19 +33,19 @@ fn a_broken_lock_stops_the_command_even_if_it_then_exits_with_0() {
     running.until_said("fencepost: error: lock \"a\" was lost: ");
 }
 
-/// Behind everybody's back: nothing tells the holder but its own next renewal.
-fn behind_its_back(sandbox: &Sandbox, statement: &str) {
+/// Changes the database without a notification: the holder learns of it only by its next renewal.
+fn change_silently(sandbox: &Sandbox, statement: &str) {
     let database = Connection::open(sandbox.path("locks.db")).unwrap();
     database.busy_timeout(Duration::from_secs(30)).unwrap();
     assert_eq!(database.execute(statement, []).unwrap(), 1);
 }
 
 #[test]
-fn a_row_that_is_deleted_stops_the_command_within_a_heartbeat() {
+fn a_row_that_is_deleted_stops_the_command_at_the_next_renewal() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--ttl", "3s"]);
     let command = sandbox.line("held");
-    behind_its_back(&sandbox, "DELETE FROM holders");
+    change_silently(&sandbox, "DELETE FROM holders");
     holder.expect(76);
     assert!(!is_alive(&command));
     assert!(holder.said().contains("lock \"a\" was lost: "), "{}", holder.said());
@@ -59,14 +59,14 @@ fn a_row_that_is_stolen_stops_the_command_and_stays_with_the_thief() {
     let command = sandbox.line("held");
     let steal =
         "UPDATE holders SET owner = randomblob(16), token = token + 1, until_ns = until_ns + 60000000000";
-    behind_its_back(&sandbox, steal);
+    change_silently(&sandbox, steal);
     holder.expect(76);
     assert!(!is_alive(&command));
     assert_eq!(sandbox.inspect("a").holders.len(), 1, "it is not ours to release");
 }
 
 #[test]
-fn a_command_that_does_not_listen_is_killed_when_the_lock_is_lost() {
+fn a_command_that_ignores_term_is_killed_when_the_lock_is_lost() {
     let sandbox = Sandbox::new();
     let script = "trap '' TERM; sleep 600 & echo $! > worker; echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done";
     let mut running = sandbox.start(&["run", "--ttl", "2s", "--kill-after", "200ms", "a", "-c", script]);
@@ -79,7 +79,7 @@ fn a_command_that_does_not_listen_is_killed_when_the_lock_is_lost() {
 #[test]
 fn a_lock_that_was_lost_just_before_the_end_is_found_by_the_release() {
     let sandbox = Sandbox::new();
-    // A ttl so long that no renewal tells of it.
+    // With such a ttl no renewal is due.
     let mut holder = sandbox.hold("a", &["--ttl", "10m"]);
     stop(&sandbox, &holder);
     break_it(&sandbox, "a");
@@ -106,7 +106,7 @@ fn a_fencepost_that_is_stopped_as_soon_as_its_command_runs_does_not_let_it_outli
     }
 }
 
-/// The storage's turnstile, held by us: whoever wants to write waits in the kernel.
+/// The turnstile of the database, held by this process: every writer waits in the kernel.
 struct Hung(#[allow(dead_code, reason = "held, not read")] File);
 
 impl Hung {
@@ -118,12 +118,12 @@ impl Hung {
 }
 
 fn turnstile(sandbox: &Sandbox) -> File {
-    let turn = find(&sandbox.path(""), "turn").expect("the storage has a turnstile");
+    let turn = find(&sandbox.path(""), "turn").expect("the database has a turnstile");
     File::options().write(true).open(turn).unwrap()
 }
 
-/// Whether the storage's turnstile turns: those who pass it do so quickly.
-pub(crate) fn turn_is_free(sandbox: &Sandbox) -> bool {
+/// Returns whether the turnstile of the database is free: a writer holds it only for a moment.
+pub(crate) fn turnstile_is_free(sandbox: &Sandbox) -> bool {
     let turn = turnstile(sandbox);
     (0..40).any(|_| {
         let free = turn.try_lock().is_ok();
@@ -147,7 +147,7 @@ fn find(folder: &Path, name: &str) -> Option<PathBuf> {
 }
 
 #[test]
-fn a_storage_that_hangs_stops_the_command_before_the_lease_ends() {
+fn a_backend_that_hangs_stops_the_command_before_the_lease_ends() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.start(&[
         "run",
@@ -173,7 +173,7 @@ fn a_storage_that_hangs_stops_the_command_before_the_lease_ends() {
 }
 
 #[test]
-fn a_command_that_does_not_listen_is_killed_when_the_storage_hangs() {
+fn a_command_that_ignores_term_is_killed_when_the_backend_hangs() {
     let sandbox = Sandbox::new();
     let script = "trap 'echo x > told' TERM; echo $$ > ready; while [ -e locks.db ]; do sleep 0.01; done";
     let mut running = sandbox.start(&["run", "--ttl", "3s", "--kill-after", "1s", "a", "-c", script]);
@@ -181,12 +181,12 @@ fn a_command_that_does_not_listen_is_killed_when_the_storage_hangs() {
     let _hung = Hung::new(&sandbox);
     running.expect(76);
     assert!(!is_alive(&command));
-    assert_eq!(sandbox.line("told"), "x", "it had its grace");
-    assert!(running.said().contains("its lease ran out"), "{}", running.said());
+    assert_eq!(sandbox.line("told"), "x", "it got TERM first");
+    assert!(running.said().contains("its lease expired"), "{}", running.said());
 }
 
 #[test]
-fn a_storage_that_hangs_for_a_moment_goes_unnoticed() {
+fn a_backend_that_hangs_for_a_moment_goes_unnoticed() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &["--ttl", "6s"]);
     let client = sandbox.client();
@@ -202,12 +202,12 @@ fn a_storage_that_hangs_for_a_moment_goes_unnoticed() {
 }
 
 #[test]
-fn a_storage_that_hangs_does_not_keep_a_waiter_from_being_ended() {
+fn a_waiter_is_ended_by_a_signal_while_the_backend_hangs() {
     let sandbox = Sandbox::new();
     sandbox.run(&["run", "a", "true"]).expect(0);
     let _hung = Hung::new(&sandbox);
     let mut waiter = sandbox.start(&["run", "a", "true"]);
-    until("it listens to signals", || has(&waiter.id().to_string(), "SigCgt", Signal::TERM));
+    until("it handles signals", || has(&waiter.id().to_string(), "SigCgt", Signal::TERM));
     waiter.send(Signal::TERM);
     waiter.expect(128 + 15);
 }

@@ -1,21 +1,29 @@
-//! Real processes of the real binary, on a database of their own. Nothing here sleeps to make sure: every wait is for
+//! Runs real processes of the binary, each test on a separate database. No test sleeps for a fixed time: every wait is for
 //! a condition.
 
 mod breaking;
+mod colors;
+mod connecting;
 mod containers;
 mod counting;
 mod doctor;
 mod endurance;
+mod environment;
 mod events;
 mod exit_codes;
+mod foreign;
+mod generated;
 mod group;
+mod holding;
 mod job_control;
 mod keys;
 mod limits;
 mod listing;
+mod live_line;
 mod losing;
 mod modes;
 mod nesting;
+mod options;
 mod outages;
 mod passing;
 mod pipelines;
@@ -25,7 +33,6 @@ mod secrets;
 mod servers;
 mod sessions;
 mod signals;
-mod strangers;
 mod terminal;
 mod waiting;
 mod warden;

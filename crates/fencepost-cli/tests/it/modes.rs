@@ -1,4 +1,4 @@
-//! The modes of a terminal: fencepost gives them back as it got them, and is not stopped by them.
+//! The modes of a terminal: fencepost restores them, and is not stopped by them.
 
 use crate::job_control::{LOOP, open_gate, shell};
 use crate::losing::break_it;
@@ -22,7 +22,7 @@ fn a_command_that_is_killed_leaves_the_terminal_as_it_was() {
 }
 
 #[test]
-fn a_command_that_was_brought_forward_and_killed_leaves_the_terminal_as_it_got_it() {
+fn a_command_that_was_brought_forward_and_killed_leaves_the_terminal_as_it_was() {
     let (sandbox, mut terminal) = shell();
     sandbox.write(
         "raw.sh",
@@ -30,7 +30,7 @@ fn a_command_that_was_brought_forward_and_killed_leaves_the_terminal_as_it_got_i
     );
     terminal.type_line("fencepost run --ttl 10s a -- sh raw.sh &");
     terminal.until_next(PROMPT);
-    until("it stands still", || state(&sandbox.line("fencepost")) == Some('T'));
+    until("it is stopped", || state(&sandbox.line("fencepost")) == Some('T'));
     terminal.type_line("stty -echoe");
     terminal.until_next(PROMPT);
     let before = terminal.modes();
@@ -44,7 +44,7 @@ fn a_command_that_was_brought_forward_and_killed_leaves_the_terminal_as_it_got_i
 }
 
 #[test]
-fn a_terminal_that_stops_who_speaks_from_the_background_does_not_stop_fencepost() {
+fn a_terminal_that_stops_background_output_does_not_stop_fencepost() {
     let (sandbox, mut terminal) = shell();
     terminal.type_line("stty tostop");
     terminal.type_line("fencepost run -v a -- sh waiter.sh &");

@@ -1,4 +1,4 @@
-//! Runs within runs.
+//! Nested runs.
 
 use crate::sandbox::Sandbox;
 
@@ -26,7 +26,7 @@ fn a_run_within_a_run_of_another_name_works() {
 }
 
 #[test]
-fn a_circle_is_found() {
+fn a_cycle_is_found() {
     let sandbox = Sandbox::new();
     let script = format!("{FENCEPOST} run b -- {FENCEPOST} run a -- touch entered");
     let ran = sandbox.run(&["run", "a", "-c", &script]).expect(125);
@@ -42,14 +42,14 @@ fn readers_may_be_nested() {
 }
 
 #[test]
-fn the_same_name_on_another_storage_is_another_lock() {
+fn the_same_name_on_another_backend_is_another_lock() {
     let sandbox = Sandbox::new();
     let other = format!("sqlite:{}", sandbox.path("other.db").display());
     let script = format!("{FENCEPOST} run --url {other} a -- echo inner");
     assert_eq!(sandbox.run(&["run", "a", "-c", &script]).expect(0).stdout(), "inner\n");
 }
 
-/// What was held once and is no longer says nothing: the run waits like everybody else.
+/// A lock that is no longer held above does not count: the run waits like any other.
 #[test]
 fn an_environment_that_is_out_of_date_does_no_harm() {
     let sandbox = Sandbox::new();

@@ -1,4 +1,4 @@
-//! A storage that stands still while the command runs: below the documented bound, and for good.
+//! A server that is stopped while the command runs: for less than the documented bound, and for longer.
 
 use std::time::Duration;
 
@@ -28,7 +28,7 @@ impl Stage {
         running
     }
 
-    /// When the server ends the lease, in milliseconds since 1970.
+    /// Returns when the lease expires on the server, in milliseconds since 1970.
     fn lease_ends(&self) -> u128 {
         let keys = self.server.cli(&["KEYS", "*l:a"]);
         self.server.cli(&["PEXPIRETIME", keys.trim()]).trim().parse().unwrap()
@@ -47,10 +47,10 @@ impl Stage {
 
 /// Scenario 75. The bound is 5.6 s here.
 #[test]
-fn a_storage_that_stands_still_for_less_than_the_bound_is_not_noticed() {
+fn an_outage_below_the_bound_is_not_noticed() {
     let stage = Stage::new();
     let mut holder = stage.hold(&["--ttl", "12s", "--kill-after", "1s", "-v"]);
-    holder.until_said("outages of the storage below 5s go unnoticed");
+    holder.until_said("outages of the backend below 5s go unnoticed");
     stage.pause_after_a_renewal();
     let clock = Clock::system();
     // The next renewal is due after 4 s, and hangs for 2 s.
@@ -66,7 +66,7 @@ fn a_storage_that_stands_still_for_less_than_the_bound_is_not_noticed() {
 
 /// Scenario 75, the other side: the command is dead before the lease ends.
 #[test]
-fn a_storage_that_stands_still_for_longer_ends_the_command_before_the_lease() {
+fn an_outage_above_the_bound_ends_the_command_before_the_lease() {
     let stage = Stage::new();
     let mut holder = stage.hold(&["--ttl", "4s"]);
     let command = stage.sandbox.line("held");

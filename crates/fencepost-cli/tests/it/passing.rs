@@ -18,7 +18,7 @@ fn stdin_and_stdout_are_the_commands() {
 }
 
 #[test]
-fn the_commands_own_options_are_never_eaten() {
+fn the_options_of_the_command_are_never_parsed() {
     let sandbox = Sandbox::new();
     for args in [
         ["run", "a", "--", "echo", "-v", "--url", "x", "-n", "--help"].as_slice(),
@@ -63,7 +63,7 @@ fn the_command_knows_its_lock() {
 }
 
 #[test]
-fn who_wants_to_know_everything_hears_scope_token_and_release() {
+fn a_verbose_run_reports_scope_token_and_release() {
     let sandbox = Sandbox::new();
     let said = sandbox.run(&["run", "-v", "a", "true"]).expect(0).stderr();
     for part in [
@@ -96,7 +96,7 @@ fn without_a_url_the_lock_lives_in_the_users_state_folder() {
 }
 
 #[test]
-fn a_storage_of_one_host_is_refused_where_a_shared_one_is_required() {
+fn a_backend_of_one_host_is_rejected_where_a_shared_one_is_required() {
     let sandbox = Sandbox::new();
     for args in [["run", "a", "touch", "entered"].as_slice(), &["list"], &["show", "a"]] {
         let output = sandbox.fencepost(args).env("FENCEPOST_REQUIRE_SHARED", "1").output().unwrap();
@@ -122,7 +122,7 @@ fn readers_share_and_a_writer_does_not() {
 }
 
 #[test]
-fn a_semaphore_lets_so_many_in() {
+fn a_semaphore_grants_its_number_of_permits() {
     let sandbox = Sandbox::new();
     let script =
         |name: &str| format!("echo x > {name}; while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done");

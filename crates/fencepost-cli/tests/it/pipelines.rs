@@ -1,7 +1,7 @@
 //! In a pipeline at a terminal: its foreground belongs to all of the pipeline's programs, and stays with them. Keys that
 //! are for all of them are typed when all of them run.
 
-use crate::job_control::{interrupt, open_gate, shell, stop_and_go_on, until_both_stand_still};
+use crate::job_control::{interrupt, open_gate, shell, stop_and_continue, until_both_are_stopped};
 use crate::sandbox::{is_alive, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT};
 
@@ -11,7 +11,7 @@ const PAGER: &str = "stty -icanon -echo < /dev/tty; echo x > pager; \
                      [ \"$key\" = q ] && break; done; stty icanon echo < /dev/tty";
 
 #[test]
-fn a_pager_gets_the_keys_and_the_command_goes_on() {
+fn a_pager_gets_the_keys_and_the_command_continues() {
     let (sandbox, mut terminal) = shell();
     sandbox.write("pager.sh", PAGER);
     sandbox.write("lines.sh", "echo $$ > command; echo one; echo two; echo three; sleep 0.1; echo x > done");
@@ -26,7 +26,7 @@ fn a_pager_gets_the_keys_and_the_command_goes_on() {
 }
 
 #[test]
-fn more_pages_what_a_command_says() {
+fn more_pages_the_output_of_a_command() {
     let (sandbox, mut terminal) = shell();
     terminal.resize(10, 80);
     terminal.type_line("fencepost run a -- seq 1000 1050 | more");
@@ -95,7 +95,7 @@ fn ctrl_z_stops_the_whole_pipeline_and_fg_continues_it() {
         sandbox.line("command");
         sandbox.line("sink");
         for _ in 0..20 {
-            stop_and_go_on(&sandbox, &mut terminal);
+            stop_and_continue(&sandbox, &mut terminal);
         }
         open_gate(&sandbox);
         terminal.expect_code(0);
@@ -104,20 +104,20 @@ fn ctrl_z_stops_the_whole_pipeline_and_fg_continues_it() {
 }
 
 #[test]
-fn a_command_that_wants_the_terminal_in_a_pipeline_is_told_of_and_can_have_it() {
+fn a_command_that_needs_the_terminal_in_a_pipeline_is_reported_and_can_share_it() {
     let (sandbox, mut terminal) = shell();
     sandbox.write("asks.sh", "echo $PPID > fencepost; echo $$ > command; read x < /dev/tty; echo got $x");
     terminal.type_line("fencepost run a -- sh asks.sh | sh sink.sh");
     sandbox.line("sink");
-    terminal.until_next("the command wants the terminal and stands still; it keeps lock \"a\"");
+    terminal.until_next("the command needs the terminal and is stopped; it keeps lock \"a\"");
     terminal.until_next("--foreground");
-    // Ctrl-Z gives the prompt back although the command stands still already.
+    // Ctrl-Z brings the prompt back although the command is stopped already.
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
-    until_both_stand_still(&sandbox);
+    until_both_are_stopped(&sandbox);
     terminal.type_line("fg");
-    terminal.until_next("the command wants the terminal");
+    terminal.until_next("the command needs the terminal");
     terminal.type_text(CTRL_C);
     terminal.until_next(PROMPT);
     until("the lock is free", || sandbox.inspect("a").is_idle());

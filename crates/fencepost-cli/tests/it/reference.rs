@@ -9,14 +9,14 @@ const INTRODUCTION: &str = "\
 # The command
 
 This page is what `fencepost --help` and the help of each command say; a test keeps it so
-(`UPDATE_DOCS=1 cargo test -p fencepost-cli reference` writes it anew).
+(`UPDATE_DOCS=1 cargo test -p fencepost-cli reference` rewrites it).
 
-What `run` promises about processes, time and the terminal is in [running commands](../concepts/running.md); its events are
+The guarantees of `run` about processes, time and the terminal are in [running commands](../concepts/running.md); its events are
 in [events](events.md).
 
-`list` and `show` end with 0 whether or not anything is held; a script reads `show --json`. Commands that only look, and `break`,
-make no database: a path at which there is none is an error, and to `doctor` a finding. What `watch` prints is described in
-[watch.md](watch.md), what to do with what `doctor` says in [the doctor](../guides/doctor.md).
+`list` and `show` exit with 0 whether or not a lock is held; a script uses `show --exit-code` or reads `show --json`. Commands that
+only inspect, and `break`, create no database: a path without one is an error, and to `doctor` a finding. What `watch` prints is
+described in [watch.md](watch.md), what to do about the findings of `doctor` in [the doctor](../guides/doctor.md).
 ";
 
 #[test]
@@ -26,12 +26,15 @@ fn the_reference_is_what_the_help_says() {
     for words in [
         &["--help"][..],
         &["run", "--help"],
+        &["hold", "--help"],
         &["list", "--help"],
         &["show", "--help"],
         &["watch", "--help"],
         &["break", "--help"],
         &["doctor", "--help"],
         &["rights", "--help"],
+        &["completions", "--help"],
+        &["man", "--help"],
     ] {
         let help = sandbox.run(words).expect(0).stdout();
         let help: Vec<&str> = help.trim().lines().map(str::trim_end).collect();

@@ -50,18 +50,18 @@ impl Sandbox {
         fs::write(self.path(name), text).unwrap();
     }
 
-    /// What a file says, or nothing if there is none.
+    /// Returns the content of a file, or nothing if there is none.
     pub(crate) fn read(&self, name: &str) -> String {
         fs::read_to_string(self.path(name)).unwrap_or_default()
     }
 
-    /// Waits until a whole line stands in a file, and returns it.
+    /// Waits until a file has a complete line, and returns it.
     pub(crate) fn line(&self, name: &str) -> String {
         until(&format!("{name} is written"), || self.read(name).ends_with('\n'));
         self.read(name).trim().to_owned()
     }
 
-    /// The binary with these arguments, in this folder, without anybody's settings.
+    /// Returns the binary with these arguments, in this folder, without the settings of the environment.
     pub(crate) fn fencepost<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_fencepost"));
         for (name, _) in std::env::vars().filter(|(name, _)| name.starts_with("FENCEPOST_")) {
@@ -71,11 +71,13 @@ impl Sandbox {
             .args(args)
             .current_dir(self.folder.path())
             .env("FENCEPOST_URL", self.url())
+            // No colours, even on a terminal.
+            .env("NO_COLOR", "1")
             .stdin(Stdio::null());
         command
     }
 
-    /// Another program in this folder, which finds the binary by its name.
+    /// Returns another program in this folder, with the binary on its path.
     pub(crate) fn on_path(&self, program: &str) -> Command {
         let fencepost = self.fencepost::<&str>([]);
         let folder = PathBuf::from(fencepost.get_program());
@@ -121,15 +123,17 @@ impl Sandbox {
         block_on(fencepost::connect(self.url())).unwrap()
     }
 
-    /// The lock as the library sees it.
+    /// Returns the state of the lock.
     pub(crate) fn inspect(&self, name: &str) -> LockState {
         block_on(self.client().inspect(name)).unwrap()
     }
 
-    /// Waits until so many wait for the lock.
+    /// Waits until the lock has this many waiters.
     pub(crate) fn until_waiting(&self, name: &str, waiters: usize) {
         let client = self.client();
-        until("they wait", || block_on(client.inspect(name)).unwrap().waiter_count == waiters);
+        until("there are that many waiters", || {
+            block_on(client.inspect(name)).unwrap().waiter_count == waiters
+        });
     }
 
     pub(crate) fn assert_free(&self, name: &str) {
@@ -138,7 +142,7 @@ impl Sandbox {
     }
 }
 
-/// What a process that ran to its end has left.
+/// The output and the exit code of a process that has ended.
 pub(crate) struct Ran(pub(crate) Output);
 
 impl Ran {
@@ -154,7 +158,7 @@ impl Ran {
         String::from_utf8_lossy(&self.0.stderr).into_owned()
     }
 
-    /// Checks the exit code, and says what was said if it is another.
+    /// Checks the exit code; fails with the output if it is another.
     #[track_caller]
     pub(crate) fn expect(self, code: i32) -> Self {
         assert_eq!(self.code(), code, "stdout: {}\nstderr: {}", self.stdout(), self.stderr());
@@ -165,9 +169,9 @@ impl Ran {
 /// A process that runs; killed if a test fails before its end.
 pub(crate) struct Running {
     child: Child,
-    /// Read by a thread of its own, so that the process never waits for us.
+    /// The content of stderr, read by a separate thread so that the process never blocks.
     said: Arc<Mutex<String>>,
-    hearing: JoinHandle<()>,
+    reader: JoinHandle<()>,
 }
 
 impl Running {
@@ -175,22 +179,22 @@ impl Running {
         Self::start_into(command, Stdio::null())
     }
 
-    /// Starts it with its results going there.
+    /// Starts it with this stdout.
     pub(crate) fn start_into(command: &mut Command, stdout: Stdio) -> Self {
         let mut child = command.stdout(stdout).stderr(Stdio::piped()).spawn().unwrap();
         let said = Arc::<Mutex<String>>::default();
-        let (mut stderr, heard) = (child.stderr.take().unwrap(), said.clone());
-        let hearing = std::thread::spawn(move || {
+        let (mut stderr, read) = (child.stderr.take().unwrap(), said.clone());
+        let reader = std::thread::spawn(move || {
             let mut buffer = [0; 1024];
             loop {
                 match stderr.read(&mut buffer) {
                     Ok(0) => break,
-                    Ok(count) => heard.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count])),
+                    Ok(count) => read.lock().unwrap().push_str(&String::from_utf8_lossy(&buffer[..count])),
                     Err(error) => assert_eq!(error.kind(), ErrorKind::Interrupted, "{error}"),
                 }
             }
         });
-        Self { child, said, hearing }
+        Self { child, said, reader }
     }
 
     pub(crate) fn id(&self) -> u32 {
@@ -202,20 +206,20 @@ impl Running {
         kill_process(id, signal).unwrap();
     }
 
-    /// What it has said on stderr so far.
+    /// Returns what it has written to stderr so far.
     pub(crate) fn said(&self) -> String {
         self.said.lock().unwrap().clone()
     }
 
-    /// Waits until it has said this on stderr; fails if it ends without.
+    /// Waits until it has written this to stderr; fails if it ends before.
     #[track_caller]
     pub(crate) fn until_said(&mut self, text: &str) {
         let said = || self.said.lock().unwrap().clone();
         until(text, || {
-            let ended = self.child.try_wait().unwrap().is_some() && self.hearing.is_finished();
-            let told = said().contains(text);
-            assert!(told || !ended, "it has ended without {text:?}: {}", said());
-            told
+            let ended = self.child.try_wait().unwrap().is_some() && self.reader.is_finished();
+            let is_written = said().contains(text);
+            assert!(is_written || !ended, "it has ended without {text:?}: {}", said());
+            is_written
         });
     }
 
@@ -223,12 +227,12 @@ impl Running {
         self.child.try_wait().unwrap().is_some()
     }
 
-    /// Waits for its end, and until everything is heard that it has said. Others may have its stderr for longer; they are
-    /// not waited for.
+    /// Waits for its end, and until all of its stderr is read. Other processes may have its stderr open for longer; they
+    /// are not waited for.
     pub(crate) fn wait(&mut self) -> ExitStatus {
         until("a process ends", || self.has_ended());
         for _ in 0..200 {
-            if self.hearing.is_finished() {
+            if self.reader.is_finished() {
                 break;
             }
             std::thread::park_timeout(Duration::from_millis(5));
@@ -252,24 +256,24 @@ impl Drop for Running {
     }
 }
 
-/// Whether a process is alive: there, and not a zombie.
+/// Returns whether a process is alive: it exists, and is not a zombie.
 pub(crate) fn is_alive(id: &str) -> bool {
     !matches!(state(id), None | Some('Z' | 'X'))
 }
 
-/// Whether a process can still do something. One that has a KILL waiting cannot, but may have to wait for its turn to
-/// end: on a busy machine it is there for a moment after it was killed in time.
+/// Returns whether a process can still do something. One with a pending KILL cannot, but on a busy machine it exists until
+/// it is scheduled, although it was killed in time.
 pub(crate) fn can_act(id: &str) -> bool {
     is_alive(id) && !has(id, "SigPnd", Signal::KILL) && !has(id, "ShdPnd", Signal::KILL)
 }
 
-/// The state letter of a process: `S` sleeping, `T` stopped.
+/// Returns the state letter of a process: `S` sleeping, `T` stopped.
 pub(crate) fn state(id: &str) -> Option<char> {
     let status = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
     status.rsplit_once(") ")?.1.chars().next()
 }
 
-/// Whether a signal is in one of a process's masks: `SigIgn`, `SigCgt`.
+/// Returns whether a signal is in one of a process's masks: `SigIgn`, `SigCgt`.
 pub(crate) fn has(id: &str, mask: &str, signal: Signal) -> bool {
     let status = fs::read_to_string(format!("/proc/{id}/status")).unwrap_or_default();
     let mask = status.lines().find_map(|line| line.strip_prefix(mask)?.strip_prefix(':'));

@@ -19,6 +19,11 @@ fn a_password_is_never_printed() {
         &["break", "a", "--yes", "--url", &url],
         &["list", "a", &url],
         &["show", "a", &url],
+        &["hold", "--until-signal", "--url", &url, "a"],
+        &["--url", &url, "list"],
+        &["--url", &url, "lst"],
+        &["--color", "always", "list", "a", &url],
+        &["--color", "always", "list", "--url", &url],
         &[&url],
     ] {
         let ran = sandbox.run(args).expect(125);

@@ -1,18 +1,18 @@
-//! The commands on servers: what a URL of theirs does, and what is said about one that does not work.
+//! The commands on etcd and ZooKeeper: what they do there, and the errors of a URL that does not work.
 
 use std::process::Command;
 
 use fencepost_testkit::servers::etcd::{self, EtcdServer};
 use fencepost_testkit::servers::free_port;
 use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
-use fencepost_testkit::servers::zookeeper;
+use fencepost_testkit::servers::zookeeper::{self, ZooKeeperServer, ZooKeeperServerConfig};
 use serde_json::Value;
 
 use crate::sandbox::{Ran, Running, Sandbox, until};
 
 const SECRET: &str = "geheim";
 
-/// A folder, and a place of its own on a server that others use too.
+/// A folder, and a separate namespace on a server that other tests use too.
 struct Stage {
     sandbox: Sandbox,
     url: String,
@@ -60,7 +60,7 @@ impl Stage {
     }
 }
 
-/// The verdict and the text of one check.
+/// Returns the severity and the text of one check.
 #[track_caller]
 fn finding<'a>(examined: &'a Value, check: &str) -> (&'a str, &'a str) {
     let findings = examined["findings"].as_array().unwrap();
@@ -70,7 +70,7 @@ fn finding<'a>(examined: &'a Value, check: &str) -> (&'a str, &'a str) {
 }
 
 #[test]
-fn a_lock_is_held_seen_waited_for_and_free_again() {
+fn a_lock_is_held_shown_waited_for_and_free_again() {
     for stage in Stage::all() {
         let mut holder = stage.hold("a/b", &["--owner-label", "ours"]);
         let locks = stage.json(&["list", "--json"]);
@@ -116,7 +116,7 @@ fn changes_are_watched() {
 }
 
 #[test]
-fn the_doctor_looks_at_the_servers_and_finds_a_lock() {
+fn the_doctor_checks_the_servers_and_finds_a_lock() {
     for stage in Stage::all() {
         stage.run(&["run", "a", "true"]).expect(0);
         let examined = stage.json(&["doctor", "--json", "a"]);
@@ -142,9 +142,9 @@ fn the_doctor_looks_at_the_servers_and_finds_a_lock() {
     }
 }
 
-/// etcd serves before the first lock was taken; below a chroot that is not there yet there is nothing to look at.
+/// etcd needs no preparation; on ZooKeeper a chroot that does not exist is an error for commands that only read.
 #[test]
-fn looking_makes_nothing() {
+fn reading_creates_nothing() {
     let [etcd, zookeeper] = Stage::all();
     assert_eq!(etcd.json(&["list", "--json"]), Value::Array(Vec::new()));
     assert!(finding(&etcd.json(&["doctor", "--json"]), "namespace").1.contains("no lock has been taken yet"));
@@ -157,10 +157,10 @@ fn looking_makes_nothing() {
     assert!(!zookeeper::shared().cli(&["ls", "/"]).contains(chroot));
 }
 
-/// Scenario 69: a node of a peer that may not wait for ours is a problem to the doctor, and `run` says so; one that does not exclude
-/// ours at all is refused.
+/// Scenario 69: a foreign node that may not wait for a Fencepost client is a problem for the doctor, and a warning of `run`;
+/// one that does not exclude it at all is an error.
 #[test]
-fn what_does_not_exclude_ours_is_said() {
+fn foreign_nodes_that_do_not_exclude_are_reported() {
     let [_, stage] = Stage::all();
     stage.run(&["run", "a", "--", "true"]).expect(0);
     let node = format!("/{}/a", stage.url.rsplit('/').next().unwrap());
@@ -170,7 +170,11 @@ fn what_does_not_exclude_ours_is_said() {
     let _ = server.try_cli(&zookeeper::CliLogin::Anonymous, &["create", &node]);
     server.cli(&["create", &kazoo, "host"]);
     let ran = stage.run(&["run", "a", "--", "true"]).expect(0);
-    assert!(ran.stderr().contains("warning: ") && ran.stderr().contains("is of kazoo"), "{}", ran.stderr());
+    assert!(
+        ran.stderr().contains("warning: ") && ran.stderr().contains("belongs to kazoo"),
+        "{}",
+        ran.stderr()
+    );
     let doctor = stage.run(&["doctor", "--json", "a"]).expect(1);
     let examined = serde_json::from_str(&doctor.stdout()).unwrap();
     assert_eq!(finding(&examined, "foreign nodes").0, "problem");
@@ -198,15 +202,15 @@ fn rights_are_printed_without_connecting() {
 }
 
 #[test]
-fn urls_that_make_no_sense_are_refused_and_not_repeated() {
+fn malformed_urls_are_rejected_and_their_secrets_not_quoted() {
     let sandbox = Sandbox::new();
     for (url, said) in [
         ("etcd://u:geheim@h/path", "has a path"),
-        ("etcd://u:geheim@h?geheim=1", "option"),
-        ("etcd://u:geheim@h?layout=geheim", "layout"),
+        ("etcd://u:geheim@h?nonsense=1", "unknown option \"nonsense\""),
+        ("etcd://u:geheim@h?layout=nonsense", "\"layout\""),
         ("etcd://", ""),
-        ("zk://u:geheim@h?dialect=geheim", "dialect"),
-        ("zk://u:geheim@h?auth=geheim", "auth"),
+        ("zk://u:geheim@h?dialect=nonsense", "\"dialect\""),
+        ("zk://u:geheim@h?auth=nonsense", "\"auth\""),
         ("zk://h?auth=sasl", "user and password"),
         ("zk://h?tls_insecure=true", "TLS"),
     ] {
@@ -224,7 +228,7 @@ fn urls_that_make_no_sense_are_refused_and_not_repeated() {
 }
 
 #[test]
-fn nobody_there_is_told_without_the_password() {
+fn an_unreachable_server_is_reported_without_the_password() {
     let sandbox = Sandbox::new();
     let port = free_port();
     for scheme in ["etcd", "etcds", "zk"] {
@@ -248,7 +252,7 @@ fn nobody_there_is_told_without_the_password() {
 }
 
 #[test]
-fn a_wrong_password_is_no_access_and_is_not_shown() {
+fn a_wrong_password_is_denied_and_not_shown() {
     let sandbox = Sandbox::new();
     let server = EtcdServer::start(&etcd::EtcdServerConfig::plain().with_user("ann", SECRET));
     let url = server.url_as("ann").replace(SECRET, "geheimnis");
@@ -260,9 +264,9 @@ fn a_wrong_password_is_no_access_and_is_not_shown() {
     assert!(!ran.stdout().contains(SECRET), "{}", ran.stdout());
 }
 
-/// What a storage cannot do is said before the command runs.
+/// What a backend cannot do is an error before the command runs.
 #[test]
-fn what_is_not_possible_is_refused() {
+fn an_unsupported_mode_is_rejected() {
     let [etcd, _] = Stage::all();
     let url = format!("{}&layout=raw", etcd.url);
     let ran = etcd.run(&["run", "--url", &url, "--shared", "a", "--", "touch", "ran"]).expect(125);
@@ -270,10 +274,10 @@ fn what_is_not_possible_is_refused() {
     assert!(!etcd.sandbox.path("ran").exists());
 }
 
-/// Scenario 66: a Redis that lacks replicas for a while. A waiter keeps waiting, a newcomer tries again until its wait is
-/// over, and is told why it was in vain.
+/// Scenario 66: a Redis that lacks replicas for a while. A waiter keeps waiting; a new run retries until its wait is over,
+/// and reports the reason.
 #[test]
-fn a_server_that_refuses_for_a_while_throws_no_waiter_out() {
+fn a_server_that_rejects_writes_for_a_while_ends_no_waiter() {
     let server = RedisServer::start(&RedisServerConfig::plain());
     let stage = Stage { sandbox: Sandbox::new(), url: server.url() };
     let mut holder = stage.hold("a", &["--ttl", "20s"]);
@@ -291,4 +295,18 @@ fn a_server_that_refuses_for_a_while_throws_no_waiter_out() {
     stage.let_go();
     holder.expect(0);
     waiter.expect(0);
+}
+
+/// A default is never an error: it is the nearest ttl that the servers can keep. An explicit one is rejected.
+#[test]
+fn the_default_ttl_is_one_that_the_backend_can_keep() {
+    let server =
+        ZooKeeperServer::start(&ZooKeeperServerConfig::plain().with_config("maxSessionTimeout=10000"));
+    let stage = Stage { sandbox: Sandbox::new(), url: server.url() };
+    let said = stage.run(&["run", "-v", "a", "--", "true"]).expect(0).stderr();
+    assert!(said.contains(", the nearest to the default of 30s that zk can keep\n"), "{said}");
+    let refused = stage.run(&["run", "--ttl", "30s", "a", "--", "true"]).expect(125).stderr();
+    assert!(refused.contains("ttl"), "{refused}");
+    let quiet = stage.run(&["run", "a", "--", "true"]).expect(0).stderr();
+    assert_eq!(quiet, "");
 }

@@ -1,9 +1,9 @@
-//! Terminals without a shell, terminals that go away, and programs between the terminal and fencepost.
+//! Terminals without a shell, terminals that hang up, and programs between the terminal and fencepost.
 
 use rustix::process::Signal;
 
 use crate::job_control::{
-    LOOP, open_gate, shell, stop_and_go_on, until_both_stand_still, until_it_has_the_terminal,
+    LOOP, open_gate, shell, stop_and_continue, until_both_are_stopped, until_it_has_the_terminal,
 };
 use crate::sandbox::{Running, Sandbox, is_alive, until};
 use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
@@ -35,7 +35,7 @@ fn without_a_shell_ctrl_z_freezes_nothing() {
 #[test]
 fn without_a_shell_ctrl_z_freezes_no_pipeline() {
     let sandbox = Sandbox::new();
-    // It starts nothing, and is told that Ctrl-Z was typed.
+    // It starts no program, and is notified that Ctrl-Z was typed.
     let script = "trap 'echo x > continued' CONT; mkfifo gate; exec 9<> gate; echo $PPID > fencepost; \
                   echo $$ > command; while ! [ -e continued ]; do read x <&9; done; exit 5";
     sandbox.write("waiter.sh", script);
@@ -69,7 +69,7 @@ fn a_terminal_that_hangs_up_ends_the_command_and_frees_the_lock() {
         terminal.type_line(&format!("fencepost run {options} a -- sh loop.sh"));
         let (command, fencepost) = (sandbox.line("command"), sandbox.line("fencepost"));
         terminal.hang_up();
-        until("nobody is left", || terminal.session().is_empty());
+        until("no process is left", || terminal.session().is_empty());
         assert!(!is_alive(&command) && !is_alive(&fencepost));
         sandbox.assert_free("a");
     }
@@ -82,9 +82,9 @@ fn a_terminal_that_hangs_up_ends_what_was_stopped() {
     until_it_has_the_terminal(&sandbox, &terminal);
     terminal.type_text(CTRL_Z);
     terminal.until_next(PROMPT);
-    until_both_stand_still(&sandbox);
+    until_both_are_stopped(&sandbox);
     terminal.hang_up();
-    until("nobody is left", || terminal.session().is_empty());
+    until("no process is left", || terminal.session().is_empty());
     sandbox.assert_free("a");
 }
 
@@ -106,7 +106,7 @@ fn a_run_within_a_run_has_the_terminal() {
     terminal.type_line("fencepost run a -- fencepost run b -- sh read.sh");
     terminal.until_next("\nask\n");
     for _ in 0..3 {
-        stop_and_go_on(&sandbox, &mut terminal);
+        stop_and_continue(&sandbox, &mut terminal);
     }
     terminal.type_line("this");
     terminal.until_next("got this");
@@ -140,9 +140,9 @@ fn an_interactive_shell_under_the_lock_has_job_control() {
     }
 }
 
-/// `timeout` sends to its child and to its own group, of which the child is a part.
+/// `timeout` signals its child and its own group, of which the child is a part.
 #[test]
-fn a_request_that_comes_twice_at_once_is_one_request() {
+fn a_duplicate_request_to_end_counts_once() {
     let sandbox = Sandbox::new();
     let script = "trap 'echo x >> told; sleep 0.1; exit 7' TERM; echo x > ready; \
                   while [ -e locks.db ]; do sleep 0.02; done";
@@ -161,7 +161,7 @@ fn a_request_that_comes_twice_at_once_is_one_request() {
 }
 
 #[test]
-fn programs_that_run_others_do_not_get_in_the_way() {
+fn programs_that_run_others_do_not_interfere() {
     let (sandbox, mut terminal) = shell();
     for (line, code) in [
         ("script -qec \"fencepost run a -- sh -c 'exit 5'\" /dev/null", 5),

@@ -1,11 +1,11 @@
-//! Signals to fencepost are passed on to the command.
+//! Signals to fencepost are forwarded to the command.
 
 use rustix::process::Signal;
 
 use crate::sandbox::{Running, Sandbox, has, is_alive, state, until};
 
 #[test]
-fn signals_are_passed_on_and_the_commands_answer_comes_back() {
+fn signals_are_forwarded_and_the_exit_code_of_the_command_is_returned() {
     let sandbox = Sandbox::new();
     for (signal, name, code) in [
         (Signal::HUP, "HUP", 11),
@@ -29,7 +29,7 @@ fn signals_are_passed_on_and_the_commands_answer_comes_back() {
 }
 
 #[test]
-fn a_command_that_does_not_mind_ends_by_the_signal() {
+fn a_command_without_a_handler_is_ended_by_the_signal() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > ready; exec sleep 600"]);
     let command = sandbox.line("ready");
@@ -39,7 +39,7 @@ fn a_command_that_does_not_mind_ends_by_the_signal() {
 }
 
 #[test]
-fn stop_and_continue_are_passed_on() {
+fn stop_and_continue_are_forwarded() {
     let sandbox = Sandbox::new();
     // With no shell above it that could continue it, fencepost itself does not stop.
     let mut command = std::process::Command::new("setsid");
@@ -48,11 +48,11 @@ fn stop_and_continue_are_passed_on() {
     let mut running = Running::start(&mut command);
     let command = sandbox.line("ready");
     running.send(Signal::TSTP);
-    until("the command stands still", || state(&command) == Some('T'));
+    until("the command is stopped", || state(&command) == Some('T'));
     running.send(Signal::CONT);
-    until("the command goes on", || state(&command) == Some('S'));
+    until("the command continues", || state(&command) == Some('S'));
     running.send(Signal::TSTP);
-    until("the command stands still again", || state(&command) == Some('T'));
+    until("the command is stopped again", || state(&command) == Some('T'));
     running.send(Signal::TERM);
     running.expect(128 + 15);
 }
@@ -92,7 +92,7 @@ fn a_second_request_to_end_kills() {
 }
 
 #[test]
-fn a_command_that_stands_still_is_told_of() {
+fn a_stopped_command_is_reported() {
     let sandbox = Sandbox::new();
     let mut running = sandbox.start(&["run", "a", "-c", "echo $$ > worker; kill -STOP $$; exit 5"]);
     let worker = sandbox.line("worker");
@@ -102,9 +102,9 @@ fn a_command_that_stands_still_is_told_of() {
     running.expect(5);
 }
 
-/// A parent that waits for its children with `signalfd` blocks their signal, and some forget to unblock it.
+/// A parent that waits for its children with `signalfd` blocks SIGCHLD, and some do not unblock it in the child.
 #[test]
-fn the_end_of_a_command_is_heard_although_the_signal_of_children_was_blocked() {
+fn the_end_of_a_command_is_noticed_although_sigchld_was_blocked() {
     let sandbox = Sandbox::new();
     let mut env = sandbox.on_path("env");
     let mask = "grep SigBlk /proc/self/status";

@@ -1,4 +1,4 @@
-//! A terminal of our own, for commands that ask: a pseudo-terminal, what was shown on it, and what is typed.
+//! A pseudo-terminal for commands that need one: what is typed on it, and what it shows.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -19,19 +19,19 @@ use rustix::termios::{Termios, Winsize, tcgetattr, tcgetpgrp, tcsetwinsize};
 
 use crate::sandbox::{Sandbox, TIMEOUT, is_alive, until};
 
-/// What the shell says when it waits for a line.
+/// The prompt of the shell.
 pub(crate) const PROMPT: &str = "ready> ";
 pub(crate) const CTRL_C: &str = "\x03";
 pub(crate) const CTRL_Z: &str = "\x1a";
 
-/// A command on a terminal of its own, which is its controlling terminal. Its whole session is killed at the end.
+/// A command on a new terminal, which is its controlling terminal. Its whole session is killed at the end.
 pub(crate) struct Terminal {
-    /// Our end; none when it was closed.
+    /// The end of the test; none when it was closed.
     ours: Option<Arc<File>>,
     child: Child,
-    /// Read by a thread of its own, so that the command never waits for us.
+    /// Read by a separate thread so that the command never blocks.
     screen: Arc<Mutex<String>>,
-    /// How much of the screen has been waited for already.
+    /// How much of the screen was waited for already.
     seen: usize,
     closing: Arc<AtomicBool>,
     reader: Option<JoinHandle<()>>,
@@ -47,7 +47,7 @@ impl Terminal {
     pub(crate) fn start_with(command: &Command, change: impl FnOnce(&mut Command)) -> Self {
         let (ours, theirs) = open_pair();
         let stream = || Stdio::from(theirs.try_clone().unwrap());
-        // It makes a session, takes the terminal that is its stdin, and becomes the command.
+        // It creates a session, makes its stdin the controlling terminal, and executes the command.
         let mut on_terminal = Command::new("setsid");
         on_terminal.arg("--ctty").arg(command.get_program()).args(command.get_args());
         on_terminal.stdin(stream()).stdout(stream()).stderr(stream());
@@ -94,9 +94,35 @@ impl Terminal {
         self.type_text(&format!("{line}\n"));
     }
 
-    /// Everything that was shown so far, with `\n` at the end of a line. What is typed is shown too.
+    /// Returns everything that was shown so far, with `\n` at the end of a line. What is typed is shown too.
     pub(crate) fn screen(&self) -> String {
         self.screen.lock().unwrap().replace("\r\n", "\n")
+    }
+
+    /// Returns the lines that a user sees, with carriage returns and erasures applied.
+    pub(crate) fn visible(&self) -> Vec<String> {
+        let mut lines = vec![String::new()];
+        let shown = self.screen.lock().unwrap().replace("\x1b[K", "\x0b");
+        let mut column = 0;
+        for c in shown.chars() {
+            let line = lines.last_mut().unwrap();
+            let from_column = line.char_indices().nth(column).map_or(line.len(), |(at, _)| at);
+            match c {
+                '\r' => column = 0,
+                '\n' => {
+                    lines.push(String::new());
+                    column = 0;
+                }
+                '\x0b' => line.truncate(from_column),
+                other => {
+                    let rest: String = line.drain(from_column..).skip(1).collect();
+                    line.push(other);
+                    line.push_str(&rest);
+                    column += 1;
+                }
+            }
+        }
+        lines
     }
 
     /// Waits until the screen contains a text.
@@ -144,7 +170,7 @@ impl Terminal {
         tcgetattr(self.ours()).unwrap()
     }
 
-    /// The process group that gets what is typed.
+    /// Returns the process group that gets what is typed.
     pub(crate) fn foreground(&self) -> Option<i32> {
         tcgetpgrp(self.ours()).ok().map(Pid::as_raw_pid)
     }
@@ -158,7 +184,7 @@ impl Terminal {
         self.ours = None;
     }
 
-    /// Whoever is alive in the session.
+    /// Returns the processes of the session that are alive.
     pub(crate) fn session(&self) -> Vec<String> {
         let session = self.child.id().to_string();
         let names = fs::read_dir("/proc").unwrap().flatten().map(|entry| entry.file_name());
@@ -196,11 +222,11 @@ impl Drop for Terminal {
 
 fn session_of(id: &str) -> Option<String> {
     let stat = fs::read_to_string(format!("/proc/{id}/stat")).ok()?;
-    // The name stands in brackets; state, parent, group and session follow it.
+    // The name is in parentheses; state, parent, group and session follow it.
     stat.rsplit_once(") ")?.1.split(' ').nth(3).map(str::to_owned)
 }
 
-/// Our end of a new terminal, and the command's.
+/// Opens a new terminal; returns the end of the test and that of the command.
 fn open_pair() -> (OwnedFd, OwnedFd) {
     let ours = openpt(OpenptFlags::RDWR | OpenptFlags::NOCTTY | OpenptFlags::CLOEXEC).unwrap();
     grantpt(&ours).unwrap();
@@ -211,7 +237,7 @@ fn open_pair() -> (OwnedFd, OwnedFd) {
     (ours, theirs)
 }
 
-/// Collects what is shown until nobody has the other end any more, or until ours is to be closed.
+/// Collects what is shown until the other end is closed, or until this end is to be closed.
 fn show(ours: &File, screen: &Mutex<String>, closing: &AtomicBool) {
     let moment = Timespec { tv_sec: 0, tv_nsec: 20_000_000 };
     let mut buffer = [0; 1024];
@@ -229,14 +255,14 @@ fn show(ours: &File, screen: &Mutex<String>, closing: &AtomicBool) {
 }
 
 #[test]
-fn a_command_on_a_terminal_is_asked_shown_and_interrupted() {
+fn a_command_on_a_terminal_reads_writes_and_is_interrupted() {
     let mut command = Command::new("sh");
     command.args(["-c", "test -t 0 -a -t 1 -a -t 2 && : </dev/tty && printf 'who? ' && read who && echo \"hello $who\" && cat"]);
     let mut terminal = Terminal::start(&command);
     terminal.until_shown("who? ");
     terminal.type_text("me\n");
     terminal.until_shown("hello me\n");
-    // Some shells lose an interrupt that comes while they start a program: this one has begun when it answers.
+    // Some shells lose an interrupt while they start a program: `cat` runs when it has written.
     terminal.type_text("again\n");
     terminal.until_shown("again\nagain\n");
     terminal.type_text("\x03");

@@ -1,4 +1,4 @@
-//! Waiting in line: what is said, who is next, and what a death costs the others.
+//! Waiting in the queue: what is reported, the order, and the cost of a process that dies.
 
 use std::time::Duration;
 
@@ -9,14 +9,14 @@ use crate::sandbox::{Sandbox, is_alive, until};
 
 /// The example of the README, with its two terminals.
 #[test]
-fn a_second_one_waits_and_says_for_whom() {
+fn a_second_run_waits_and_reports_the_holder() {
     let sandbox = Sandbox::new();
     let ran = sandbox.run(&["run", "hello", "--", "echo", "I hold the lock"]).expect(0);
     assert_eq!(ran.stdout(), "I hold the lock\n");
 
     let mut first = sandbox.hold("hello", &["--owner-label", "web-3:4711:deploy"]);
     let mut second = sandbox.start(&["run", "hello", "--", "touch", "entered"]);
-    until("it says for whom", || second.said().ends_with('\n'));
+    until("it reports the holder", || second.said().ends_with('\n'));
     let said = second.said();
     assert!(said.starts_with("fencepost: waiting for \"hello\": held by web-3:4711:deploy for "), "{said}");
     assert!(said.contains("s, ttl ") && said.ends_with("s left, you are next\n"), "{said}");
@@ -30,7 +30,7 @@ fn a_second_one_waits_and_says_for_whom() {
 }
 
 #[test]
-fn those_ahead_are_counted() {
+fn the_waiters_ahead_are_counted() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &[]);
     let mut ahead: Vec<_> = (0..2)
@@ -52,7 +52,7 @@ fn those_ahead_are_counted() {
 }
 
 #[test]
-fn a_new_holder_is_announced() {
+fn a_new_holder_is_reported() {
     let sandbox = Sandbox::new();
     let mut first = sandbox.hold("a", &["--owner-label", "first"]);
     let script = "while [ -e locks.db ] && ! [ -e go2 ]; do sleep 0.02; done";
@@ -73,9 +73,9 @@ fn first_come_first_served() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &[]);
     let mut waiters = Vec::new();
-    for place in 0..5 {
-        waiters.push(sandbox.start(&["run", "a", "-c", &format!("echo {place} >> order")]));
-        sandbox.until_waiting("a", place + 1);
+    for position in 0..5 {
+        waiters.push(sandbox.start(&["run", "a", "-c", &format!("echo {position} >> order")]));
+        sandbox.until_waiting("a", position + 1);
     }
     sandbox.let_go();
     holder.expect(0);
@@ -85,9 +85,9 @@ fn first_come_first_served() {
     assert_eq!(sandbox.read("order"), "0\n1\n2\n3\n4\n");
 }
 
-/// Scenario 38: a waiter that is told to go costs nobody a ttl.
+/// Scenario 38: a waiter that is ended by a signal costs no other waiter a ttl.
 #[test]
-fn a_waiter_ended_by_a_signal_leaves_the_line_first() {
+fn a_waiter_ended_by_a_signal_leaves_the_queue_first() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &[]);
     for signal in [Signal::TERM, Signal::INT, Signal::HUP, Signal::QUIT, Signal::USR1, Signal::USR2] {
@@ -124,7 +124,7 @@ fn a_killed_holder_is_succeeded_after_its_ttl() {
 }
 
 #[test]
-fn a_killed_waiter_does_not_stop_the_line() {
+fn a_killed_waiter_does_not_block_the_queue() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &[]);
     let mut dies = sandbox.start(&["run", "-q", "--ttl", "60s", "a", "true"]);

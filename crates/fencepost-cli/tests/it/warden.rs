@@ -12,7 +12,7 @@ use std::time::Duration;
 use fencepost::clock::Clock;
 use rustix::process::{Pid, Signal, kill_process, kill_process_group};
 
-use crate::losing::turn_is_free;
+use crate::losing::turnstile_is_free;
 use crate::sandbox::{Running, Sandbox, can_act, is_alive, state, until};
 use crate::workers::{Entry, assert_no_overlap, folder, log, next_after, worker};
 
@@ -38,7 +38,7 @@ fn name_of(id: &str) -> String {
     fs::read_to_string(format!("/proc/{id}/comm")).unwrap_or_default().trim().to_owned()
 }
 
-/// The processes of a run: its warden, and its command.
+/// Returns the processes of a run: its warden, and its command.
 fn warden_and_command(running: &Running) -> (String, String) {
     let all = children(&running.id().to_string());
     let (wardens, commands): (Vec<_>, Vec<_>) = all.into_iter().partition(|id| name_of(id) == "fp-warden");
@@ -46,26 +46,26 @@ fn warden_and_command(running: &Running) -> (String, String) {
     (wardens[0].clone(), commands[0].clone())
 }
 
-/// Stops a fencepost, but not in the middle of a transaction: SQLite would let nobody else write until it goes on.
+/// Stops a fencepost, but not in the middle of a transaction: SQLite would block every other writer until it continues.
 pub(crate) fn stop(sandbox: &Sandbox, running: &Running) {
     loop {
         running.send(Signal::STOP);
-        until("it stands still", || {
+        until("it is stopped", || {
             let state = state(&running.id().to_string());
             assert!(!matches!(state, None | Some('Z')), "it has ended: {}", running.said());
             state == Some('T')
         });
-        if turn_is_free(sandbox) {
+        if turnstile_is_free(sandbox) {
             return;
         }
         running.send(Signal::CONT);
     }
 }
 
-/// Ten locks at a time, and on each of them ten holders in turn are stopped: a hundred times somebody else enters while
-/// the fencepost of the holder before stands still.
+/// Ten locks at a time, and on each of them ten holders in turn are stopped: a hundred times a successor acquires the lock
+/// while the fencepost of the holder before is stopped.
 #[test]
-fn while_fencepost_is_stopped_the_warden_keeps_the_deadline() {
+fn while_fencepost_is_stopped_the_warden_enforces_the_deadline() {
     std::thread::scope(|scope| {
         for lock in 0..10 {
             scope.spawn(move || stop_ten_holders(&format!("lock-{lock}"), lock));
@@ -74,7 +74,7 @@ fn while_fencepost_is_stopped_the_warden_keeps_the_deadline() {
 }
 
 fn stop_ten_holders(name: &str, seed: usize) {
-    // A database of its own: in a shared one somebody writes nearly always, and no moment to stop would be right.
+    // A separate database: a shared one is nearly always being written to, and there would be no moment to stop.
     let sandbox = &Sandbox::new();
     let folder = folder(sandbox, name);
     let mut holder = start(sandbox, name, &folder);
@@ -103,7 +103,7 @@ fn stop_ten_holders(name: &str, seed: usize) {
 
 /// `consul lock` #2022: the shell dies, the real worker lives.
 #[test]
-fn when_fencepost_is_killed_a_grandchild_is_gone_before_the_next_enters() {
+fn when_fencepost_is_killed_a_grandchild_is_gone_before_the_successor_enters() {
     let sandbox = Sandbox::new();
     let folder = folder(&sandbox, "log");
     let work = worker(&folder).join(" ");
@@ -123,14 +123,13 @@ fn when_fencepost_is_killed_a_grandchild_is_gone_before_the_next_enters() {
     next.expect(128 + 15);
 }
 
-/// A holder that was stopped with its warden and its command, as when a virtual machine is paused; and somebody who has
-/// entered meanwhile.
+/// A holder that was stopped with its warden and its command, as when a virtual machine is paused, and its successor.
 struct Paused {
     folder: PathBuf,
     holder: Running,
     warden: String,
     command: String,
-    /// The token of the one who comes too late, and that of the one who holds the lock.
+    /// The token of the late holder, and that of its successor.
     late: u64,
     token: u64,
     next: Running,
@@ -147,13 +146,13 @@ impl Paused {
         stop(sandbox, &holder);
         for id in [&warden, &command] {
             kill_process(pid(id), Signal::STOP).unwrap();
-            until("it stands still", || state(id) == Some('T'));
+            until("it is stopped", || state(id) == Some('T'));
         }
         let token = next_after(&folder, late, 5);
         Self { folder, holder, warden, command, late, token, next }
     }
 
-    /// The command first: it has the machine to itself until the others are awake.
+    /// Continues the command first: it runs alone until the others are continued.
     fn continue_command(&self) {
         kill_process_group(pid(&self.command), Signal::CONT).unwrap();
     }
@@ -165,7 +164,7 @@ impl Paused {
         self.holder.expect(76);
     }
 
-    /// Says how long the two commands ran at once, and checks that the fence let no effect of the late one through.
+    /// Prints how long the two commands ran at once, and checks that the fence rejected every effect of the late one.
     fn report(mut self, what: &str) {
         let log = log(&self.folder);
         let entered = log.iter().find(|entry| entry.token == self.token).unwrap().nanos;
@@ -183,22 +182,22 @@ impl Paused {
     }
 }
 
-/// A virtual machine that is paused, or a laptop that sleeps: nobody is there to keep the deadline. An effect whose
-/// resource checks the token is not applied by the one who comes too late.
+/// A virtual machine that is paused, or a laptop that sleeps: no process is left to enforce the deadline. A resource that
+/// checks the token rejects the effect of the late holder.
 #[test]
-fn when_everything_is_stopped_the_fence_keeps_the_late_one_out() {
+fn when_everything_is_stopped_the_fence_rejects_the_late_holder() {
     let sandbox = Sandbox::new();
     let mut paused = Paused::new(&sandbox);
     paused.continue_command();
-    let came_late = |entry: &&Entry| entry.token == paused.late && !entry.passed;
-    until("it comes too late", || log(&paused.folder).iter().filter(came_late).count() >= 5);
+    let is_late = |entry: &&Entry| entry.token == paused.late && !entry.passed;
+    until("it is late", || log(&paused.folder).iter().filter(is_late).count() >= 5);
     paused.continue_others();
     paused.report("the command alone goes on");
 }
 
-/// How long the overlap is that nobody can rule out: `-- --nocapture` shows it.
+/// Measures the overlap that cannot be ruled out: `-- --nocapture` shows it.
 #[test]
-fn when_everything_goes_on_at_once_the_overlap_is_short() {
+fn when_everything_continues_at_once_the_overlap_is_short() {
     let sandbox = Sandbox::new();
     let mut paused = Paused::new(&sandbox);
     paused.continue_command();
@@ -214,7 +213,7 @@ fn a_warden_that_was_killed_is_replaced() {
     let token = next_after(&folder, 0, 1);
     let (warden, command) = warden_and_command(&holder);
     kill_process(pid(&warden), Signal::KILL).unwrap();
-    holder.until_said("another one is on duty");
+    holder.until_said("has been replaced");
     until("it has its name", || {
         children(&holder.id().to_string()).iter().any(|id| name_of(id) == "fp-warden")
     });
@@ -231,7 +230,7 @@ fn a_warden_that_was_killed_is_replaced() {
     next.expect(128 + 15);
 }
 
-/// The second belt: the kernel itself ends the command's first process with fencepost.
+/// The second safeguard: the kernel kills the command's first process with fencepost.
 #[test]
 fn if_the_warden_cannot_act_the_command_still_ends_with_fencepost() {
     let sandbox = Sandbox::new();
@@ -239,11 +238,11 @@ fn if_the_warden_cannot_act_the_command_still_ends_with_fencepost() {
         sandbox.start(&["run", "a", "-c", "echo $$ > ready; while [ -e locks.db ]; do sleep 0.02; done"]);
     let command = sandbox.line("ready");
     let (warden, _) = warden_and_command(&holder);
-    // Before fencepost can put another one in its place.
+    // Before fencepost can replace it.
     holder.send(Signal::STOP);
-    until("fencepost stands still", || state(&holder.id().to_string()) == Some('T'));
+    until("fencepost is stopped", || state(&holder.id().to_string()) == Some('T'));
     kill_process(pid(&warden), Signal::STOP).unwrap();
-    until("it stands still", || state(&warden) == Some('T'));
+    until("it is stopped", || state(&warden) == Some('T'));
     holder.send(Signal::KILL);
     holder.wait();
     until("the command has ended", || !is_alive(&command));
@@ -252,9 +251,9 @@ fn if_the_warden_cannot_act_the_command_still_ends_with_fencepost() {
     until("the warden has ended", || !is_alive(&warden));
 }
 
-/// A service manager that stops a service tells every process of it; the command is to have its grace all the same.
+/// A service manager that stops a service signals every process of it; the command has its kill-after all the same.
 #[test]
-fn a_warden_does_not_mind_signals_that_are_meant_for_others() {
+fn a_warden_ignores_signals_that_are_meant_for_others() {
     let sandbox = Sandbox::new();
     let mut holder = sandbox.hold("a", &[]);
     let (warden, _) = warden_and_command(&holder);
@@ -262,17 +261,14 @@ fn a_warden_does_not_mind_signals_that_are_meant_for_others() {
         kill_process(pid(&warden), signal).unwrap();
     }
     let command = fs::read(format!("/proc/{warden}/cmdline")).unwrap();
-    assert!(
-        !String::from_utf8_lossy(&command).contains("fencepost"),
-        "whoever kills by name must not find it"
-    );
+    assert!(!String::from_utf8_lossy(&command).contains("fencepost"), "killing by name must not find it");
     sandbox.let_go();
     holder.expect(0);
-    assert_eq!(holder.said(), "", "nobody had to be replaced");
+    assert_eq!(holder.said(), "", "no warden was replaced");
     assert!(!is_alive(&warden));
 }
 
-/// It would not kill anybody, and the kernel ends only the first process of the command with fencepost.
+/// It would kill no process, and the kernel kills only the first process of the command with fencepost.
 #[test]
 fn a_warden_that_was_stopped_is_replaced() {
     let sandbox = Sandbox::new();
@@ -281,17 +277,17 @@ fn a_warden_that_was_stopped_is_replaced() {
     let worker = sandbox.line("worker");
     let (warden, _) = warden_and_command(&holder);
     kill_process(pid(&warden), Signal::STOP).unwrap();
-    holder.until_said("another one is on duty");
+    holder.until_said("has been replaced");
     assert!(!is_alive(&warden) && is_alive(&worker));
     holder.send(Signal::KILL);
     holder.wait();
     until("the worker has ended", || !is_alive(&worker));
 }
 
-/// Everything that was said while the warden stood still is heard before it judges: the end of the lease that it knew of
-/// is past by then, and somebody else is to be watched.
+/// A warden that was stopped applies all orders that arrived meanwhile before it decides: the end of the lease that it
+/// knew is past by then, and its target is another.
 #[test]
-fn a_warden_that_goes_on_hears_its_orders_before_it_judges() {
+fn a_warden_that_continues_applies_its_orders_before_it_decides() {
     let (mut line, theirs) = UnixStream::pair().unwrap();
     let mut warden = Command::new(env!("CARGO_BIN_EXE_fencepost"));
     let mut warden = warden.arg0("fp-warden").stdin(OwnedFd::from(theirs)).spawn().unwrap();
@@ -302,8 +298,8 @@ fn a_warden_that_goes_on_hears_its_orders_before_it_judges() {
     writeln!(line, "process {}\nuntil {}", spared.id(), soon.as_nanos()).unwrap();
     let id = warden.id().to_string();
     kill_process(pid(&id), Signal::STOP).unwrap();
-    until("it stands still", || state(&id) == Some('T'));
-    until("what it knew of is past", || clock.now() > soon);
+    until("it is stopped", || state(&id) == Some('T'));
+    until("the end that it knows is past", || clock.now() > soon);
     writeln!(line, "until {}\nprocess {}", u64::MAX, watched.id()).unwrap();
     kill_process(pid(&id), Signal::CONT).unwrap();
     drop(line);
@@ -317,9 +313,9 @@ fn a_warden_that_goes_on_hears_its_orders_before_it_judges() {
     assert_eq!(found, (true, false), "it judged before it had heard");
 }
 
-/// What is promised about a process that leaves the command's group: nothing. It goes on, and keeps nobody waiting.
+/// Nothing is guaranteed about a process that leaves the command's group: it continues, and is not waited for.
 #[test]
-fn who_leaves_the_group_is_on_its_own() {
+fn a_process_that_leaves_the_group_is_not_supervised() {
     let sandbox = Sandbox::new();
     let script = "exec >/dev/null 2>&1; setsid sh -c 'echo $$ > daemon; while [ -e go-on ]; do sleep 0.02; done' & \
                   until [ -s daemon ]; do sleep 0.01; done; exit 3";
@@ -332,9 +328,9 @@ fn who_leaves_the_group_is_on_its_own() {
     until("it ends", || !is_alive(&daemon));
 }
 
-/// A new warden has been told everything, but fencepost does not live to hear that it is ready.
+/// A new warden has all orders, but fencepost dies before it is ready.
 #[test]
-fn a_warden_that_comes_when_fencepost_is_gone_kills_all_the_same() {
+fn a_warden_that_starts_after_fencepost_died_kills_all_the_same() {
     let sandbox = Sandbox::new();
     for round in 0..10 {
         let (lock, worker) = (format!("a{round}"), format!("worker{round}"));
@@ -344,7 +340,9 @@ fn a_warden_that_comes_when_fencepost_is_gone_kills_all_the_same() {
         let (warden, _) = warden_and_command(&holder);
         kill_process(pid(&warden), Signal::KILL).unwrap();
         let id = holder.id().to_string();
-        until("another one is there", || children(&id).iter().any(|id| *id != warden && name_of(id) != "sh"));
+        until("another warden is there", || {
+            children(&id).iter().any(|id| *id != warden && name_of(id) != "sh")
+        });
         holder.send(Signal::KILL);
         holder.wait();
         until("the worker has ended", || !is_alive(&worker));

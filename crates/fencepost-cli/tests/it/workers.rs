@@ -1,5 +1,5 @@
-//! What runs under the lock in these tests: this test binary executed again. It writes its token into a log, over and
-//! over, and tries an effect that is fenced.
+//! The process that runs under the lock in these tests: this test binary executed again. It writes its token into a log,
+//! over and over, and tries an effect that is fenced.
 
 use std::fs::{self, File};
 use std::io::Write;
@@ -18,18 +18,18 @@ pub(crate) struct Entry {
     pub(crate) token: u64,
     /// When it was written, on the machine's clock.
     pub(crate) nanos: u64,
-    /// Whether the fence let the effect through.
+    /// Whether the fence accepted the effect.
     pub(crate) passed: bool,
 }
 
-/// The words that run a worker, after `fencepost run … --`. Several of the same folder write into one log.
+/// Returns the arguments that run a worker, after `fencepost run … --`. Workers of the same folder write into one log.
 pub(crate) fn worker(folder: &Path) -> Vec<String> {
     let test = std::env::current_exe().unwrap().display().to_string();
     let variable = format!("{FOLDER}={}", folder.display());
     ["env", &variable, &test, "--exact", "workers::worker_process"].map(str::to_owned).to_vec()
 }
 
-/// A folder for the log of one lock.
+/// Creates a folder for the log of one lock.
 pub(crate) fn folder(sandbox: &Sandbox, name: &str) -> PathBuf {
     let folder = sandbox.path(name);
     fs::create_dir_all(&folder).unwrap();
@@ -37,7 +37,7 @@ pub(crate) fn folder(sandbox: &Sandbox, name: &str) -> PathBuf {
     folder
 }
 
-/// The log so far.
+/// Returns the log so far.
 pub(crate) fn log(folder: &Path) -> Vec<Entry> {
     let text = fs::read_to_string(folder.join("log")).unwrap_or_default();
     let entry = |line: &str| {
@@ -50,7 +50,7 @@ pub(crate) fn log(folder: &Path) -> Vec<Entry> {
     whole.lines().map(entry).collect()
 }
 
-/// Waits until somebody with a larger token than this has written so many lines, and returns its token.
+/// Waits until a worker with a larger token than this has written this many lines, and returns its token.
 pub(crate) fn next_after(folder: &Path, token: u64, lines: usize) -> u64 {
     let mut found = 0;
     until("the next holder writes", || {
@@ -61,7 +61,7 @@ pub(crate) fn next_after(folder: &Path, token: u64, lines: usize) -> u64 {
     found
 }
 
-/// Nobody wrote after a later holder had begun.
+/// Checks that no worker wrote after a later holder had begun.
 #[track_caller]
 pub(crate) fn assert_no_overlap(log: &[Entry]) {
     if let Some(pair) = log.windows(2).find(|pair| pair[0].token > pair[1].token) {
@@ -71,7 +71,7 @@ pub(crate) fn assert_no_overlap(log: &[Entry]) {
     }
 }
 
-/// Not a test of its own: what runs under the lock. It ends when its folder is gone, so that nothing outlives a test.
+/// Not a test by itself: the process under the lock. It ends when its folder is gone, so that nothing outlives a test.
 #[test]
 fn worker_process() {
     let Some(folder) = std::env::var_os(FOLDER) else {
@@ -89,8 +89,7 @@ fn worker_process() {
     }
 }
 
-/// An effect on a resource that checks the token: a file with the largest one it has seen. Whoever comes with a smaller
-/// one is refused.
+/// Applies an effect to a resource that checks the token: a file with the largest token so far. A smaller one is rejected.
 fn fenced(folder: &Path, token: u64) -> bool {
     let Ok(gate) = File::open(folder) else { return false };
     gate.lock().unwrap();

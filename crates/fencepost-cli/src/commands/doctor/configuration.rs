@@ -1,37 +1,38 @@
-//! Where the URL comes from, and whether others could read a password in it.
+//! The origin of the URL, and whether other users can read a password in it.
 
 use std::os::unix::fs::MetadataExt;
 
 use fencepost::Finding;
 
-use crate::storage::{Chosen, Origin, URL_FILE};
-use crate::words::SECRET_OPTION;
+use crate::backend::{Chosen, Origin, URL_FILE};
+use crate::secrets::SECRET_OPTION;
 
 const CHECK: &str = "configuration";
 const OTHERS_READ: u32 = 0o004;
 
-pub(super) fn judge(chosen: &Chosen) -> Finding {
+pub(super) fn check(chosen: &Chosen) -> Finding {
     let from = &chosen.origin;
     if !has_password(&chosen.url) {
         return Finding::ok(CHECK, format!("the URL is {from}"));
     }
     let found = format!("the URL, with a password, is {from}");
     match from {
-        Origin::Flag => {
-            Finding::warning(CHECK, format!("{found}: everybody on this host can see it among the processes"))
-                .with_advice(format!(
-                    "put the URL into a file that only you can read, and name it in {URL_FILE}"
-                ))
-        }
+        Origin::Flag => Finding::warning(
+            CHECK,
+            format!("{found}: every user of this host can see it in the list of processes"),
+        )
+        .with_advice(format!(
+            "put the URL into a file that only you can read, and set {URL_FILE} to its path"
+        )),
         Origin::File(path) if is_open_to_others(path) => {
-            Finding::warning(CHECK, format!("{found}: everybody on this host can read it"))
-                .with_advice("take the right to read it from others: chmod o-r")
+            Finding::warning(CHECK, format!("{found}: every user of this host can read it"))
+                .with_advice("make it unreadable for other users: chmod o-r")
         }
         _ => Finding::ok(CHECK, found),
     }
 }
 
-/// Whether there is something secret before the host or among the options.
+/// Returns whether there is a password before the host or among the options.
 fn has_password(url: &str) -> bool {
     let Some((_, rest)) = url.split_once("://") else { return false };
     if rest.split_once('?').is_some_and(|(_, options)| options.contains(SECRET_OPTION)) {
@@ -52,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_password_is_known_by_its_place() {
+    fn a_password_is_recognised_by_its_position() {
         for with in [
             "redis://u:p@h",
             "redis://:p@h/0",
@@ -77,12 +78,12 @@ mod tests {
     }
 
     #[test]
-    fn a_password_on_the_command_line_is_warned_of_and_not_repeated() {
-        let judged = |url: &str, origin| judge(&Chosen { url: url.to_owned(), origin });
-        let seen = judged("redis://u:geheim@h", Origin::Flag);
+    fn a_password_on_the_command_line_is_a_warning_that_does_not_quote_it() {
+        let checked = |url: &str, origin| check(&Chosen { url: url.to_owned(), origin });
+        let seen = checked("redis://u:geheim@h", Origin::Flag);
         assert_eq!(seen.severity, Severity::Warning);
         assert!(!format!("{seen:?}").contains("geheim"));
-        assert_eq!(judged("redis://u:geheim@h", Origin::Variable).severity, Severity::Ok);
-        assert_eq!(judged("redis://h", Origin::Flag).severity, Severity::Ok);
+        assert_eq!(checked("redis://u:geheim@h", Origin::Variable).severity, Severity::Ok);
+        assert_eq!(checked("redis://h", Origin::Flag).severity, Severity::Ok);
     }
 }

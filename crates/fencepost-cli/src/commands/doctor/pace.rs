@@ -1,4 +1,4 @@
-//! How fast the storage answers, and which ttl that allows.
+//! How fast the server replies, and which ttl that allows.
 
 use std::time::Duration;
 
@@ -10,20 +10,20 @@ use crate::durations;
 const CHECK: &str = "ttl";
 /// How many reads are timed.
 const READS: usize = 9;
-/// A lock that is looked at for its pace alone, if none was named. Looking makes nothing.
+/// The lock that is read if none was given. Reading creates nothing.
 const ANY_LOCK: &str = "fencepost/doctor";
-/// The ttl of `fencepost run`, unless told otherwise.
+/// The default ttl of `fencepost run`.
 const DEFAULT_TTL: Duration = Duration::from_secs(30);
-/// The least ttl of `fencepost run`.
-const LEAST_TTL: Duration = Duration::from_secs(1);
-/// A lease is renewed at a third of its ttl. So many round trips leave room for renewals that get lost and are sent again,
-/// and for times at which the storage is ten times as slow.
+/// The shortest ttl of `fencepost run`.
+const MIN_TTL: Duration = Duration::from_secs(1);
+/// A lease is renewed at a third of its ttl. This many round trips leave room for renewals that are lost and sent again,
+/// and for times at which the server is ten times as slow.
 const ROUND_TRIPS: u32 = 100;
 
 pub(super) async fn measure(client: &Client, name: Option<&LockName>) -> Finding {
     let name = name.map_or(ANY_LOCK, LockName::as_str);
     match median_read(client, name).await {
-        Ok(median) => judge(median, client.info()),
+        Ok(median) => check(median, client.info()),
         Err(error) => Finding::failed(CHECK, &error),
     }
 }
@@ -40,25 +40,25 @@ async fn median_read(client: &Client, name: &str) -> Result<Duration> {
     Ok(times[READS / 2])
 }
 
-fn judge(median: Duration, info: &BackendInfo) -> Finding {
+fn check(median: Duration, info: &BackendInfo) -> Finding {
     let sensible = sensible_ttl(median, info.min_ttl);
     let least = durations::show(sensible);
     let found = format!("a read takes {} (the median of {READS})", brief(median));
     if sensible > info.max_ttl {
-        return Finding::problem(CHECK, format!("{found}: no ttl is long enough"))
-            .with_advice("use a storage that answers faster");
+        return Finding::problem(CHECK, format!("{found}: every ttl is too short"))
+            .with_advice("use a backend that replies faster");
     }
     if sensible > DEFAULT_TTL {
         let default = durations::show(DEFAULT_TTL);
         return Finding::warning(CHECK, format!("{found}: the default ttl of {default} leaves little room"))
-            .with_advice(format!("give --ttl {least} or more, or use a storage that answers faster"));
+            .with_advice(format!("give --ttl {least} or more, or use a backend that replies faster"));
     }
     Finding::ok(CHECK, format!("{found}: {least} or more is sensible"))
 }
 
-/// The shortest ttl that is not lost to a bad moment, in whole seconds.
+/// Returns the shortest ttl that survives a slow moment, in whole seconds.
 fn sensible_ttl(median: Duration, min_ttl: Duration) -> Duration {
-    let needed = (median * ROUND_TRIPS).max(min_ttl).max(LEAST_TTL);
+    let needed = (median * ROUND_TRIPS).max(min_ttl).max(MIN_TTL);
     Duration::from_secs(needed.as_secs() + u64::from(needed.subsec_nanos() > 0))
 }
 
@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn the_slower_the_storage_the_longer_the_ttl() {
+    fn a_slower_server_needs_a_longer_ttl() {
         for (micros, seconds) in [(0, 1), (200, 1), (10_000, 1), (10_001, 2), (250_000, 25), (400_000, 40)] {
             let sensible = sensible_ttl(Duration::from_micros(micros), Duration::from_millis(100));
             assert_eq!(sensible, Duration::from_secs(seconds), "{micros} µs");
@@ -89,14 +89,14 @@ mod tests {
     }
 
     #[test]
-    fn a_storage_that_is_too_slow_for_the_default_is_told() {
-        let judged = |millis| judge(Duration::from_millis(millis), &info());
-        let fast = judged(0);
+    fn a_server_that_is_too_slow_for_the_default_is_a_warning() {
+        let checked = |millis| check(Duration::from_millis(millis), &info());
+        let fast = checked(0);
         assert_eq!(fast.severity, Severity::Ok);
         assert_eq!(fast.found, "a read takes less than 1ms (the median of 9): 1s or more is sensible");
-        let slow = judged(400);
+        let slow = checked(400);
         assert_eq!(slow.severity, Severity::Warning);
         assert!(slow.advice.unwrap().starts_with("give --ttl 40s or more"));
-        assert_eq!(judged(900_000).severity, Severity::Problem);
+        assert_eq!(checked(900_000).severity, Severity::Problem);
     }
 }

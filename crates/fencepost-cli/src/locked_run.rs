@@ -1,19 +1,21 @@
-//! One turn at the lock: taking it, running the command under it, giving it back.
+//! One run under the lock: acquiring it, running the command, releasing it.
 
+use std::future::pending;
 use std::io;
 use std::time::Duration;
 
 use fencepost::clock::{Clock, Moment};
-use fencepost::{Client, Error, ErrorKind, Guard, Lock, Result};
+use fencepost::{Client, Error, ErrorKind, Guard, Lock, LockState, Result};
 use nix::sys::signal::SigSet;
 use rustix::process::Signal;
 
 use crate::args::Run;
-use crate::child::{Group, Place};
+use crate::child::{Group, Placement};
 use crate::commands::failed;
 use crate::durations::show;
 use crate::environment;
-use crate::exit::{Exit, NOT_ACQUIRED};
+use crate::exit::Exit;
+use crate::holding::End;
 use crate::nesting::HeldAbove;
 use crate::output::{self, Output};
 use crate::signals::Signals;
@@ -22,38 +24,73 @@ use crate::stopping::{Rules, headroom};
 use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
 use crate::unchecked::Start;
-use crate::waiting::{Attempt, Waiter};
-use crate::warden::{Fate, Order, Warden};
+use crate::wait_limit::WaitLimit;
+use crate::waiting::{AcquireOutcome, Waiter};
+use crate::warden::{Order, Warden, WardenState};
 use crate::words;
 
-/// How often it is looked whether a warden that is not ready is still there.
-const PATIENCE: Duration = Duration::from_secs(1);
-/// How often it is looked whether a grant has enough time left to start a command.
-const LOOK: Duration = Duration::from_millis(5);
+/// How long a warden that is not ready is waited for before it is checked.
+const WARDEN_CHECK_INTERVAL: Duration = Duration::from_secs(1);
+/// How often a grant that is being renewed is checked for enough time to start a command.
+const GRANT_CHECK_INTERVAL: Duration = Duration::from_millis(5);
 
-pub(crate) struct Turn<'a> {
+/// What is done under the lock.
+pub(crate) enum Task {
+    /// Runs the command, supervised by the warden.
+    Command(Warden),
+    /// Prints the token, and holds the lock until the end is reached.
+    Hold { end: End, json: bool },
+}
+
+impl Task {
+    /// Waits until the task is no longer wanted, although it has not begun.
+    pub(crate) async fn abandoned(&mut self) {
+        match self {
+            Self::Command(_) => pending().await,
+            Self::Hold { end, .. } => end.reached().await,
+        }
+    }
+}
+
+pub(crate) struct LockedRun<'a> {
     pub(crate) args: &'a Run,
+    pub(crate) limit: WaitLimit,
+    pub(crate) ttl: Duration,
     pub(crate) kill_after: Duration,
     pub(crate) client: &'a Client,
     pub(crate) signals: Signals,
     pub(crate) output: Output,
     pub(crate) status: &'a Status,
-    /// The signal mask that we were started with, for the command.
+    /// The signal mask that fencepost was started with, for the command.
     pub(crate) mask: SigSet,
 }
 
-impl Turn<'_> {
-    pub(crate) async fn take(&mut self, warden: Warden) -> Result<Exit> {
+impl LockedRun<'_> {
+    pub(crate) async fn acquire_and_run(&mut self, mut task: Task) -> Result<Exit> {
         let began = Clock::system().now();
         let above = HeldAbove::from_environment();
-        let attempt = match self.take_at_once(&above).await? {
-            Some(guard) => Attempt::Acquired(guard),
-            None => self.wait_in_line().await?,
+        let outcome = tokio::select! {
+            biased;
+            outcome = self.acquire(&above) => outcome?,
+            () = task.abandoned() => AcquireOutcome::NotAcquired(None),
         };
-        match attempt {
-            Attempt::Acquired(guard) => self.hold(guard, warden, &above, began).await,
-            Attempt::Busy => Ok(self.not_acquired().await),
-            Attempt::Signalled(signal) => Ok(Exit::Signalled(signal.as_raw())),
+        let guard = match outcome {
+            AcquireOutcome::Granted(guard) => guard,
+            AcquireOutcome::NotAcquired(state) => return Ok(self.not_acquired(state.as_ref())),
+            AcquireOutcome::Signalled(signal) => return Ok(Exit::Signalled(signal.as_raw())),
+        };
+        let acquired = Clock::system().now();
+        self.announce(&guard, acquired.since(began)).await;
+        match task {
+            Task::Command(warden) => self.hold(guard, warden, &above, acquired).await,
+            Task::Hold { end, json } => self.hold_without_command(guard, end, json).await,
+        }
+    }
+
+    async fn acquire(&mut self, above: &HeldAbove) -> Result<AcquireOutcome> {
+        match self.try_if_held_above(above).await? {
+            Some(guard) => Ok(AcquireOutcome::Granted(guard)),
+            None => self.enqueue().await,
         }
     }
 
@@ -63,17 +100,12 @@ impl Turn<'_> {
 
     fn lock(&self) -> Lock {
         let args = self.args;
-        let lock =
-            self.client.lock(&args.name).mode(args.sharing.mode()).ttl(args.timing.ttl).label(self.label());
-        let lock = args.identity.meta.iter().fold(lock, |lock, (key, value)| lock.meta(key, value));
-        match args.waiting.wait {
-            Some(wait) => lock.wait(wait),
-            None => lock,
-        }
+        let lock = self.client.lock(&args.name).mode(args.sharing.mode()).ttl(self.ttl).label(self.label());
+        environment::meta(args).into_iter().fold(lock, |lock, (key, value)| lock.meta(key, value))
     }
 
-    /// If the lock may be held above us, it is tried before it is waited for: we would wait for ourselves.
-    async fn take_at_once(&mut self, above: &HeldAbove) -> Result<Option<Guard>> {
+    /// Tries to acquire a lock that may be held above this run before waiting for it: it could wait for itself.
+    async fn try_if_held_above(&mut self, above: &HeldAbove) -> Result<Option<Guard>> {
         let (name, storage) = (&self.args.name, self.client.info().storage_id);
         if !above.mentions(name, storage) {
             return Ok(None);
@@ -94,25 +126,25 @@ impl Turn<'_> {
         Ok(guard)
     }
 
-    async fn wait_in_line(&mut self) -> Result<Attempt> {
+    async fn enqueue(&mut self) -> Result<AcquireOutcome> {
         let (label, lock) = (self.label().to_owned(), self.lock());
-        let Self { client, output, status, args, signals, .. } = self;
-        let waiter = Waiter { client, name: &args.name, label: &label, output: *output, status };
-        waiter.take(&lock, args.waiting.patience(), signals).await
+        let Self { client, output, status, args, signals, limit, .. } = self;
+        let waiter =
+            Waiter { client, name: &args.name, label: &label, output: *output, status, limit: *limit };
+        waiter.acquire(&lock, args.waiting.on_busy(), signals).await
     }
 
-    async fn not_acquired(&self) -> Exit {
+    fn not_acquired(&self, state: Option<&LockState>) -> Exit {
         let waiting = &self.args.waiting;
-        if let Ok(state) = self.client.inspect(&self.args.name).await {
-            let text = words::busy(&state);
+        if let Some(state) = state {
+            let text = words::busy(state);
             if waiting.skip_ok {
                 self.output.detail(text);
             } else {
                 self.output.note(text);
             }
         }
-        let otherwise = if waiting.skip_ok { 0 } else { NOT_ACQUIRED };
-        Exit::NotAcquired(waiting.conflict_exit_code.unwrap_or(otherwise))
+        waiting.not_acquired()
     }
 
     async fn hold(
@@ -120,61 +152,64 @@ impl Turn<'_> {
         guard: Guard,
         mut warden: Warden,
         above: &HeldAbove,
-        began: Moment,
+        acquired: Moment,
     ) -> Result<Exit> {
-        let acquired = Clock::system().now();
-        let location = &self.client.info().location;
-        self.output.detail(format_args!("holding {:?} with token {}", guard.name(), guard.token()));
-        self.status.tell(Event::acquired(&guard, location, acquired.since(began)));
-        for remark in self.client.remarks(&self.args.name).await.unwrap_or_default() {
-            let advice = remark.advice.as_deref().map(|advice| format!("; {advice}"));
-            self.output.warning(format_args!("{}{}", remark.found, advice.unwrap_or_default()));
-        }
-        // A storage may give a shorter ttl than it was asked for.
+        // A backend may grant a shorter ttl than was requested.
         self.kill_after = self.kill_after.min(guard.ttl() / 3);
         let outage = self.args.timing.on_lost.survivable_outage(guard.ttl(), self.kill_after);
-        self.output.detail(format_args!("outages of the storage below {} go unnoticed", show(outage)));
+        self.output.detail(format_args!("outages of the backend below {} go unnoticed", show(outage)));
         tokio::select! {
             biased;
-            signal = self.signals.next() => return Ok(self.give_up(guard, signal).await),
+            signal = self.signals.next() => return Ok(self.release_and_exit(guard, signal).await),
             ready = get_ready(&guard, self.kill_after, &mut warden) => ready?,
         }
         match self.run(&guard, warden, above).await? {
-            Ok(outcome) => Ok(self.end(guard, acquired, outcome).await),
+            Ok(outcome) => Ok(self.finish(guard, acquired, outcome).await),
             Err(exit) => {
-                // It warns by itself if it fails, and that changes nothing.
+                // A failure is reported there, and changes nothing.
                 let _ = self.release(guard).await;
                 Ok(exit)
             }
         }
     }
 
-    /// A signal came before there was a command that it could be passed on to.
-    async fn give_up(&mut self, guard: Guard, signal: Signal) -> Exit {
+    /// Reports that the lock is held, and what the backend remarks about it.
+    async fn announce(&self, guard: &Guard, waited: Duration) {
+        let location = &self.client.info().location;
+        self.output.detail(format_args!("holding {:?} with token {}", guard.name(), guard.token()));
+        self.status.tell(Event::acquired(guard, location, waited));
+        for remark in self.client.remarks(&self.args.name).await.unwrap_or_default() {
+            let advice = remark.advice.as_deref().map(|advice| format!("; {advice}"));
+            self.output.warning(format_args!("{}{}", remark.found, advice.unwrap_or_default()));
+        }
+    }
+
+    /// Releases the lock because a signal arrived before there was a command to forward it to.
+    async fn release_and_exit(&mut self, guard: Guard, signal: Signal) -> Exit {
         let _ = self.release(guard).await;
         Exit::Signalled(signal.as_raw())
     }
 
-    /// Runs the command, if it can be started.
+    /// Runs the command; returns the exit of one that cannot be started.
     async fn run(
         &mut self,
         guard: &Guard,
         mut warden: Warden,
         above: &HeldAbove,
     ) -> Result<Result<Outcome, Exit>> {
-        self.signals.take_all().map_err(|error| failed("could not take over the signals", error))?;
+        self.signals.take_all().map_err(|error| failed("could not handle signals", error))?;
         let Run { timing, process, .. } = self.args;
-        let place = if process.foreground { Place::OurGroup } else { Place::OwnGroup };
+        let placement = if process.foreground { Placement::OurGroup } else { Placement::OwnGroup };
         let group = loop {
             let mut command = environment::command(self.args, guard, &self.client.info().location, above);
             let until = timing.on_lost.deadline(guard.valid_until(), guard.ttl());
-            // Before the command begins: we may be stopped as soon as it has.
+            // Before the command begins: this process may be stopped as soon as it has.
             warden.tell(Order::Until(until));
-            let line = warden.line().map_err(|error| failed("could not reach the warden", error))?;
-            match Group::spawn(&mut command, place, Start { line, mask: self.mask, until }) {
+            let socket = warden.socket().map_err(|error| failed("could not reach the warden", error))?;
+            match Group::spawn(&mut command, placement, Start { socket, mask: self.mask, until }) {
                 Ok(group) => break group,
-                // It took so long that the lease was over by then, and the command has not begun. If the lease was
-                // renewed meanwhile it may.
+                // Starting it took longer than the lease, and it was not executed. It is started again if the lease has
+                // been renewed.
                 Err(error) if error.kind() == io::ErrorKind::TimedOut => guard.check()?,
                 Err(error) => {
                     let program = command.get_program().to_string_lossy();
@@ -196,13 +231,13 @@ impl Turn<'_> {
             output: self.output,
             status: self.status,
             warden,
-            terminal: if process.foreground { None } else { Terminal::at_hand() },
+            terminal: if process.foreground { None } else { Terminal::controlling() },
         };
         let outcome = supervisor.watch(group).await;
         outcome.map(Ok).map_err(|error| failed("could not wait for the command", error))
     }
 
-    async fn end(&mut self, guard: Guard, acquired: Moment, outcome: Outcome) -> Exit {
+    async fn finish(&mut self, guard: Guard, acquired: Moment, outcome: Outcome) -> Exit {
         let on_lost = self.args.timing.on_lost;
         if outcome.lost {
             return Exit::after(outcome, on_lost, &Ok(()));
@@ -210,14 +245,14 @@ impl Turn<'_> {
         if let Some(at_least) = self.args.timing.at_least
             && !self.hold_until(&guard, acquired + at_least, outcome.asked_to_end).await
         {
-            // The command had its lock the whole time.
+            // The command held its lock the whole time.
             return Exit::after(outcome, on_lost, &Ok(()));
         }
         Exit::after(outcome, on_lost, &self.release(guard).await)
     }
 
-    /// Holds the lock until then, although the command has ended, or until the user has asked twice to end, the time
-    /// before counted. False if it was lost meanwhile.
+    /// Holds the lock until then although the command has ended, or until the user has asked twice to end, a request
+    /// before that included. Returns false if the lock was lost.
     async fn hold_until(&mut self, guard: &Guard, end: Moment, asked_before: bool) -> bool {
         let clock = Clock::system();
         let left = show(end.since(clock.now()));
@@ -226,10 +261,12 @@ impl Turn<'_> {
         let (output, signals) = (self.output, &mut self.signals);
         let asked = async {
             if !asked_before {
-                signals.asked_to_end(1).await;
-                output.note(format_args!("--at-least keeps lock {name:?} for now; once more gives it back"));
+                signals.requests_to_end(1).await;
+                output.note(format_args!(
+                    "--at-least keeps lock {name:?} for now; a second signal releases it"
+                ));
             }
-            signals.asked_to_end(1).await;
+            signals.requests_to_end(1).await;
         };
         tokio::select! {
             reason = guard.lost() => {
@@ -242,14 +279,14 @@ impl Turn<'_> {
         }
     }
 
-    /// Gives the lock back, unless the user insists that this takes too long. One request to end is not enough: it may
-    /// have been meant for the command, which has ended by itself at that moment.
-    async fn release(&mut self, guard: Guard) -> Result<()> {
+    /// Releases the lock, unless the user asks twice to end. One request is not enough: it may have been meant for the
+    /// command, which has ended by itself at that moment.
+    pub(crate) async fn release(&mut self, guard: Guard) -> Result<()> {
         let name = guard.name().clone();
         let released = tokio::select! {
             biased;
             released = guard.release() => released,
-            () = self.signals.asked_to_end(2) => Err(Error::new(ErrorKind::OutcomeUnknown, "interrupted while releasing")),
+            () = self.signals.requests_to_end(2) => Err(Error::new(ErrorKind::OutcomeUnknown, "interrupted while releasing")),
         };
         let outcome = match &released {
             Ok(()) => {
@@ -261,7 +298,7 @@ impl Turn<'_> {
                 "not-held"
             }
             Err(error) => {
-                self.output.warning(format_args!("{error}; lock {name:?} ends by itself within its ttl"));
+                self.output.warning(format_args!("{error}; lock {name:?} expires within its ttl"));
                 "unknown"
             }
         };
@@ -269,32 +306,35 @@ impl Turn<'_> {
         released
     }
 
-    /// Waits until everything is given back, unless the user says that this takes too long.
+    /// Waits until everything is released, unless the user asks to end.
     pub(crate) async fn close(&mut self) {
         tokio::select! {
             () = self.client.close() => {}
-            () = self.signals.asked_to_end(1) => {}
+            () = self.signals.requests_to_end(1) => {}
         }
     }
 }
 
-/// Waits until the lease has enough time left and the warden is on duty. A grant that was handed over may have spent
-/// part of its time before we saw it; it is being renewed right now.
+/// Waits until the lease has enough time left and the warden is ready. A grant that was handed over may have used part of
+/// its time before this client received it; it is being renewed.
 async fn get_ready(guard: &Guard, kill_after: Duration, warden: &mut Warden) -> Result<()> {
     let clock = Clock::system();
     while guard.remaining() <= kill_after + headroom(guard.ttl()) {
         guard.check()?;
-        clock.sleep_until(clock.now() + LOOK).await.map_err(|error| failed("could not wait", error))?;
+        clock
+            .sleep_until(clock.now() + GRANT_CHECK_INTERVAL)
+            .await
+            .map_err(|error| failed("could not wait", error))?;
     }
     let no_warden = |error| failed("could not start the warden", error);
     loop {
-        if warden.look() != Fate::OnDuty {
+        if warden.state() != WardenState::Ready {
             *warden = Warden::start().map_err(no_warden)?;
         }
         tokio::select! {
             ready = warden.ready() => return ready.map_err(no_warden),
-            // One that was stopped will not be ready.
-            _ = clock.sleep_until(clock.now() + PATIENCE) => {}
+            // A warden that was stopped will never be ready.
+            _ = clock.sleep_until(clock.now() + WARDEN_CHECK_INTERVAL) => {}
         }
     }
 }
@@ -308,7 +348,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_not_found_is_told_from_what_cannot_be_executed() {
+    fn a_missing_command_differs_from_one_that_cannot_be_executed() {
         assert_eq!(not_started(&io::ErrorKind::NotFound.into()), Exit::NotFound);
         assert_eq!(not_started(&io::ErrorKind::PermissionDenied.into()), Exit::CannotExecute);
     }

@@ -1,0 +1,108 @@
+//! The kinds of holders, and what breaking does to each.
+
+use fencepost::{Finding, HolderState, shell_quote};
+
+use crate::durations::show;
+use crate::environment::COMMAND_META;
+use crate::words::shortened;
+
+const ONLY_A_FENCE: &str = "What it has in flight is stopped only by a fence that checks the token.";
+
+/// What kind of client holds a lock, as far as its entry says.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum HolderKind {
+    /// `fencepost run`, with the program that it executes.
+    Run(String),
+    /// Another Fencepost client: a program that uses the library, or `fencepost hold`.
+    Client,
+    /// A program that is not Fencepost.
+    Foreign,
+}
+
+impl HolderKind {
+    pub(super) fn of(holder: &HolderState) -> Self {
+        // Every Fencepost client stores its ttl.
+        if holder.token.is_none() || holder.ttl.is_none() {
+            return Self::Foreign;
+        }
+        let command = holder.meta.iter().find(|(key, _)| key == COMMAND_META);
+        command.map_or(Self::Client, |(_, command)| Self::Run(shortened(command)))
+    }
+
+    /// Says what happens to this holder when it is broken.
+    pub(super) fn consequences(&self, holder: &HolderState) -> String {
+        let within = show(holder.ttl.unwrap_or_default() / 3);
+        match self {
+            Self::Run(command) => format!(
+                "The holder is `fencepost run`, with the command {command}. It is notified at once, or learns of it at its\n\
+                 next renewal, within {within}. It then stops the command with TERM and KILL (not with --on-lost ignore)\n\
+                 and exits with 76. {ONLY_A_FENCE}"
+            ),
+            Self::Client => format!(
+                "The holder is a Fencepost client without a command. It is notified at once, or learns of it at its next\n\
+                 renewal, within {within}. `fencepost hold` then exits with 76; a program that uses the library is not\n\
+                 stopped, and learns of it through `Guard::lost`. {ONLY_A_FENCE}"
+            ),
+            Self::Foreign => {
+                "The holder is not a Fencepost client. Breaking removes its entry, but does not stop it: it is not notified,\n\
+                 and continues as if it held the lock."
+                    .to_owned()
+            }
+        }
+    }
+}
+
+/// Returns the command that removes the entry of a foreign holder; `findings` say where the lock is.
+pub(super) fn removal(scheme: &str, holder: &HolderState, findings: &[Finding]) -> Option<String> {
+    let located = |check: &str| {
+        let found = findings.iter().find(|finding| finding.check == check)?.found.as_str();
+        // What is stored there follows in parentheses.
+        Some(found.rsplit_once(" (").map_or(found, |(key, _)| key))
+    };
+    match scheme {
+        "redis" => Some(format!("redis-cli DEL {}", shell_quote(located("lock's key")?))),
+        // The label of a foreign holder is the name of its key or node.
+        "etcd" => Some(format!("etcdctl del {}", shell_quote(holder.label.strip_prefix("key ")?))),
+        "zk" => {
+            let node = format!("{}/{}", located("lock's node")?, holder.label);
+            Some(format!("zkCli.sh delete {}", shell_quote(&node)))
+        }
+        _ => None,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use fencepost::Mode;
+
+    use super::*;
+    use crate::sample;
+
+    fn foreign(label: &str) -> HolderState {
+        HolderState::new(Mode::Exclusive, label)
+    }
+
+    #[test]
+    fn a_holder_is_recognised_by_what_it_stores() {
+        let mut holder = sample::holder("web", 7, Mode::Exclusive);
+        assert_eq!(HolderKind::of(&holder), HolderKind::Client);
+        holder.meta = [(COMMAND_META.to_owned(), "backup\u{1b}".to_owned())].into();
+        assert_eq!(HolderKind::of(&holder), HolderKind::Run("backup\\u{1b}".into()));
+        holder.ttl = None;
+        assert_eq!(HolderKind::of(&holder), HolderKind::Foreign);
+        assert_eq!(HolderKind::of(&foreign("x")), HolderKind::Foreign);
+    }
+
+    #[test]
+    fn an_entry_is_removed_with_the_tool_of_its_backend() {
+        let key = [Finding::ok("lock's key", "my lock (a string)")];
+        assert_eq!(removal("redis", &foreign("x"), &key).unwrap(), "redis-cli DEL 'my lock'");
+        let holder = foreign("key a/694d");
+        assert_eq!(removal("etcd", &holder, &[]).unwrap(), "etcdctl del a/694d");
+        let node = [Finding::ok("lock's node", "/locks/a (1 first, 0 behind)")];
+        let holder = foreign("_c_1-lock-0000000001");
+        assert_eq!(removal("zk", &holder, &node).unwrap(), "zkCli.sh delete /locks/a/_c_1-lock-0000000001");
+        assert_eq!(removal("redis", &holder, &[]), None);
+        assert_eq!(removal("sqlite", &holder, &key), None);
+    }
+}
