@@ -12,7 +12,7 @@ use crate::clock::Moment;
 use crate::error::{Error, ErrorKind, Result};
 use crate::grant::{Grant, LostReason, Want};
 use crate::handle::{Command, Handle};
-use crate::layers::{Holding, Renewal};
+use crate::layers::{HoldObserver, Renewal};
 use crate::machine::Input;
 use crate::name::LockName;
 use crate::response::{Responder, response};
@@ -27,11 +27,11 @@ pub(crate) struct Hold {
     changed: Notify,
     /// The number of guards that share the grant.
     shares: AtomicUsize,
-    pub(crate) holding: Holding,
+    pub(crate) holding: HoldObserver,
 }
 
 impl Hold {
-    pub(crate) fn new(grant: Grant, valid_until: Moment, ends_by: Moment, holding: Holding) -> Self {
+    pub(crate) fn new(grant: Grant, valid_until: Moment, ends_by: Moment, holding: HoldObserver) -> Self {
         let valid_until = AtomicU64::new(valid_until.min(ends_by).as_nanos());
         let (lost, changed, shares) = (OnceLock::new(), Notify::new(), AtomicUsize::new(1));
         Self { grant, valid_until, ends_by, lost, changed, shares, holding }

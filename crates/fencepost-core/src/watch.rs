@@ -14,7 +14,7 @@ use crate::clock::Moment;
 use crate::error::{Error, Result};
 use crate::handle::{Command, Handle};
 use crate::locks::Locks;
-use crate::watch::changes::{Change, Seen, differences};
+use crate::watch::changes::{Change, LocksByName, differences};
 
 /// The shortest interval between two polls.
 const MIN_INTERVAL: Duration = Duration::from_millis(10);
@@ -47,7 +47,7 @@ pub struct Watch {
     /// The poll that is due or running. Kept here, so that a dropped call does not restart it.
     poll: Option<BoxFuture<'static, Result<Snapshot>>>,
     poll_at: Moment,
-    seen: Seen,
+    seen: LocksByName,
     /// When the last successful poll began.
     seen_at: Moment,
     pending: VecDeque<Change>,
@@ -56,7 +56,7 @@ pub struct Watch {
 /// The locks that one poll has found.
 struct Snapshot {
     began: Moment,
-    locks: Seen,
+    locks: LocksByName,
 }
 
 impl Watch {
@@ -67,7 +67,7 @@ impl Watch {
             every: Duration::from_secs(1),
             poll: None,
             poll_at: Moment::START,
-            seen: Seen::new(),
+            seen: LocksByName::new(),
             seen_at: Moment::START,
             pending: VecDeque::new(),
         }
@@ -131,7 +131,7 @@ async fn poll(handle: Arc<Handle>, prefix: Arc<str>, at: Moment) -> Result<Snaps
 
     let began = handle.clock.now();
     let mut listed = Locks::new(handle, prefix.as_ref().to_owned());
-    let mut locks = Seen::new();
+    let mut locks = LocksByName::new();
     while let Some(lock) = listed.next().await? {
         locks.insert(lock.name.clone(), lock);
     }

@@ -13,13 +13,13 @@ const SCHEMA: &str = include_str!("../../../../docs/reference/status.schema.json
 const FENCEPOST: &str = env!("CARGO_BIN_EXE_fencepost");
 
 /// Parses the events in a text, and checks each against the schema.
-fn events(text: &str) -> Vec<Value> {
+pub(crate) fn events(text: &str) -> Vec<Value> {
     let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).expect(line)).collect();
     events.iter().for_each(assert_as_described);
     events
 }
 
-fn kinds(events: &[Value]) -> Vec<&str> {
+pub(crate) fn kinds(events: &[Value]) -> Vec<&str> {
     events.iter().map(|event| event["event"].as_str().unwrap()).collect()
 }
 

@@ -7,6 +7,7 @@ use std::process::Command;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
+use crate::events::{events, kinds};
 use crate::losing::break_it;
 use crate::sandbox::{Ran, Running, Sandbox, until};
 use crate::terminal::{CTRL_C, PROMPT, Terminal};
@@ -213,9 +214,8 @@ fn events_are_those_of_a_run_without_a_command() {
     holding.printed();
     holding.close_stdin();
     holding.process.expect(0);
-    let text = sandbox.read("events");
-    let events: Vec<Value> = text.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
-    let mut kinds: Vec<&str> = events.iter().map(|event| event["event"].as_str().unwrap()).collect();
+    let events = events(&sandbox.read("events"));
+    let mut kinds = kinds(&events);
     // On a busy machine it may have to wait for the database.
     kinds.retain(|kind| !["waiting", "renewed"].contains(kind));
     assert_eq!(kinds, ["acquired", "released", "exit"]);

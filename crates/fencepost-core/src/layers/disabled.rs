@@ -27,8 +27,8 @@ impl Origin {
 
     pub(crate) fn warn(&self, _backend: &'static str, _findings: &[Finding]) {}
 
-    pub(super) fn holding(self, _backend: &'static str, _grant: &Grant) -> Holding {
-        Holding
+    pub(super) fn holding(self, _backend: &'static str, _grant: &Grant) -> HoldObserver {
+        HoldObserver
     }
 }
 
@@ -39,12 +39,12 @@ impl Meters {
         Self
     }
 
-    pub(super) fn acquiring(&self, _attempt: &Attempt) -> Acquiring {
-        Acquiring
+    pub(super) fn acquiring(&self, _attempt: &Attempt) -> AcquireObserver {
+        AcquireObserver
     }
 
-    pub(super) fn holding(&self, _grant: &Grant) -> Holding {
-        Holding
+    pub(super) fn holding(&self, _grant: &Grant) -> HoldObserver {
+        HoldObserver
     }
 }
 
@@ -52,9 +52,9 @@ pub(super) fn measured(backend: Arc<dyn Backend>, _clock: &Clock, _meters: &Arc<
     backend
 }
 
-pub(super) struct Acquiring;
+pub(super) struct AcquireObserver;
 
-impl Acquiring {
+impl AcquireObserver {
     pub(super) fn new(_backend: &'static str, _attempt: &Attempt) -> Self {
         Self
     }
@@ -62,9 +62,9 @@ impl Acquiring {
     pub(super) fn ended(&self, _outcome: Outcome, _token: Option<FencingToken>, _waited: Duration) {}
 }
 
-pub(super) struct Holding;
+pub(super) struct HoldObserver;
 
-impl Holding {
+impl HoldObserver {
     pub(super) fn renewal(&self, _renewal: Renewal<'_>) {}
 
     pub(super) fn ended(&self, _reason: LostReason, _held: Duration) {}

@@ -31,7 +31,7 @@ pub(super) const REASONS: [&str; 6] = ["expired", "not_held", "broken", "max_hol
 /// The `op` of a request.
 pub(super) const REQUESTS: [&str; 3] = ["execute", "inspect", "list"];
 /// The `outcome` of a request, the worst last.
-pub(super) const ANSWERS: [&str; 4] = ["ok", "error", "unreachable", "unknown"];
+pub(super) const OUTCOMES: [&str; 4] = ["ok", "error", "unreachable", "unknown"];
 
 /// A histogram, registered with its first value: an empty one would fill an exporter's page with zeros.
 pub(super) struct Times {
@@ -55,7 +55,7 @@ pub(super) struct Handles {
     /// One for each group of names.
     pub(super) locks: Vec<LockHandles>,
     /// By request, then by outcome.
-    pub(super) requests: [[Times; ANSWERS.len()]; REQUESTS.len()],
+    pub(super) requests: [[Times; OUTCOMES.len()]; REQUESTS.len()],
     pub(super) up: Gauge,
 }
 
@@ -88,7 +88,7 @@ impl Handles {
         };
         Self {
             locks: names.map(|name| LockHandles::register(&labels(name))).collect(),
-            requests: REQUESTS.map(|op| ANSWERS.map(|answer| request(op, answer))),
+            requests: REQUESTS.map(|op| OUTCOMES.map(|answer| request(op, answer))),
             up: gauge!(UP, vec![backend.clone()]),
         }
     }

@@ -31,16 +31,16 @@ enum RequestKind {
     List,
 }
 
-/// The outcome of a request, the worst last, as an index of `ANSWERS`.
+/// The outcome of a request, the worst last, as an index of `OUTCOMES`.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-enum Answer {
+enum RequestOutcome {
     Ok,
     Error,
     Unreachable,
     Unknown,
 }
 
-impl Answer {
+impl RequestOutcome {
     fn of<T>(answer: &Result<T>) -> Self {
         match answer.as_ref().map_err(Error::kind) {
             Err(ErrorKind::OutcomeUnknown) => Self::Unknown,
@@ -76,23 +76,23 @@ struct Request<'a> {
 }
 
 impl Request<'_> {
-    fn ended(mut self, answer: Answer) {
+    fn ended(mut self, answer: RequestOutcome) {
         self.over = true;
         self.tell(answer);
     }
 
-    fn tell(&self, answer: Answer) {
+    fn tell(&self, answer: RequestOutcome) {
         let handles = self.by.meters.handles();
         let took = self.by.clock.now().since(self.sent);
         handles.requests[self.kind as usize][answer as usize].record(took);
-        handles.up.set(u8::from(answer < Answer::Unreachable));
+        handles.up.set(u8::from(answer < RequestOutcome::Unreachable));
     }
 }
 
 impl Drop for Request<'_> {
     fn drop(&mut self) {
         if !self.over && self.kind == RequestKind::Execute {
-            self.tell(Answer::Unknown);
+            self.tell(RequestOutcome::Unknown);
         }
     }
 }
@@ -108,7 +108,7 @@ impl Backend for Measured {
         let breaks = self.breaks(&ops);
         let request = self.begin(RequestKind::Execute);
         let replies = self.inner.execute(ops).await;
-        request.ended(replies.iter().map(Answer::of).max().unwrap_or(Answer::Ok));
+        request.ended(replies.iter().map(RequestOutcome::of).max().unwrap_or(RequestOutcome::Ok));
         for (place, group) in breaks {
             if matches!(replies.get(place), Some(Ok(Reply::Released))) {
                 self.meters.handles().locks[group].forced.increment(1);
@@ -124,14 +124,14 @@ impl Backend for Measured {
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
         let request = self.begin(RequestKind::Inspect);
         let answer = self.inner.inspect(name).await;
-        request.ended(Answer::of(&answer));
+        request.ended(RequestOutcome::of(&answer));
         answer
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
         let request = self.begin(RequestKind::List);
         let answer = self.inner.list(prefix, page).await;
-        request.ended(Answer::of(&answer));
+        request.ended(RequestOutcome::of(&answer));
         answer
     }
 

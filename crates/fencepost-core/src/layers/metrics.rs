@@ -19,15 +19,15 @@ use crate::token::FencingToken;
 pub(super) struct Meters {
     backend: &'static str,
     patterns: Patterns,
-    first: OnceLock<Box<Known>>,
+    first: OnceLock<Box<Registered>>,
 }
 
 /// A recorder, and the handles registered with it: usually first the no-op recorder, because the program has not installed its
 /// own yet, and then that one.
-struct Known {
+struct Registered {
     recorder: usize,
     handles: Arc<Handles>,
-    next: OnceLock<Box<Known>>,
+    next: OnceLock<Box<Registered>>,
 }
 
 impl Meters {
@@ -42,7 +42,7 @@ impl Meters {
         loop {
             let known = place.get_or_init(|| {
                 let handles = Arc::new(Handles::register(self.backend, self.patterns.labels()));
-                Box::new(Known { recorder, handles, next: OnceLock::new() })
+                Box::new(Registered { recorder, handles, next: OnceLock::new() })
             });
             if known.recorder == recorder {
                 return &known.handles;
@@ -55,31 +55,31 @@ impl Meters {
         self.patterns.group(name.as_str())
     }
 
-    pub(super) fn acquiring(&self, attempt: &Attempt) -> Acquiring {
+    pub(super) fn acquiring(&self, attempt: &Attempt) -> AcquireObserver {
         let want = attempt.wants.first();
         let group = want.map_or(0, |want| self.group(&want.name));
         let kind = want.map_or(0, |want| labels::kind(want.mode));
-        let acquiring = Acquiring { handles: self.handles().clone(), group, kind };
+        let acquiring = AcquireObserver { handles: self.handles().clone(), group, kind };
         acquiring.lock().waiters.increment(1);
         acquiring
     }
 
-    pub(super) fn holding(&self, grant: &Grant) -> Holding {
+    pub(super) fn holding(&self, grant: &Grant) -> HoldObserver {
         let group = grant.held().first().map_or(0, |want| self.group(&want.name));
-        let holding = Holding { handles: self.handles().clone(), group };
+        let holding = HoldObserver { handles: self.handles().clone(), group };
         holding.lock().held.increment(1);
         holding
     }
 }
 
 /// A waiting caller. It keeps its handles, so that a gauge is decremented at the recorder where it was incremented.
-pub(super) struct Acquiring {
+pub(super) struct AcquireObserver {
     handles: Arc<Handles>,
     group: usize,
     kind: usize,
 }
 
-impl Acquiring {
+impl AcquireObserver {
     fn lock(&self) -> &LockHandles {
         &self.handles.locks[self.group]
     }
@@ -93,12 +93,12 @@ impl Acquiring {
 }
 
 /// A lock that is held.
-pub(super) struct Holding {
+pub(super) struct HoldObserver {
     handles: Arc<Handles>,
     group: usize,
 }
 
-impl Holding {
+impl HoldObserver {
     fn lock(&self) -> &LockHandles {
         &self.handles.locks[self.group]
     }

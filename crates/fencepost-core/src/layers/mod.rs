@@ -1,6 +1,6 @@
 //! Logging, metrics and deadlines of the client's calls; no other module of this crate has them.
 //!
-//! Events are reported to two small objects: an [`Acquiring`] exists while a caller waits for a lock, a [`Holding`] while a lock
+//! Events are reported to two small objects: an [`AcquireObserver`] exists while a caller waits for a lock, a [`HoldObserver`] while a lock
 //! is held. Requests pass through wrappers of the [`Backend`]. With the features `tracing` and `metrics` off, the objects do
 //! nothing.
 
@@ -70,10 +70,10 @@ impl Layers {
     }
 
     /// Starts an acquire. Must be called on the caller's thread.
-    pub(crate) fn acquiring(&self, attempt: &Attempt) -> Acquiring {
-        Acquiring {
+    pub(crate) fn acquiring(&self, attempt: &Attempt) -> AcquireObserver {
+        AcquireObserver {
             stopwatch: Stopwatch::start(&self.clock),
-            trace: trace::Acquiring::new(self.backend, attempt),
+            trace: trace::AcquireObserver::new(self.backend, attempt),
             meter: self.meters.acquiring(attempt),
             outcome: Outcome::Cancelled,
             token: None,
@@ -81,8 +81,8 @@ impl Layers {
     }
 
     /// Starts a hold of a caller with this origin.
-    pub(crate) fn holding(&self, grant: &Grant, origin: Origin) -> Holding {
-        Holding {
+    pub(crate) fn holding(&self, grant: &Grant, origin: Origin) -> HoldObserver {
+        HoldObserver {
             stopwatch: Stopwatch::start(&self.clock),
             trace: origin.holding(self.backend, grant),
             meter: self.meters.holding(grant),
@@ -90,16 +90,16 @@ impl Layers {
     }
 }
 
-/// A caller that waits for a lock. If it is dropped before [`Acquiring::ended`], the acquire was cancelled.
-pub(crate) struct Acquiring {
+/// A caller that waits for a lock. If it is dropped before [`AcquireObserver::ended`], the acquire was cancelled.
+pub(crate) struct AcquireObserver {
     stopwatch: Stopwatch,
-    trace: trace::Acquiring,
-    meter: metrics::Acquiring,
+    trace: trace::AcquireObserver,
+    meter: metrics::AcquireObserver,
     outcome: Outcome,
     token: Option<FencingToken>,
 }
 
-impl Acquiring {
+impl AcquireObserver {
     /// Records the outcome.
     pub(crate) fn ended(mut self, outcome: &Result<Option<Guard>>) {
         self.outcome = Outcome::of(outcome);
@@ -107,7 +107,7 @@ impl Acquiring {
     }
 }
 
-impl Drop for Acquiring {
+impl Drop for AcquireObserver {
     fn drop(&mut self) {
         let waited = self.stopwatch.elapsed();
         self.trace.ended(self.outcome, self.token, waited);
@@ -133,13 +133,13 @@ pub(crate) enum Renewal<'a> {
 }
 
 /// A lock that is held.
-pub(crate) struct Holding {
+pub(crate) struct HoldObserver {
     stopwatch: Stopwatch,
-    trace: trace::Holding,
-    meter: metrics::Holding,
+    trace: trace::HoldObserver,
+    meter: metrics::HoldObserver,
 }
 
-impl Holding {
+impl HoldObserver {
     /// Records a renewal.
     pub(crate) fn renewal(&self, renewal: Renewal<'_>) {
         self.trace.renewal(renewal);

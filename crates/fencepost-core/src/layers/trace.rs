@@ -60,7 +60,7 @@ impl Origin {
     }
 
     /// Starts the span of a hold.
-    pub(super) fn holding(self, backend: &'static str, grant: &Grant) -> Holding {
+    pub(super) fn holding(self, backend: &'static str, grant: &Grant) -> HoldObserver {
         let listener = self.listener.clone();
         let span = heard_by(&listener, || {
             info_span!(
@@ -74,16 +74,16 @@ impl Origin {
                 fencepost.lock.hold_ms = Empty,
             )
         });
-        Holding { backend, grant: grant.clone(), listener, span: Mutex::new(Some(span)) }
+        HoldObserver { backend, grant: grant.clone(), listener, span: Mutex::new(Some(span)) }
     }
 }
 
 /// The span of an acquire.
-pub(super) struct Acquiring {
+pub(super) struct AcquireObserver {
     span: Span,
 }
 
-impl Acquiring {
+impl AcquireObserver {
     pub(super) fn new(backend: &'static str, attempt: &Attempt) -> Self {
         let mode = attempt.wants.first().map_or(0, |want| labels::kind(want.mode));
         let span = info_span!(
@@ -109,7 +109,7 @@ impl Acquiring {
 }
 
 /// The span of a hold.
-pub(super) struct Holding {
+pub(super) struct HoldObserver {
     backend: &'static str,
     grant: Grant,
     listener: Dispatch,
@@ -117,7 +117,7 @@ pub(super) struct Holding {
     span: Mutex<Option<Span>>,
 }
 
-impl Holding {
+impl HoldObserver {
     pub(super) fn renewal(&self, renewal: Renewal<'_>) {
         let span = self.span.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Span::id);
         let (name, token) = (Names(self.grant.held()), self.grant.award.token.get());

@@ -50,15 +50,15 @@ fn attempt() -> Arc<Attempt> {
 }
 
 /// A reply of the backend.
-struct Answer(Result<Reply>);
+struct ReplyText(Result<Reply>);
 
-impl From<Reply> for Answer {
+impl From<Reply> for ReplyText {
     fn from(reply: Reply) -> Self {
         Self(Ok(reply))
     }
 }
 
-impl From<Result<Reply>> for Answer {
+impl From<Result<Reply>> for ReplyText {
     fn from(reply: Result<Reply>) -> Self {
         Self(reply)
     }
@@ -122,7 +122,13 @@ impl Stage {
         self.on(Input::Acquire { attempt, on_busy, until, max_hold, caller: "caller" }, at(0))
     }
 
-    fn answer(&mut self, kind: RequestKind, sent: Moment, reply: impl Into<Answer>, now: Moment) -> String {
+    fn answer(
+        &mut self,
+        kind: RequestKind,
+        sent: Moment,
+        reply: impl Into<ReplyText>,
+        now: Moment,
+    ) -> String {
         let request = Request { owner: self.owner, kind };
         self.on(Input::Answered { request, sent, reply: reply.into().0 }, now)
     }

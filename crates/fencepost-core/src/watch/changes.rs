@@ -7,7 +7,7 @@ use crate::backend::{Cell, HolderState, LockState};
 use crate::name::LockName;
 
 /// The locks of a snapshot, by name.
-pub(crate) type Seen = BTreeMap<LockName, LockState>;
+pub(crate) type LocksByName = BTreeMap<LockName, LockState>;
 
 /// A change of a lock between two polls. Renewals are not reported.
 #[derive(Clone, Debug)]
@@ -49,7 +49,7 @@ pub enum Change {
 
 /// Returns the changes from `old` to `new`, lock by lock: ended holders, new holders, the queue, the cell. `elapsed` is the time
 /// from before the old poll to after the new one.
-pub(crate) fn differences(old: &Seen, new: &Seen, elapsed: Duration) -> Vec<Change> {
+pub(crate) fn differences(old: &LocksByName, new: &LocksByName, elapsed: Duration) -> Vec<Change> {
     let gone = old.keys().filter(|name| !new.contains_key(*name));
     let mut names: Vec<&LockName> = new.keys().chain(gone).collect();
     names.sort();

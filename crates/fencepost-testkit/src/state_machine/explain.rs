@@ -7,7 +7,7 @@ use fencepost_core::{Award, Error, ErrorKind, FencingToken, Rule};
 
 use super::Machine;
 use super::model::World;
-use super::step::{self, Answer, NAMES};
+use super::step::{self, ExpectedReply, NAMES};
 
 impl Machine {
     /// Returns whether this world explains the observed locks. Records the tokens that are observed for the first time.
@@ -69,29 +69,31 @@ impl Machine {
     pub(super) fn agrees(
         &self,
         world: &mut World,
-        answer: &Answer,
+        expected: &ExpectedReply,
         reply: Option<&Result<Reply, Error>>,
     ) -> bool {
-        let Some(reply) = reply else { return *answer == Answer::Nothing };
-        match (answer, reply) {
-            (Answer::Conflict, Err(error)) => error.kind() == ErrorKind::Conflict,
+        let Some(reply) = reply else { return *expected == ExpectedReply::Nothing };
+        match (expected, reply) {
+            (ExpectedReply::Conflict, Err(error)) => error.kind() == ErrorKind::Conflict,
             (_, Err(_)) => false,
-            (answer, Ok(reply)) => match (answer, reply) {
-                (Answer::Granted(grant), Reply::Granted(award))
-                | (Answer::AlreadyGranted(grant), Reply::AlreadyGranted(award)) => {
+            (expected, Ok(reply)) => match (expected, reply) {
+                (ExpectedReply::Granted(grant), Reply::Granted(award))
+                | (ExpectedReply::AlreadyGranted(grant), Reply::AlreadyGranted(award)) => {
                     self.is_awarded(world, grant, award)
                 }
-                (Answer::Waiting, Reply::Waiting { check_after }) => !check_after.is_zero(),
-                (Answer::Renewed, Reply::Renewed { ttl }) => self.asks.iter().any(|ask| ask.ttl == *ttl),
-                (Answer::Cell(cell), Reply::Cell(seen)) => {
+                (ExpectedReply::Waiting, Reply::Waiting { check_after }) => !check_after.is_zero(),
+                (ExpectedReply::Renewed, Reply::Renewed { ttl }) => {
+                    self.asks.iter().any(|ask| ask.ttl == *ttl)
+                }
+                (ExpectedReply::Cell(cell), Reply::Cell(seen)) => {
                     explains_cell(world, cell.as_ref(), seen.as_ref()).is_ok()
                 }
-                (Answer::Busy, Reply::Busy)
-                | (Answer::NoTicket, Reply::NoTicket)
-                | (Answer::Left, Reply::Left)
-                | (Answer::Released, Reply::Released)
-                | (Answer::NotHeld, Reply::NotHeld)
-                | (Answer::Written, Reply::Written) => true,
+                (ExpectedReply::Busy, Reply::Busy)
+                | (ExpectedReply::NoTicket, Reply::NoTicket)
+                | (ExpectedReply::Left, Reply::Left)
+                | (ExpectedReply::Released, Reply::Released)
+                | (ExpectedReply::NotHeld, Reply::NotHeld)
+                | (ExpectedReply::Written, Reply::Written) => true,
                 _ => false,
             },
         }

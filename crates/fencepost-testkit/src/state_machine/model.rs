@@ -9,7 +9,7 @@ use std::time::Duration;
 use fencepost_core::backend::OnBusy;
 use fencepost_core::{Keep, Mode, Rule};
 
-use super::step::{Answer, Ask, Cell, Grant, NAMES, Step};
+use super::step::{Ask, Cell, ExpectedReply, Grant, NAMES, Step};
 
 #[derive(Clone, Debug, PartialEq)]
 struct Ticket {
@@ -35,7 +35,7 @@ pub(crate) struct World {
     pub(crate) newest: [u64; NAMES.len()],
 }
 
-type Outcome = (World, Answer);
+type Outcome = (World, ExpectedReply);
 
 impl World {
     /// Returns every state and reply that this step may lead to.
@@ -46,16 +46,16 @@ impl World {
                 if !world.is_known(*id) {
                     world.queue.push(Ticket { id: *id, until: Duration::MAX, is_undecided: true });
                 }
-                world.with(Answer::Nothing)
+                world.with(ExpectedReply::Nothing)
             }
             Step::Acquire { id, on_busy } => world.acquire(asks, *id, *on_busy),
             Step::Check(id) => world.check(asks, *id),
             Step::Leave(id) => world.leave(asks, *id),
             Step::Renew { id, token } => match world.held_by(*id, *token) {
-                None => world.with(Answer::NotHeld),
+                None => world.with(ExpectedReply::NotHeld),
                 Some(at) => {
                     world.grants[at].until = world.now + asks[*id].ttl;
-                    world.with(Answer::Renewed)
+                    world.with(ExpectedReply::Renewed)
                 }
             },
             Step::Release { id, token } => {
@@ -73,17 +73,17 @@ impl World {
                     let until = if let Keep::For(time) = keep { world.now + *time } else { Duration::MAX };
                     let by = (*id, world.grants[at].nth);
                     world.cells[*name] = Some(Cell { by, value: *value, keep: *keep, until });
-                    world.with(Answer::Written)
+                    world.with(ExpectedReply::Written)
                 }
-                _ => world.with(Answer::NotHeld),
+                _ => world.with(ExpectedReply::NotHeld),
             },
             Step::Read { name } => {
                 let cell = world.cells[*name].clone();
-                world.with(Answer::Cell(cell))
+                world.with(ExpectedReply::Cell(cell))
             }
             Step::Pass(time) => {
                 world.now += *time;
-                world.settled_with(asks, &Answer::NoTicket)
+                world.settled_with(asks, &ExpectedReply::NoTicket)
             }
         }
     }
@@ -116,7 +116,7 @@ impl World {
             return self.decided(asks, id, on_busy, at);
         }
         if self.tombstones.get(&id).is_some_and(|until| *until > self.now) {
-            return self.with(Answer::Busy);
+            return self.with(ExpectedReply::Busy);
         }
         if self.holds(id) || self.queue.iter().any(|ticket| ticket.id == id && self.is_live(ticket)) {
             return self.extended(asks, id);
@@ -128,7 +128,7 @@ impl World {
             self.queue.remove(at);
         }
         if ask.wants.iter().any(|name| self.disagrees(asks, *name, ask.mode)) {
-            outcomes.push((self, Answer::Conflict));
+            outcomes.push((self, ExpectedReply::Conflict));
             return outcomes;
         }
         let free: Vec<Vec<usize>> = self.may_take(asks, id, self.queue.len());
@@ -136,13 +136,13 @@ impl World {
             outcomes.extend(free.into_iter().map(|names| {
                 let mut world = self.clone();
                 let grant = world.grant(asks, id, names);
-                (world, Answer::Granted(grant))
+                (world, ExpectedReply::Granted(grant))
             }));
         } else if on_busy == OnBusy::Return {
-            outcomes.push((self, Answer::Busy));
+            outcomes.push((self, ExpectedReply::Busy));
         } else {
             self.queue.push(Ticket { id, until: self.now + ask.ttl, is_undecided: false });
-            outcomes.push((self, Answer::Waiting));
+            outcomes.push((self, ExpectedReply::Waiting));
         }
         outcomes
     }
@@ -155,16 +155,19 @@ impl World {
         let free = self.may_take(asks, id, at);
         if !is_refused && free.is_empty() && on_busy == OnBusy::Wait {
             self.queue[at] = Ticket { id, until: self.now + ask.ttl, is_undecided: false };
-            return self.with(Answer::Waiting);
+            return self.with(ExpectedReply::Waiting);
         }
         self.queue.remove(at);
         if is_refused || free.is_empty() {
-            return self.settled_with(asks, if is_refused { &Answer::Conflict } else { &Answer::Busy });
+            return self.settled_with(
+                asks,
+                if is_refused { &ExpectedReply::Conflict } else { &ExpectedReply::Busy },
+            );
         }
         let take = |names| {
             let mut world = self.clone();
             let grant = world.grant(asks, id, names);
-            world.settled_with(asks, &Answer::Granted(grant))
+            world.settled_with(asks, &ExpectedReply::Granted(grant))
         };
         free.into_iter().flat_map(take).collect()
     }
@@ -181,30 +184,30 @@ impl World {
             return self.extended(asks, id);
         }
         let Some(at) = self.queue.iter().position(|ticket| ticket.id == id) else {
-            return self.with(Answer::NoTicket);
+            return self.with(ExpectedReply::NoTicket);
         };
         if self.is_live(&self.queue[at]) {
             return self.extended(asks, id);
         }
         let mut outcomes = self.clone().extended(asks, id);
         self.queue.remove(at);
-        outcomes.push((self, Answer::NoTicket));
+        outcomes.push((self, ExpectedReply::NoTicket));
         outcomes
     }
 
     fn leave(mut self, asks: &[Ask], id: usize) -> Vec<Outcome> {
         if let Some(grant) = self.grants.iter().find(|grant| grant.id == id).cloned() {
-            return self.with(Answer::AlreadyGranted(grant));
+            return self.with(ExpectedReply::AlreadyGranted(grant));
         }
         let Some(at) = self.queue.iter().position(|ticket| ticket.id == id) else {
             self.tombstones.insert(id, self.now + asks[id].ttl);
-            return self.with(Answer::Left);
+            return self.with(ExpectedReply::Left);
         };
         let ticket = self.queue.remove(at);
-        let mut outcomes = self.clone().settled_with(asks, &Answer::Left);
+        let mut outcomes = self.clone().settled_with(asks, &ExpectedReply::Left);
         if !self.is_live(&ticket) {
             self.tombstones.insert(id, self.now + asks[id].ttl);
-            outcomes.extend(self.settled_with(asks, &Answer::Left));
+            outcomes.extend(self.settled_with(asks, &ExpectedReply::Left));
         }
         outcomes
     }
@@ -213,30 +216,30 @@ impl World {
     fn extended(mut self, asks: &[Ask], id: usize) -> Vec<Outcome> {
         let until = self.now + asks[id].ttl;
         self.queue.iter_mut().filter(|ticket| ticket.id == id).for_each(|ticket| ticket.until = until);
-        let answer = |mut world: World| match world.grants.iter_mut().find(|grant| grant.id == id) {
-            None => (world, Answer::Waiting),
+        let expected = |mut world: World| match world.grants.iter_mut().find(|grant| grant.id == id) {
+            None => (world, ExpectedReply::Waiting),
             Some(grant) => {
                 grant.until = until;
                 let grant = grant.clone();
-                (world, Answer::Granted(grant))
+                (world, ExpectedReply::Granted(grant))
             }
         };
-        self.settled(asks).into_iter().map(answer).collect()
+        self.settled(asks).into_iter().map(expected).collect()
     }
 
     fn end(mut self, asks: &[Ask], held: Option<usize>) -> Vec<Outcome> {
-        let Some(at) = held else { return self.with(Answer::NotHeld) };
+        let Some(at) = held else { return self.with(ExpectedReply::NotHeld) };
         let grant = self.grants.remove(at);
         self.end_cells(&grant);
-        self.settled_with(asks, &Answer::Released)
+        self.settled_with(asks, &ExpectedReply::Released)
     }
 
-    fn with(self, answer: Answer) -> Vec<Outcome> {
-        vec![(self, answer)]
+    fn with(self, expected: ExpectedReply) -> Vec<Outcome> {
+        vec![(self, expected)]
     }
 
-    fn settled_with(self, asks: &[Ask], answer: &Answer) -> Vec<Outcome> {
-        self.settled(asks).into_iter().map(|world| (world, answer.clone())).collect()
+    fn settled_with(self, asks: &[Ask], expected: &ExpectedReply) -> Vec<Outcome> {
+        self.settled(asks).into_iter().map(|world| (world, expected.clone())).collect()
     }
 
     /// Removes what has expired and grants what is free, in every order that is possible.

@@ -81,7 +81,7 @@ impl Step {
 
 /// The expected reply.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) enum Answer {
+pub(crate) enum ExpectedReply {
     /// None: the operation has another step.
     Nothing,
     Granted(Grant),

@@ -34,7 +34,7 @@ fn cell(byte: u8) -> Cell {
     Cell { token: FencingToken::new(1), bytes: [byte].into() }
 }
 
-fn seen(locks: &Briefs) -> Seen {
+fn seen(locks: &Briefs) -> LocksByName {
     let state = |(name, brief): (&String, &Brief)| {
         let name = LockName::new(name).unwrap();
         let holders = brief.tokens.iter().copied().map(holder).collect();
@@ -95,7 +95,7 @@ fn everything_about_a_lock_that_disappears_is_reported() {
 
 #[test]
 fn a_lease_with_time_left_did_not_expire() {
-    let (old, new) = (seen(&snapshot(&[("a", &[7], 0, None)])), Seen::new());
+    let (old, new) = (seen(&snapshot(&[("a", &[7], 0, None)])), LocksByName::new());
     for (elapsed, left) in
         [(SECOND, 19 * SECOND), (20 * SECOND, Duration::ZERO), (60 * SECOND, Duration::ZERO)]
     {

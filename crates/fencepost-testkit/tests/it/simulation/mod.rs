@@ -202,8 +202,8 @@ impl Simulation {
         match event {
             Event::Begin(caller) => {
                 let (attempt, on_busy) = (attempt(&mut self.rng), on_busy(&mut self.rng));
-                let patience = self.rng.percent(30).then(|| self.rng.time(TTL * 2));
-                let until = patience.map_or(Moment::NEVER, |patience| now + patience);
+                let wait = self.rng.percent(30).then(|| self.rng.time(TTL * 2));
+                let until = wait.map_or(Moment::NEVER, |wait| now + wait);
                 let max_hold = self.rng.percent(20).then(|| self.rng.time(MAX_HOLD));
                 process.attempts.insert(caller, attempt.owner);
                 process.feed(Input::Acquire { attempt, on_busy, until, max_hold, caller }, now);
