@@ -43,7 +43,7 @@ pub trait Backend: Send + Sync + 'static {
     /// Returns the pushes to this client. Called once, on the client's thread.
     ///
     /// # Contract
-    /// * Pushes may be lost or repeated: the heartbeat of a ticket detects a grant without them. (`waiting`)
+    /// * Pushes may be lost or repeated: the checks of a ticket detect a grant without them. (`waiting`)
     /// * A backend that was set back, for example restored from a backup, may push to a ticket that this client has given up. The
     ///   client then releases the grant. (`admin`)
     fn wakeups(&self) -> BoxStream<'static, Wakeup>;
@@ -64,7 +64,7 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
-    /// Returns the findings to log when a program connects: those of [`Backend::diagnose`] that are not ok and cheap to get. Called
+    /// Returns the findings to log when a program connects: those of [`Backend::diagnose`] that are not ok, as far as they are cheap to find. Called
     /// only if there is a subscriber.
     ///
     /// # Contract
@@ -113,10 +113,10 @@ pub struct BackendInfo {
     pub min_ttl: Duration,
     /// The longest ttl it can keep.
     pub max_ttl: Duration,
-    /// The number of flights that may be in flight at once.
-    pub flights: usize,
-    /// The number of operations that one flight may carry.
-    pub batch: usize,
+    /// The maximum number of concurrent flights.
+    pub max_flights: usize,
+    /// The maximum number of operations of one flight.
+    pub max_batch: usize,
     /// Returns whether two operations of different owners with a common lock may share a flight, the first before the second; if
     /// not, the second is sent in a later flight, in order. Two operations of one owner never share a flight then. `None` if the
     /// backend executes the operations of a flight one after the other, so that all may share.
@@ -138,8 +138,8 @@ impl BackendInfo {
             storage_id,
             min_ttl: Duration::from_secs(1),
             max_ttl: Duration::from_secs(24 * 3600),
-            flights: 1,
-            batch: 128,
+            max_flights: 1,
+            max_batch: 128,
             may_share: None,
         }
     }
@@ -184,7 +184,7 @@ pub enum Op {
         /// Whether to join the queue.
         on_busy: OnBusy,
     },
-    /// The heartbeat of a ticket, and its claim: every operation that finds the lock free grants it to the first waiter.
+    /// Checks a ticket: extends its lease, and grants it the lock if that is free and it is first.
     ///
     /// Returns [`Reply::Waiting`], [`Reply::Granted`] (and renews, so that the lease counts from this call) or
     /// [`Reply::NoTicket`].
@@ -241,10 +241,11 @@ pub enum Reply {
     Busy,
     /// The attempt is in the queue.
     Waiting {
-        /// When the leases of all owners before it will have expired if none is renewed: time for an [`Op::Check`].
+        /// The time after which an [`Op::Check`] is worthwhile without a push: by then the lock may be free if no lease ahead is
+        /// renewed.
         check_after: Duration,
     },
-    /// There is no such ticket: its lease has expired.
+    /// There is no such ticket; its lease may have expired.
     NoTicket,
     /// The attempt has left the queue.
     Left,
@@ -373,7 +374,7 @@ pub struct HolderState {
 }
 
 impl HolderState {
-    /// The length of a lease that never ends, and of its rest. Foreign clients can hold a lock without expiry.
+    /// The `ttl` and `expires_in` of a lease that never ends. Foreign clients can hold a lock without expiry.
     pub const NO_EXPIRY: Duration = Duration::MAX;
 
     /// Returns a holder of which nothing else is known.
@@ -419,6 +420,7 @@ impl WaiterState {
 /// Which page of a list.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
+#[must_use]
 pub struct Page {
     /// The page begins after this name; the first page if `None`.
     pub after: Option<LockName>,

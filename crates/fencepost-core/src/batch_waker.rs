@@ -83,7 +83,7 @@ impl BatchWaker {
     }
 
     /// Returns when to call [`BatchWaker::wake_overdue`] next.
-    pub(crate) fn next(&mut self) -> Moment {
+    pub(crate) fn next_due(&mut self) -> Moment {
         while self.wake_tasks.front().is_some_and(|(_, batch)| batch.strong_count() == 0) {
             self.wake_tasks.pop_front();
         }
@@ -92,7 +92,7 @@ impl BatchWaker {
 
     /// Wakes the batches of wake tasks that have not run in time.
     pub(crate) fn wake_overdue(&mut self, now: Moment) {
-        while self.next() <= now {
+        while self.next_due() <= now {
             if let Some(batch) = self.wake_tasks.pop_front().and_then(|(_, batch)| batch.upgrade()) {
                 batch.wake();
             }
@@ -152,7 +152,7 @@ mod tests {
         waker.wake(Moment::START);
         assert_eq!(count.get(), 0, "the runtime has not run yet");
         runtime.block_on(tokio::task::yield_now());
-        assert_eq!((count.get(), waker.next()), (5, Moment::NEVER));
+        assert_eq!((count.get(), waker.next_due()), (5, Moment::NEVER));
     }
 
     #[test]
@@ -193,7 +193,7 @@ mod tests {
         let (mut waker, count) = told(5, runtime.handle());
         drop(runtime);
         waker.wake(Moment::START);
-        assert_eq!((count.get(), waker.next()), (5, Moment::NEVER));
+        assert_eq!((count.get(), waker.next_due()), (5, Moment::NEVER));
     }
 
     #[test]
@@ -202,7 +202,7 @@ mod tests {
         let (mut waker, count) = told(5, runtime.handle());
         waker.wake(Moment::START);
         drop(runtime);
-        assert_eq!((count.get(), waker.next()), (5, Moment::NEVER));
+        assert_eq!((count.get(), waker.next_due()), (5, Moment::NEVER));
     }
 
     #[test]
@@ -210,11 +210,11 @@ mod tests {
         let runtime = runtime();
         let (mut waker, count) = told(5, runtime.handle());
         waker.wake(Moment::START);
-        let late = waker.next();
+        let late = waker.next_due();
         waker.wake_overdue(Moment::START);
         assert_eq!((count.get(), late), (0, Moment::START + WAKE_TASK_TIMEOUT));
         waker.wake_overdue(late);
-        assert_eq!((count.get(), waker.next()), (5, Moment::NEVER));
+        assert_eq!((count.get(), waker.next_due()), (5, Moment::NEVER));
         runtime.block_on(tokio::task::yield_now());
         assert_eq!(count.get(), 5, "once is enough");
     }

@@ -113,16 +113,16 @@ impl Client {
     /// Dropping the future loses nothing.
     pub async fn inspect(&self, name: impl AsRef<str>) -> Result<LockState> {
         let name = self.name(name)?;
-        self.handle.ask(async move |backend| backend.inspect(&name).await).await?
+        let state = self.handle.query(async move |backend| backend.inspect(&name).await).await??;
+        Ok(self.handle.defaults.relative_state(state))
     }
 
     /// Returns one page of the locks in use whose names begin with `prefix`; [`Client::locks`] returns all of them.
     ///
     /// # Cancel safety
     /// Dropping the future loses nothing.
-    pub async fn list(&self, prefix: impl Into<String>, page: Page) -> Result<ListPage> {
-        let prefix = self.handle.defaults.prefixed(&prefix.into());
-        self.handle.ask(async move |backend| backend.list(&prefix, page).await).await?
+    pub async fn list(&self, prefix: impl AsRef<str>, page: Page) -> Result<ListPage> {
+        list(&self.handle, prefix.as_ref(), page).await
     }
 
     /// Returns the locks in use whose names begin with `prefix`, one after the other, in the order of their names.
@@ -137,7 +137,7 @@ impl Client {
     /// # }
     /// ```
     pub fn locks(&self, prefix: impl AsRef<str>) -> Locks {
-        Locks::new(self.handle.clone(), self.handle.defaults.prefixed(prefix.as_ref()))
+        Locks::new(self.handle.clone(), prefix.as_ref().to_owned())
     }
 
     /// Diagnoses the backend: returns one finding for everything that decides whether locks are safe there. What could not be
@@ -149,7 +149,7 @@ impl Client {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn diagnose(&self) -> Result<Vec<Finding>> {
-        self.handle.ask(async |backend| backend.diagnose().await).await
+        self.handle.query(async |backend| backend.diagnose().await).await
     }
 
     /// Returns where this lock is stored, in the backend's own terms: the file or the exact keys, and any foreign data there.
@@ -161,11 +161,11 @@ impl Client {
     /// Dropping the future loses nothing.
     pub async fn locate(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
         let name = self.name(name)?;
-        self.handle.ask(async move |backend| backend.locate(&name).await).await
+        self.handle.query(async move |backend| backend.locate(&name).await).await
     }
 
-    /// Returns what this client noticed about the lock while acquiring it or waiting for it, and its user should know: a foreign
-    /// program that may not respect it. Does not ask the server; each finding is returned once.
+    /// Returns warnings that were recorded while this client acquired the lock or waited for it, such as a foreign client that may
+    /// not respect it. Does no I/O; each finding is returned once.
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if the client is closed, [`ErrorKind::BadName`] if the name is not valid.
@@ -174,12 +174,12 @@ impl Client {
     /// If the future is dropped, findings may be lost.
     pub async fn remarks(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
         let name = self.name(name)?;
-        self.handle.ask(async move |backend| backend.remarks(&name)).await
+        self.handle.query(async move |backend| backend.remarks(&name)).await
     }
 
     /// Watches the locks whose names begin with `prefix`; see [`Watch`] for what is reported and what is merged.
     pub fn watch(&self, prefix: impl AsRef<str>) -> Watch {
-        Watch::new(self.handle.clone(), self.handle.defaults.prefixed(prefix.as_ref()).into())
+        Watch::new(self.handle.clone(), prefix.as_ref().into())
     }
 
     pub(crate) fn handle(&self) -> &Arc<Handle> {
@@ -248,6 +248,17 @@ impl fmt::Debug for Client {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_tuple("Client").field(&self.handle.info.location).finish()
     }
+}
+
+/// Returns one page of locks. Names are relative to the client's namespace, in the arguments and in the result.
+pub(crate) async fn list(handle: &Handle, prefix: &str, mut page: Page) -> Result<ListPage> {
+    let defaults = &handle.defaults;
+    let prefix = defaults.prefixed(prefix);
+    page.after = page.after.map(|name| defaults.name(name.as_str())).transpose()?;
+    let ListPage { locks, next } =
+        handle.query(async move |backend| backend.list(&prefix, page).await).await??;
+    let locks = locks.into_iter().map(|state| defaults.relative_state(state)).collect();
+    Ok(ListPage { locks, next: next.map(|name| defaults.relative(&name)) })
 }
 
 fn labelled(options: Options) -> Options {

@@ -1,6 +1,6 @@
 //! The only place that reads time.
 //!
-//! Leases are measured on a clock that advances while the machine is suspended (`CLOCK_BOOTTIME` on Linux), never on the wall
+//! Leases are measured on a clock that advances while the host is suspended (`CLOCK_BOOTTIME` on Linux), never on the wall
 //! clock. Tests can use a clock that they advance themselves: [`ManualClock`].
 
 use std::ops::{Add, Sub};
@@ -15,7 +15,7 @@ pub use crate::storage_time::StorageTime;
 pub struct Moment(u64);
 
 impl Moment {
-    /// The start of the machine, or of a manual clock.
+    /// The start of the host, or of a manual clock.
     pub const START: Self = Self(0);
     /// Later than every other moment.
     pub const NEVER: Self = Self(u64::MAX);
@@ -79,7 +79,7 @@ pub fn wall_time() -> Duration {
 pub struct Clock(Option<ManualClock>);
 
 impl Clock {
-    /// Returns the machine's clock, which advances while it is suspended.
+    /// Returns the host's clock, which advances while it is suspended.
     pub fn system() -> Self {
         Self(None)
     }
@@ -159,7 +159,7 @@ impl Timer {
 
 #[cfg(target_os = "linux")]
 mod system {
-    //! `CLOCK_BOOTTIME`, and a timer on it: tokio's timers do not advance while the machine is suspended.
+    //! `CLOCK_BOOTTIME`, and a timer on it: tokio's timers do not advance while the host is suspended.
 
     use std::os::fd::OwnedFd;
 

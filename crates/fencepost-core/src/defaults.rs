@@ -3,6 +3,7 @@
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::backend::LockState;
 use crate::error::{Error, Result};
 use crate::name::LockName;
 use crate::options::Options;
@@ -40,6 +41,26 @@ impl Defaults {
     }
 }
 
+impl Defaults {
+    /// Returns whether names are within a namespace.
+    pub(crate) fn has_namespace(&self) -> bool {
+        self.namespace.is_some()
+    }
+
+    /// Returns a full name relative to the namespace: the inverse of [`Defaults::name`].
+    pub(crate) fn relative(&self, name: &LockName) -> LockName {
+        let namespace = self.namespace.as_deref();
+        let relative =
+            namespace.and_then(|namespace| name.as_str().strip_prefix(namespace)?.strip_prefix('/'));
+        relative.and_then(|relative| LockName::new(relative).ok()).unwrap_or_else(|| name.clone())
+    }
+
+    /// Returns the state with its name relative to the namespace.
+    pub(crate) fn relative_state(&self, state: LockState) -> LockState {
+        LockState { name: self.relative(&state.name), ..state }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -50,6 +71,7 @@ mod tests {
         let defaults = Defaults::new(&Options::new().namespace("billing"));
         assert_eq!(defaults.name("invoice/42").unwrap().as_str(), "billing/invoice/42");
         assert_eq!(defaults.prefixed(""), "billing/");
+        assert_eq!(defaults.relative(&defaults.name("billing/a").unwrap()).as_str(), "billing/a");
         assert_eq!(defaults.name("").unwrap_err().kind(), ErrorKind::BadName);
         let error = defaults.name(&"x".repeat(LockName::MAX_BYTES)).unwrap_err();
         assert!(error.to_string().starts_with("in the namespace \"billing\": "), "{error}");

@@ -57,7 +57,7 @@ impl<K: Copy + Ord + Hash, V: Due> DelayQueue<K, V> {
     }
 
     /// Returns when the next entry is due.
-    pub(crate) fn next(&self) -> Moment {
+    pub(crate) fn next_due(&self) -> Moment {
         self.by_moment.first().map_or(Moment::NEVER, |(at, _)| *at)
     }
 

@@ -16,7 +16,7 @@ use crate::clock::{Clock, Moment, Timer};
 use crate::error::{Error, ErrorKind};
 use crate::flights::{Completed, Flights};
 use crate::grant::LostReason;
-use crate::guard::{Guard, Hold};
+use crate::guard::{Guard, GuardState};
 use crate::handle::{Caller, Command, Mailbox};
 use crate::layers::{Layers, Origin, Renewal};
 use crate::machine::{AcquireOutcome, Input, Machine, Output, RenewalOutcome, Request, RequestKind};
@@ -28,7 +28,7 @@ use crate::token::Owner;
 /// How long a backend may take to close its connections when the client ends.
 const CLOSE_TIMEOUT: Duration = Duration::from_secs(2);
 
-/// How long the thread of a low-latency client stays awake for the next event.
+/// How long the thread of a low-latency client spins before it sleeps.
 const SPIN_TIME: Duration = Duration::from_micros(200);
 
 /// With more operations in one batch the thread has enough to do, and spinning only takes CPU time from the callers.
@@ -50,7 +50,7 @@ pub(crate) struct Engine {
     timers: Arc<Timers>,
     machine: Machine<Caller, Responder<()>>,
     /// The grants of guards, to update.
-    held: HashMap<Owner, Arc<Hold>>,
+    guard_states: HashMap<Owner, Arc<GuardState>>,
     flights: Flights<Tag>,
     waker: BatchWaker,
     queries: FuturesUnordered<BoxFuture<'static, ()>>,
@@ -62,7 +62,7 @@ pub(crate) struct Engine {
 enum Event {
     Completed(Completed<Tag>),
     Pushed(Wakeup),
-    /// A command or a query, which the next iteration processes.
+    /// A command has arrived or a query has completed; the next iteration takes the commands.
     Other,
 }
 
@@ -76,7 +76,7 @@ impl Engine {
         let timers = Arc::new(Timers::new(mailbox.clone()));
         let backend = layers.wrap(backend, timers.clone());
         Self {
-            flights: Flights::new(backend.clone(), options.deadline),
+            flights: Flights::new(backend.clone(), options.call_timeout),
             backend,
             layers,
             clock: options.clock.clone(),
@@ -85,7 +85,7 @@ impl Engine {
             mailbox,
             timers,
             machine: Machine::default(),
-            held: HashMap::new(),
+            guard_states: HashMap::new(),
             waker: BatchWaker::default(),
             queries: FuturesUnordered::new(),
             closing: None,
@@ -94,7 +94,7 @@ impl Engine {
 
     /// Logs the backend's warnings for the caller that has connected, if it has a subscriber.
     pub(crate) fn warn(&mut self, origin: Origin, scheme: &'static str) {
-        if origin.listens() {
+        if origin.records_warnings() {
             let backend = self.backend.clone();
             self.queries.push(Box::pin(async move { origin.warn(scheme, &backend.warnings().await) }));
         }
@@ -113,7 +113,7 @@ impl Engine {
             if self.closing.is_some() && self.is_idle() {
                 break;
             }
-            timer.arm(self.next_moment());
+            timer.arm(self.next_due());
             let (clock, spin_until) = (self.clock.clone(), self.spin_until());
             let event = async {
                 // Unbiased: a backend that replies at once must not starve pushes and queries.
@@ -157,8 +157,12 @@ impl Engine {
         self.machine.is_idle() && self.flights.is_empty() && self.queries.is_empty()
     }
 
-    fn next_moment(&mut self) -> Moment {
-        self.machine.next().min(self.flights.next()).min(self.timers.next()).min(self.waker.next())
+    fn next_due(&mut self) -> Moment {
+        self.machine
+            .next_due()
+            .min(self.flights.next_due())
+            .min(self.timers.next_due())
+            .min(self.waker.next_due())
     }
 
     fn spin_until(&self) -> Moment {
@@ -180,7 +184,7 @@ impl Engine {
         match command {
             Command::Machine(input) => {
                 if let Input::Release { owner, .. } = &input {
-                    self.held.remove(owner);
+                    self.guard_states.remove(owner);
                 }
                 self.input(input);
             }
@@ -219,7 +223,7 @@ impl Engine {
         let sent = completed.sent;
         for (tag, reply) in completed.replies {
             match tag {
-                Tag::Machine(request) => self.input(Input::Answered { request, sent, reply }),
+                Tag::Machine(request) => self.input(Input::Replied { request, sent, reply }),
                 Tag::Call(responder) => self.waker.respond(responder, reply),
             }
         }
@@ -245,7 +249,7 @@ impl Engine {
                 Output::Renewal(owner, outcome) => self.on_renewal(owner, &outcome, now),
                 Output::Released(responder, outcome) => self.waker.respond(responder, outcome),
                 Output::Lost(owner, reason) => {
-                    if let Some(hold) = self.held.get(&owner) {
+                    if let Some(hold) = self.guard_states.get(&owner) {
                         hold.lose(reason);
                     }
                 }
@@ -258,18 +262,18 @@ impl Engine {
             AcquireOutcome::Granted { grant, valid_until, hold_until } => {
                 let owner = grant.attempt.owner;
                 let holding = self.layers.holding(&grant, caller.origin);
-                let hold = Arc::new(Hold::new(grant, valid_until, hold_until, holding));
+                let hold = Arc::new(GuardState::new(grant, valid_until, hold_until, holding));
                 let Some(handle) = caller.handle.upgrade() else {
                     // The caller and every handle have been dropped.
                     hold.lose(LostReason::Released);
                     return self.input(Input::Release { owner, lost: None, responder: None });
                 };
-                self.held.insert(owner, hold.clone());
+                self.guard_states.insert(owner, hold.clone());
                 Ok(Some(Guard::new(hold, handle)))
             }
             AcquireOutcome::Busy => Ok(None),
             AcquireOutcome::WaitTimeout => {
-                Err(Error::new(ErrorKind::WaitTimeout, "the wait ended before the lock was free"))
+                Err(Error::new(ErrorKind::WaitTimeout, "the wait ended before the lock was acquired"))
             }
             AcquireOutcome::Failed(error) => Err(error),
         };
@@ -278,7 +282,7 @@ impl Engine {
     }
 
     fn on_renewal(&mut self, owner: Owner, outcome: &RenewalOutcome, now: Moment) {
-        let Some(hold) = self.held.get(&owner) else { return };
+        let Some(hold) = self.guard_states.get(&owner) else { return };
         match outcome {
             RenewalOutcome::Done(valid_until) if !hold.extend(*valid_until, now) => {
                 self.input(Input::Forfeit(owner));
@@ -293,7 +297,7 @@ impl Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        for hold in self.held.values() {
+        for hold in self.guard_states.values() {
             hold.lose(LostReason::Closed);
         }
     }

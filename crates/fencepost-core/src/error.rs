@@ -19,7 +19,7 @@ pub enum ErrorKind {
     Denied,
     /// The request was sent and there was no reply: it may or may not have been applied.
     OutcomeUnknown,
-    /// The wait ended before the lock was free.
+    /// The wait ended before the lock was acquired.
     WaitTimeout,
     /// The lock was lost while it was held.
     Lost,

@@ -123,7 +123,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worst_verdict_is_the_greatest() {
+    fn the_worst_severity_is_the_greatest() {
         assert!(Severity::Ok < Severity::Warning && Severity::Warning < Severity::Problem);
     }
 }

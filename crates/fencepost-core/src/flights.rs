@@ -1,5 +1,5 @@
-//! Natural batching: while flights are in flight, further operations are collected and sent together. No timer is involved, and
-//! an operation is sent at once when no flight is in flight.
+//! Natural batching: while the maximum number of flights is in progress, further operations are collected and sent together.
+//! No timer is involved.
 //!
 //! A flight without a reply in time is given up as a whole: its future is dropped before its operations are completed with
 //! "outcome unknown", so a backend never executes a resend beside the first send.
@@ -55,7 +55,7 @@ pub(crate) struct Flights<T> {
     batch: usize,
     may_share: Option<fn(&Op, &Op) -> bool>,
     /// The timeout of an operation without a lease.
-    deadline: Duration,
+    call_timeout: Duration,
     location: String,
     pending: VecDeque<(Op, T)>,
     in_flight: HashMap<u64, Flight<T>>,
@@ -66,14 +66,14 @@ pub(crate) struct Flights<T> {
 }
 
 impl<T> Flights<T> {
-    pub(crate) fn new(backend: Arc<dyn Backend>, deadline: Duration) -> Self {
+    pub(crate) fn new(backend: Arc<dyn Backend>, call_timeout: Duration) -> Self {
         let info = backend.info();
         Self {
             backend,
-            limit: info.flights,
-            batch: info.batch,
+            limit: info.max_flights,
+            batch: info.max_batch,
             may_share: info.may_share,
-            deadline,
+            call_timeout,
             location: info.location,
             pending: VecDeque::new(),
             in_flight: HashMap::new(),
@@ -107,11 +107,11 @@ impl<T> Flights<T> {
             let batch_ops = self.take_batch();
             let mut ops = Vec::with_capacity(batch_ops.len());
             let mut members = Vec::with_capacity(batch_ops.len());
-            let (mut timeout, mut lease) = (Duration::MAX, self.deadline);
+            let (mut timeout, mut lease) = (Duration::MAX, self.call_timeout);
             for (op, tag) in batch_ops {
                 on_send(&tag);
                 timeout = timeout.min(self.timeout(&op));
-                lease = lease.min(op.ttl().unwrap_or(self.deadline));
+                lease = lease.min(op.ttl().unwrap_or(self.call_timeout));
                 members.push(Member { tag, unanswered: unanswered(&op) });
                 ops.push(op);
             }
@@ -119,7 +119,7 @@ impl<T> Flights<T> {
             let number = self.next_number;
             self.next_number += 1;
             // However long its leases are: pending operations wait for it, and have deadlines too.
-            let overdue = now + lease.min(Options::DEFAULT_DEADLINE) / 6;
+            let overdue = now + lease.min(Options::DEFAULT_CALL_TIMEOUT) / 6;
             let flight = Flight { members, sent: now, overdue, give_up: now + timeout, abort };
             self.in_flight.insert(number, flight);
             let backend = self.backend.clone();
@@ -178,7 +178,7 @@ impl<T> Flights<T> {
     }
 
     /// Returns when to call [`Flights::give_up_overdue`] next.
-    pub(crate) fn next(&self) -> Moment {
+    pub(crate) fn next_due(&self) -> Moment {
         let next = self.in_flight.values().map(|flight| flight.overdue.min(flight.give_up)).min();
         next.unwrap_or(Moment::NEVER)
     }
@@ -203,7 +203,7 @@ impl<T> Flights<T> {
     /// for it, so the timeout leaves a backend enough time to give up one server and ask another, and a check enough time to be
     /// repeated.
     fn timeout(&self, op: &Op) -> Duration {
-        let Some(ttl) = op.ttl() else { return self.deadline };
+        let Some(ttl) = op.ttl() else { return self.call_timeout };
         let timeout = match op {
             Op::Renew(_) => ttl,
             Op::Check(_) => ttl / 3,

@@ -19,10 +19,10 @@ use crate::response::{Responder, response};
 use crate::token::{FencingToken, StorageId};
 
 /// The state of a grant, shared by the engine and the guards.
-pub(crate) struct Hold {
+pub(crate) struct GuardState {
     pub(crate) grant: Grant,
     valid_until: AtomicU64,
-    ends_by: Moment,
+    hold_until: Moment,
     lost: OnceLock<LostReason>,
     changed: Notify,
     /// The number of guards that share the grant.
@@ -30,11 +30,11 @@ pub(crate) struct Hold {
     pub(crate) holding: HoldObserver,
 }
 
-impl Hold {
-    pub(crate) fn new(grant: Grant, valid_until: Moment, ends_by: Moment, holding: HoldObserver) -> Self {
-        let valid_until = AtomicU64::new(valid_until.min(ends_by).as_nanos());
+impl GuardState {
+    pub(crate) fn new(grant: Grant, valid_until: Moment, hold_until: Moment, holding: HoldObserver) -> Self {
+        let valid_until = AtomicU64::new(valid_until.min(hold_until).as_nanos());
         let (lost, changed, shares) = (OnceLock::new(), Notify::new(), AtomicUsize::new(1));
-        Self { grant, valid_until, ends_by, lost, changed, shares, holding }
+        Self { grant, valid_until, hold_until, lost, changed, shares, holding }
     }
 
     /// Sets when it expires now; returns false if it is lost, which is final.
@@ -66,8 +66,8 @@ impl Hold {
 
 /// A lock that is held. It is renewed automatically and released when the guard is dropped.
 ///
-/// At the time of [`Guard::is_valid`] no other owner held the lock, if clocks run at the same speed. A process that is stopped
-/// between that check and its effect can still act too late: send [`Guard::token`] along with the effect, and let the
+/// At the time of [`Guard::is_valid`] no other owner held the lock in an incompatible mode, as long as clocks differ in speed by
+/// less than 1 %. A process that is stopped between that check and its effect can still act too late: send [`Guard::token`] along with the effect, and let the
 /// resource reject a token that is smaller than one it has seen.
 ///
 /// ```no_run
@@ -80,35 +80,40 @@ impl Hold {
 /// ```
 #[must_use = "the lock is released as soon as its guard is dropped"]
 pub struct Guard {
-    hold: Arc<Hold>,
+    state: Arc<GuardState>,
     handle: Arc<Handle>,
+    /// The names relative to the client's namespace, if it has one.
+    relative_names: Option<Arc<[LockName]>>,
     /// Its share of the grant has been given up.
-    is_settled: bool,
+    is_released: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(hold: Arc<Hold>, handle: Arc<Handle>) -> Self {
-        Self { hold, handle, is_settled: false }
+    pub(crate) fn new(state: Arc<GuardState>, handle: Arc<Handle>) -> Self {
+        let wants = state.grant.held().iter();
+        let relative = |want: &Want| handle.defaults.relative(&want.name);
+        let relative_names = handle.defaults.has_namespace().then(|| wants.map(relative).collect());
+        Self { state, handle, relative_names, is_released: false }
     }
 
     /// Gives up this share, and releases the lock if it is the last one. Returns whether it is.
-    fn settle(&mut self, responder: Option<Responder<()>>) -> Result<bool> {
-        self.is_settled = true;
-        if self.hold.shares.fetch_sub(1, Ordering::AcqRel) > 1 {
+    fn release_share(&mut self, responder: Option<Responder<()>>) -> Result<bool> {
+        self.is_released = true;
+        if self.state.shares.fetch_sub(1, Ordering::AcqRel) > 1 {
             return Ok(false);
         }
-        let lost = match self.hold.lose(LostReason::Released) {
+        let lost = match self.state.lose(LostReason::Released) {
             LostReason::Released => None,
             earlier => Some(earlier),
         };
-        let owner = self.hold.grant.attempt.owner;
+        let owner = self.state.grant.attempt.owner;
         self.handle.submit(Command::Machine(Input::Release { owner, lost, responder }))?;
         Ok(true)
     }
 
     /// Returns the fencing token: larger for every later grant of this lock.
     pub fn token(&self) -> FencingToken {
-        self.hold.grant.award.token
+        self.state.grant.award.token
     }
 
     /// Returns the id within which tokens are ordered; see [`StorageId`].
@@ -118,40 +123,43 @@ impl Guard {
 
     /// Returns the name that is held; the first one if there are several.
     pub fn name(&self) -> &LockName {
-        &self.wants()[0].name
+        self.relative_names.as_ref().map_or(&self.wants()[0].name, |names| &names[0])
     }
 
     /// Returns the names that are held: one, unless the guard is of [`crate::Client::lock_all`].
     pub fn names(&self) -> impl Iterator<Item = &LockName> {
-        self.wants().iter().map(|want| &want.name)
+        let relative = self.relative_names.iter().flat_map(|names| names.iter());
+        let full = self.wants().iter().map(|want| &want.name).filter(|_| self.relative_names.is_none());
+        relative.chain(full)
     }
 
     fn wants(&self) -> &[Want] {
-        self.hold.grant.held()
+        self.state.grant.held()
     }
 
     /// Returns the label under which the holder is shown.
     pub fn label(&self) -> &str {
-        &self.hold.grant.attempt.label
+        &self.state.grant.attempt.label
     }
 
     /// Returns the length of the lease, as the backend granted it.
     pub fn ttl(&self) -> Duration {
-        self.hold.grant.award.ttl
+        self.state.grant.award.ttl
     }
 
     /// Returns how long the lock stays held if no further renewal succeeds. Zero if it is lost.
+    #[must_use]
     pub fn remaining(&self) -> Duration {
-        match self.hold.lost.get() {
+        match self.state.lost.get() {
             Some(_) => Duration::ZERO,
-            None => self.hold.valid_until().since(self.handle.clock.now()),
+            None => self.state.valid_until().since(self.handle.clock.now()),
         }
     }
 
-    /// Returns when [`Guard::remaining`] will be zero if no further renewal succeeds. The clock is the machine's: other processes
-    /// of this host can use the value.
+    /// Returns when [`Guard::remaining`] will be zero if no further renewal succeeds. The value is on the host's clock, so
+    /// that other processes of this host can use it.
     pub fn valid_until(&self) -> Moment {
-        self.hold.valid_until()
+        self.state.valid_until()
     }
 
     /// Waits until a renewal has changed [`Guard::valid_until`] from `known`, and returns the new value.
@@ -163,11 +171,11 @@ impl Guard {
     /// Dropping the future loses nothing; it may be called again.
     pub async fn renewed(&self, known: Moment) -> std::result::Result<Moment, LostReason> {
         loop {
-            let changed = self.hold.changed.notified();
+            let changed = self.state.changed.notified();
             tokio::pin!(changed);
             // Registered before the state is read, so that no change is missed.
             changed.as_mut().enable();
-            if let Some(reason) = self.hold.lost.get() {
+            if let Some(reason) = self.state.lost.get() {
                 return Err(*reason);
             }
             let valid_until = self.valid_until();
@@ -179,13 +187,14 @@ impl Guard {
     }
 
     /// Returns whether the lock is held now. Reads the clock, no I/O; once false it stays false.
+    #[must_use]
     pub fn is_valid(&self) -> bool {
         if !self.remaining().is_zero() {
             return true;
         }
         // Independent of the engine: a grant that was seen as expired stays lost.
-        let held_too_long = self.handle.clock.now() >= self.hold.ends_by;
-        self.hold.lose(if held_too_long { LostReason::MaxHold } else { LostReason::Expired });
+        let held_too_long = self.handle.clock.now() >= self.state.hold_until;
+        self.state.lose(if held_too_long { LostReason::MaxHold } else { LostReason::Expired });
         false
     }
 
@@ -204,8 +213,9 @@ impl Guard {
     }
 
     /// Returns why the lock was lost, if it was.
+    #[must_use]
     pub fn lost_reason(&self) -> Option<LostReason> {
-        self.hold.lost.get().copied()
+        self.state.lost.get().copied()
     }
 
     /// Returns an error if the lock is no longer held.
@@ -217,13 +227,18 @@ impl Guard {
             return Ok(());
         }
         let reason = self.lost_reason().unwrap_or(LostReason::Expired);
-        Err(Error::lost(&self.hold.grant.attempt.describe(), reason))
+        Err(Error::lost(&self.state.grant.attempt.describe(), reason))
     }
 
     /// Returns another guard of the same grant, for another task: the lock is released when the last one is dropped.
     pub fn share(&self) -> Self {
-        self.hold.shares.fetch_add(1, Ordering::Relaxed);
-        Self { hold: self.hold.clone(), handle: self.handle.clone(), is_settled: false }
+        self.state.shares.fetch_add(1, Ordering::Relaxed);
+        Self {
+            state: self.state.clone(),
+            handle: self.handle.clone(),
+            relative_names: self.relative_names.clone(),
+            is_released: false,
+        }
     }
 
     /// Writes the lock's cell, up to [`Cell::MAX_BYTES`]. The backend checks that the lock is still held.
@@ -236,13 +251,14 @@ impl Guard {
     pub async fn write_cell(&self, bytes: impl Into<Arc<[u8]>>, keep: Keep) -> Result<()> {
         let bytes = bytes.into();
         if bytes.len() > Cell::MAX_BYTES {
-            let text = format!("a cell may have {} bytes, this value has {}", Cell::MAX_BYTES, bytes.len());
+            let text =
+                format!("a cell may have at most {} bytes, this value has {}", Cell::MAX_BYTES, bytes.len());
             return Err(Error::new(ErrorKind::BadConfig, text));
         }
         self.check()?;
-        let grant = self.hold.grant.clone();
+        let grant = self.state.grant.clone();
         let describe = grant.attempt.describe();
-        let op = Op::WriteCell { grant, name: self.name().clone(), bytes, keep };
+        let op = Op::WriteCell { grant, name: self.wants()[0].name.clone(), bytes, keep };
         match call(&self.handle, op).await? {
             Reply::Written => Ok(()),
             _ => Err(Error::lost(&describe, LostReason::NotHeld)),
@@ -254,7 +270,7 @@ impl Guard {
     /// # Cancel safety
     /// Dropping the future loses nothing.
     pub async fn read_cell(&self) -> Result<Option<Cell>> {
-        read_cell(&self.handle, self.name().clone()).await
+        read_cell(&self.handle, self.wants()[0].name.clone()).await
     }
 
     /// Releases the lock and waits until the backend has confirmed it. If the grant is shared, only this share is given up.
@@ -267,16 +283,16 @@ impl Guard {
     /// Dropping the future does not undo the release, which continues in the background.
     pub async fn release(mut self) -> Result<()> {
         let (responder, outcome) = response();
-        let outcome = match self.settle(Some(responder)) {
+        let outcome = match self.release_share(Some(responder)) {
             Ok(true) => outcome.await,
             Ok(false) => Ok(()),
             Err(error) => Err(error),
         };
-        match (outcome, self.hold.lost.get()) {
+        match (outcome, self.state.lost.get()) {
             // The client was closed, or `max_hold` reached, before: the lock has been released.
             (Err(error), Some(reason)) if error.kind() == ErrorKind::Closed => {
                 let reason = if *reason == LostReason::Released { LostReason::Closed } else { *reason };
-                Err(Error::lost(&self.hold.grant.attempt.describe(), reason))
+                Err(Error::lost(&self.state.grant.attempt.describe(), reason))
             }
             (outcome, _) => outcome,
         }
@@ -285,9 +301,9 @@ impl Guard {
 
 impl Drop for Guard {
     fn drop(&mut self) {
-        if !self.is_settled {
+        if !self.is_released {
             // A closed client has released everything.
-            let _ = self.settle(None);
+            let _ = self.release_share(None);
         }
     }
 }

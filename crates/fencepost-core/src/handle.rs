@@ -28,7 +28,7 @@ const DROP_TIMEOUT: Duration = Duration::from_millis(250);
 pub(crate) enum Command {
     /// An input of the state machine.
     Machine(Input<Caller, Responder<()>>),
-    /// An operation that belongs to no attempt or grant.
+    /// An operation that the state machine does not track: cells and breaks.
     Call {
         op: Op,
         responder: Responder<Reply>,
@@ -41,7 +41,7 @@ pub(crate) enum Command {
     Close(oneshot::Sender<()>),
 }
 
-/// What the backend is kind beside the flights; the future also tells the caller.
+/// A call of a backend method other than `execute`, outside the flights. Its future also sends the result to the caller.
 pub(crate) type Query = Box<dyn FnOnce(Arc<dyn Backend>) -> BoxFuture<'static, ()> + Send>;
 
 /// The caller of an acquire.
@@ -145,7 +145,7 @@ impl Handle {
     ///
     /// # Errors
     /// [`ErrorKind::Closed`] if the client is closed.
-    pub(crate) async fn ask<R, F>(
+    pub(crate) async fn query<R, F>(
         &self,
         query: impl FnOnce(Arc<dyn Backend>) -> F + Send + 'static,
     ) -> Result<R>
@@ -153,14 +153,14 @@ impl Handle {
         R: Send + 'static,
         F: Future<Output = R> + Send,
     {
-        let (responder, answered) = oneshot::channel();
+        let (sender, reply) = oneshot::channel();
         let query: Query = Box::new(|backend| {
             Box::pin(async move {
-                let _ = responder.send(query(backend).await);
+                let _ = sender.send(query(backend).await);
             })
         });
         self.submit(Command::Query(query))?;
-        answered.await.map_err(|_| Error::closed())
+        reply.await.map_err(|_| Error::closed())
     }
 
     /// Queues a command for the engine.
@@ -222,7 +222,7 @@ impl Started {
         let (send_info, info) = oneshot::channel();
         let end = AnnounceEnd(mailbox.clone());
         let origin = Origin::here();
-        let life = async move {
+        let client_task = async move {
             match connector.await {
                 Ok(backend) => {
                     let info = backend.info();
@@ -240,7 +240,7 @@ impl Started {
             drop(end);
         };
         let thread = std::thread::Builder::new().name("fencepost-io".into());
-        let thread = thread.spawn(move || runtime.block_on(life)).map_err(failed)?;
+        let thread = thread.spawn(move || runtime.block_on(client_task)).map_err(failed)?;
         Ok(Self { mailbox, thread: thread.thread().id(), info })
     }
 
@@ -258,9 +258,9 @@ impl Drop for AnnounceEnd {
         let mut state = self.0.state();
         state.closed = true;
         state.ended = true;
-        let left = std::mem::take(&mut state.commands);
+        let unexecuted = std::mem::take(&mut state.commands);
         drop(state);
         self.0.ended.notify_all();
-        drop(left);
+        drop(unexecuted);
     }
 }

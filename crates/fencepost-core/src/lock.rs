@@ -22,7 +22,7 @@ use crate::token::Owner;
 
 /// A lock of a [`crate::Client`], with how to acquire it. Creating one does no I/O; it can be used many times.
 ///
-/// Fencepost clients get it in the order in which they ask. It is **not** re-entrant: a task that acquires a lock which it
+/// Waiters acquire it in the order in which they joined the queue. It is **not** re-entrant: a task that acquires a lock which it
 /// holds already waits for itself. Use [`Guard::share`] to use one grant in several tasks.
 ///
 /// Do not use a lock where the database can do the whole job: a unique key, a conditional update or an
@@ -52,7 +52,8 @@ impl Lock {
         Self { handle, names, rule, mode, ttl, wait: None, max_hold: None, label, meta }
     }
 
-    /// Sets how long the lock stays held after its holder has crashed. It is renewed every third of this. 30 s by default.
+    /// Sets how long the lock stays held after its holder has crashed; [`crate::Client::default_ttl`] unless set. The lease is
+    /// renewed every third of this.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = ttl;
         self
@@ -131,7 +132,7 @@ impl Lock {
     /// [`ErrorKind::WaitTimeout`] if the limit of [`Lock::wait`] was reached, and those of [`Lock::try_acquire`].
     ///
     /// # Cancel safety
-    /// If the future is dropped the attempt leaves the queue, and a grant that was already on its way is released.
+    /// If the future is dropped the attempt leaves the queue, and a grant in flight is released.
     pub async fn acquire(&self) -> Result<Guard> {
         let (on_busy, until) = match self.wait {
             None => (OnBusy::Wait, Moment::NEVER),
@@ -148,7 +149,7 @@ impl Lock {
 
     fn wait_timeout(&self) -> Error {
         let wait = duration_text(self.wait.unwrap_or_default());
-        Error::new(ErrorKind::WaitTimeout, format!("{} did not become free within {wait}", self.describe()))
+        Error::new(ErrorKind::WaitTimeout, format!("{} could not be acquired within {wait}", self.describe()))
     }
 
     /// Acquires the lock, runs the work, and releases the lock. If the lock is lost meanwhile the work is cancelled: its future
@@ -202,7 +203,8 @@ impl Lock {
     /// `async |guard| -> Result<_, BoxError> { … }`.
     ///
     /// # Errors
-    /// Those of the work, and those of [`Lock::run`] converted by `From`.
+    /// Those of the work, and those of [`Lock::run`] converted by `From`. If the lock is lost before the work has returned, that is
+    /// the error; if the work returns an error first, that is.
     ///
     /// # Cancel safety
     /// As that of [`Lock::run`].
@@ -216,7 +218,8 @@ impl Lock {
     fn describe(&self) -> String {
         let names = self.names.as_deref().unwrap_or_default();
         let names: Vec<String> = names.iter().map(|name| format!("{name:?}")).collect();
-        format!("lock {}", names.join(", "))
+        let word = if names.len() == 1 { "lock" } else { "locks" };
+        format!("{word} {}", names.join(", "))
     }
 
     fn attempt(
@@ -224,11 +227,11 @@ impl Lock {
         on_busy: OnBusy,
         until: Moment,
     ) -> impl Future<Output = Result<Option<Guard>>> + Send + use<> {
-        let prepared = self.prepare();
+        let attempt = self.new_attempt();
         let (handle, max_hold) = (self.handle.clone(), self.max_hold);
         async move {
-            let attempt = Arc::new(prepared?);
-            let (responder, outcome) = response();
+            let attempt = Arc::new(attempt?);
+            let (responder, response) = response();
             let owner = attempt.owner;
             let acquiring = handle.layers.acquiring(&attempt);
             let origin = Origin::here();
@@ -236,8 +239,8 @@ impl Lock {
             let acquire = Input::Acquire { attempt, on_busy, until, max_hold, caller };
             let outcome = match handle.submit(Command::Machine(acquire)) {
                 Ok(()) => {
-                    let mut abandon = Abandon(Some((handle, owner)));
-                    let outcome = outcome.await;
+                    let mut abandon = AbandonOnDrop(Some((handle, owner)));
+                    let outcome = response.await;
                     abandon.0 = None;
                     outcome
                 }
@@ -248,7 +251,7 @@ impl Lock {
         }
     }
 
-    fn prepare(&self) -> Result<Attempt> {
+    fn new_attempt(&self) -> Result<Attempt> {
         let names = self.names.as_ref().map_err(Error::clone)?;
         self.handle.info.check_ttl(self.ttl)?;
         if self.mode == (Mode::Semaphore { permits: 0 }) {
@@ -277,9 +280,9 @@ impl std::fmt::Debug for Lock {
 }
 
 /// Tells the engine, when dropped, that no caller waits for the attempt any more.
-struct Abandon(Option<(Arc<Handle>, Owner)>);
+struct AbandonOnDrop(Option<(Arc<Handle>, Owner)>);
 
-impl Drop for Abandon {
+impl Drop for AbandonOnDrop {
     fn drop(&mut self) {
         if let Some((handle, owner)) = self.0.take() {
             // A closed client has left every queue already.

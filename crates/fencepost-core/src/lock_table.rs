@@ -153,7 +153,7 @@ impl LockTable {
     }
 
     /// Returns the number of tombstones.
-    pub fn tombstones(&self) -> usize {
+    pub fn tombstone_count(&self) -> usize {
         self.tombstones.len()
     }
 

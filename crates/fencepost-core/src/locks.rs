@@ -5,6 +5,7 @@ use std::fmt;
 use std::sync::Arc;
 
 use crate::backend::{ListPage, LockState, Page};
+use crate::client::list;
 use crate::error::Result;
 use crate::handle::Handle;
 use crate::name::LockName;
@@ -52,9 +53,8 @@ impl Locks {
         while self.fetched.is_empty()
             && let Rest::After(after) = self.rest.clone()
         {
-            let (prefix, page) = (self.prefix.clone(), Page::new(PAGE_SIZE).after(after));
-            let page = self.handle.ask(async move |backend| backend.list(&prefix, page).await).await??;
-            let ListPage { locks, next } = page;
+            let page = Page::new(PAGE_SIZE).after(after);
+            let ListPage { locks, next } = list(&self.handle, &self.prefix, page).await?;
             self.fetched.extend(locks);
             self.rest = next.map_or(Rest::Nothing, |next| Rest::After(Some(next)));
         }

@@ -90,7 +90,7 @@ pub enum Input<C, T> {
     /// The request of an [`Output::Send`] is sent now.
     Sent(Request),
     /// The backend has replied to a request that was sent at `sent`, or the request was given up.
-    Answered {
+    Replied {
         /// The request.
         request: Request,
         /// When it was sent.
@@ -102,7 +102,7 @@ pub enum Input<C, T> {
     Pushed(Wakeup),
     /// The client closes: new attempts are rejected and grants released.
     Close,
-    /// Time has passed; see [`Machine::next`].
+    /// Time has passed; see [`Machine::next_due`].
     Tick,
 }
 
@@ -126,7 +126,7 @@ pub enum Output<C, T> {
 pub struct Machine<C, T> {
     entries: DelayQueue<Owner, Entry<C, T>>,
     /// The current owner of attempts that continue under another owner than the one their callers refer to.
-    renamed: HashMap<Owner, Owner>,
+    current_owners: HashMap<Owner, Owner>,
     is_closing: bool,
     outputs: Vec<Output<C, T>>,
 }
@@ -135,7 +135,7 @@ impl<C, T> Default for Machine<C, T> {
     fn default() -> Self {
         Self {
             entries: DelayQueue::default(),
-            renamed: HashMap::new(),
+            current_owners: HashMap::new(),
             is_closing: false,
             outputs: Vec::new(),
         }
@@ -153,7 +153,7 @@ impl<C, T> Machine<C, T> {
             Input::Release { owner, lost, responder } => self.release(owner, lost, responder, now),
             Input::Forfeit(owner) => self.forfeit(owner),
             Input::Sent(request) => self.sent(request, now),
-            Input::Answered { request, sent, reply } => self.on_reply(request, sent, reply, now),
+            Input::Replied { request, sent, reply } => self.on_reply(request, sent, reply, now),
             Input::Pushed(wakeup) => self.on_push(&wakeup, now),
             Input::Close => self.close(now),
             Input::Tick => self.tick(now),
@@ -162,8 +162,8 @@ impl<C, T> Machine<C, T> {
     }
 
     /// Returns when [`Input::Tick`] is due.
-    pub fn next(&self) -> Moment {
-        self.entries.next()
+    pub fn next_due(&self) -> Moment {
+        self.entries.next_due()
     }
 
     /// Returns whether no owner is acquiring, held, releasing or leaving. Lost grants do not count.
@@ -179,7 +179,7 @@ impl<C, T> Machine<C, T> {
     /// Requests that are due soon are sent together, so that ten thousand leases need a handful of calls. Deadlines are checked
     /// before anything is renewed.
     fn tick(&mut self, now: Moment) {
-        if self.next() > now {
+        if self.next_due() > now {
             return;
         }
         let horizon = |owner| now + self.entries.get(owner).map_or(Duration::ZERO, Entry::slack);
@@ -250,7 +250,7 @@ impl<C, T> Machine<C, T> {
         let was_held = self.entries.change(owner, |entry| match &mut entry.phase {
             Phase::Held(held) => held.lose(reason),
             Phase::Acquiring(acquiring) => {
-                acquiring.lost_before = Some((now, reason));
+                acquiring.reported_lost = Some((now, reason));
                 false
             }
             Phase::Releasing(_) | Phase::Leaving(_) => false,

@@ -9,7 +9,7 @@ use crate::clock::Moment;
 /// A clock that only a test advances.
 ///
 /// [`ManualClock::advance`] stops at every timer on the way until its owner is idle again, so that an advance of ten heartbeats
-/// causes ten renewals, independent of the load of the machine.
+/// causes ten renewals, independent of the load of the host.
 ///
 /// ```
 /// use std::time::Duration;
@@ -89,7 +89,7 @@ impl ManualClock {
         state.now = target;
     }
 
-    /// Advances the time in one step, as a machine that was paused sees it.
+    /// Advances the time in one step, as a host that was paused sees it.
     pub fn jump(&self, by: Duration) {
         let mut state = self.state();
         state.now = state.now + by;

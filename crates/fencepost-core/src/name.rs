@@ -90,6 +90,14 @@ impl TryFrom<&str> for LockName {
     }
 }
 
+impl std::str::FromStr for LockName {
+    type Err = Error;
+
+    fn from_str(name: &str) -> Result<Self> {
+        Self::new(name)
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

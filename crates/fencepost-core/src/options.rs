@@ -16,14 +16,14 @@ use crate::name::LockName;
 /// use std::time::Duration;
 /// use fencepost_core::Options;
 ///
-/// let options = Options::new().deadline(Duration::from_secs(5));
+/// let options = Options::new().call_timeout(Duration::from_secs(5));
 /// # drop(options);
 /// ```
 #[derive(Clone, Debug)]
 #[must_use = "options do nothing until a client is made with them"]
 pub struct Options {
     pub(crate) clock: Clock,
-    pub(crate) deadline: Duration,
+    pub(crate) call_timeout: Duration,
     pub(crate) low_latency: bool,
     pub(crate) ttl: Option<Duration>,
     pub(crate) label: Option<Arc<str>>,
@@ -40,14 +40,14 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The default of [`Options::deadline`].
-    pub const DEFAULT_DEADLINE: Duration = Duration::from_secs(30);
+    /// The default of [`Options::call_timeout`].
+    pub const DEFAULT_CALL_TIMEOUT: Duration = Duration::from_secs(30);
 
     /// Returns the defaults.
     pub fn new() -> Self {
         Self {
             clock: Clock::system(),
-            deadline: Self::DEFAULT_DEADLINE,
+            call_timeout: Self::DEFAULT_CALL_TIMEOUT,
             low_latency: false,
             ttl: None,
             label: None,
@@ -63,13 +63,13 @@ impl Options {
     ///
     /// A call without a reply in time fails with [`ErrorKind::Unreachable`] if it only reads, and with
     /// [`ErrorKind::OutcomeUnknown`] if it may have been applied.
-    pub fn deadline(mut self, deadline: Duration) -> Self {
-        self.deadline = deadline;
+    pub fn call_timeout(mut self, call_timeout: Duration) -> Self {
+        self.call_timeout = call_timeout;
         self
     }
 
     /// Sets the ttl of every lock of this client that does not set its own. Unless set it is [`crate::Lock::DEFAULT_TTL`], or the
-    /// nearest that the backend can keep.
+    /// nearest that the backend can keep. A ttl that the backend cannot keep is reported when a lock is acquired.
     pub fn ttl(mut self, ttl: Duration) -> Self {
         self.ttl = Some(ttl);
         self
@@ -85,8 +85,9 @@ impl Options {
     /// Puts `NAMESPACE/` before every lock name of this client: with the namespace `billing`, `client.lock("invoice/42")` is the
     /// lock `billing/invoice/42`, and listing or watching sees only names below `billing/`.
     ///
-    /// Everything that a client returns shows the full name, as every other client and the command line see it. To keep teams
-    /// apart who share a server, use the URL's `namespace=` option: locks in different keyspaces cannot have a name in common.
+    /// The names that this client returns are relative to the namespace, so that they can be passed back to it; other clients, the
+    /// command line and error messages show the full name. To separate teams that share a server, use the URL's `namespace=`
+    /// option: locks of different URL namespaces are independent even if their names are equal.
     pub fn namespace(mut self, namespace: impl Into<String>) -> Self {
         self.namespace = Some(namespace.into());
         self
@@ -96,7 +97,7 @@ impl Options {
     ///
     /// It spins only while at most 16 operations are sent at a time, where waking a thread is most of the time of a call; with
     /// more of them the thread is busy anyway. Useful where few tasks acquire and release locks all the time, the server is near
-    /// and a core is idle. On a busy machine it gains little.
+    /// and a core is idle. On a busy host it gains little.
     ///
     /// ```
     /// let options = fencepost_core::Options::new().low_latency();
@@ -117,7 +118,7 @@ impl Options {
     }
 
     /// Returns whether the backend must not create anything.
-    pub fn wants_existing(&self) -> bool {
+    pub fn is_only_existing(&self) -> bool {
         self.only_existing
     }
 
@@ -130,8 +131,7 @@ impl Options {
     /// Adds the label `lock` to the metrics: the first of these patterns that the lock's name matches, or `other`. `*` stands for
     /// any characters. Without patterns there is no such label.
     ///
-    /// Names are not used as labels directly, because there are often as many as there are orders: `order:*` adds one label
-    /// value. Of several names acquired together the first counts.
+    /// Names are not used as labels directly, because their number is often unbounded: `order:*` adds one label value. Of several names acquired together the first counts.
     #[cfg(feature = "metrics")]
     pub fn metrics_names<P: Into<String>>(mut self, patterns: impl IntoIterator<Item = P>) -> Self {
         self.metrics_names = patterns.into_iter().map(Into::into).collect();
@@ -141,7 +141,7 @@ impl Options {
     /// Creates a client of this backend.
     ///
     /// # Errors
-    /// [`ErrorKind::BadConfig`] if an option is not valid; or if the client's thread cannot be started.
+    /// [`ErrorKind::BadConfig`] if an option is not valid, [`ErrorKind::Backend`] if the client's thread cannot be started.
     pub fn client(self, backend: Arc<dyn Backend>) -> Result<Client> {
         Client::start(backend, self.checked()?)
     }
@@ -161,8 +161,8 @@ impl Options {
     }
 
     fn checked(self) -> Result<Self> {
-        if self.deadline.is_zero() {
-            return Err(Error::new(ErrorKind::BadConfig, "the deadline must be longer than zero"));
+        if self.call_timeout.is_zero() {
+            return Err(Error::new(ErrorKind::BadConfig, "the call timeout must be longer than zero"));
         }
         if let Some(namespace) = &self.namespace {
             LockName::new(namespace).map_err(|error| {

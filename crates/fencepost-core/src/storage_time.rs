@@ -14,7 +14,7 @@ impl StorageTime {
     /// Later than every other time.
     pub const NEVER: Self = Self(Moment::NEVER);
 
-    /// Reads the time of a backend on this machine, which uses this clock.
+    /// Reads the time of a backend on this host, which uses this clock.
     pub fn read(clock: &Clock) -> Self {
         Self(clock.now())
     }

@@ -55,7 +55,7 @@ impl Timers {
     }
 
     /// Returns when to call [`Timers::fire`] next.
-    pub(crate) fn next(&self) -> Moment {
+    pub(crate) fn next_due(&self) -> Moment {
         self.set().pending.first_key_value().map_or(Moment::NEVER, |((at, _), _)| *at)
     }
 
@@ -101,12 +101,12 @@ mod tests {
         let (mut soon, mut late) = (Box::pin(timers.sleep_until(at(1))), Box::pin(timers.sleep_until(at(2))));
         assert!((&mut late).now_or_never().is_none());
         assert!((&mut soon).now_or_never().is_none());
-        assert_eq!(timers.next(), at(1));
+        assert_eq!(timers.next_due(), at(1));
         timers.fire(at(1));
         assert!((&mut soon).now_or_never().is_some());
         assert!((&mut late).now_or_never().is_none());
-        assert_eq!(timers.next(), at(2));
+        assert_eq!(timers.next_due(), at(2));
         drop(late);
-        assert_eq!(timers.next(), Moment::NEVER);
+        assert_eq!(timers.next_due(), Moment::NEVER);
     }
 }

@@ -71,6 +71,21 @@ impl FencingToken {
     }
 }
 
+impl From<u64> for FencingToken {
+    fn from(value: u64) -> Self {
+        Self(value)
+    }
+}
+
+/// Reads the decimal digits that `Display` writes, for instance those of `FENCEPOST_TOKEN`.
+impl std::str::FromStr for FencingToken {
+    type Err = std::num::ParseIntError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        text.parse().map(Self)
+    }
+}
+
 impl From<FencingToken> for u64 {
     fn from(token: FencingToken) -> Self {
         token.0

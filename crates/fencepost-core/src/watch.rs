@@ -80,7 +80,7 @@ impl Watch {
     }
 
     /// Continues with another client, for instance after the server was replaced: what was reported is not reported again.
-    pub fn through(mut self, client: &Client) -> Self {
+    pub fn with_client(mut self, client: &Client) -> Self {
         self.handle = client.handle().clone();
         self.poll = None;
         self

@@ -48,7 +48,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     let (event_sender, events) = mpsc::unbounded_channel();
     let link = Link::open(link_config, event_sender).await?;
     let keys = Keys::new(&config.namespace, config.layout);
-    let storage_id = storage_id::read_or_create(&link, &keys, options.wants_existing()).await?;
+    let storage_id = storage_id::read_or_create(&link, &keys, options.is_only_existing()).await?;
     let (push, pushes) = push::channel();
     let client = Arc::new(ClientState {
         cluster: Cluster { keys, location, storage_id, link },
@@ -76,8 +76,8 @@ impl Backend for EtcdBackend {
             Scope::Fleet,
             self.client.cluster.storage_id,
         );
-        info.flights = MAX_FLIGHTS;
-        info.batch = MAX_NESTED_TXNS;
+        info.max_flights = MAX_FLIGHTS;
+        info.max_batch = MAX_NESTED_TXNS;
         info.may_share = Some(may_share);
         info
     }

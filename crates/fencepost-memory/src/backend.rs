@@ -43,8 +43,8 @@ impl Backend for MemoryBackend {
         let mut info = BackendInfo::new("memory", "memory:", Scope::Process, self.memory.id);
         info.min_ttl = Memory::MIN_TTL;
         info.max_ttl = Memory::MAX_TTL;
-        info.flights = 4;
-        info.batch = 1024;
+        info.max_flights = 4;
+        info.max_batch = 1024;
         info
     }
 

@@ -148,7 +148,7 @@ impl Memory {
             holders: locks().map(|lock| lock.holders.len()).sum(),
             tickets: state.table.tickets().len(),
             cells: locks().filter(|lock| lock.cell.is_some()).count(),
-            tombstones: state.table.tombstones(),
+            tombstones: state.table.tombstone_count(),
         }
     }
 
@@ -168,7 +168,7 @@ impl Memory {
         state.unswept += ops.len();
         let table = &state.table;
         if state.unswept
-            > MIN_SWEEP_INTERVAL.max(table.records().len() + table.tickets().len() + table.tombstones())
+            > MIN_SWEEP_INTERVAL.max(table.records().len() + table.tickets().len() + table.tombstone_count())
         {
             state.unswept = 0;
             state.decide(client, now, LockTable::sweep_all).expect(IN_MEMORY);

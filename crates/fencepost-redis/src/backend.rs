@@ -47,7 +47,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<RedisBackend> {
     let config = config::parse(url)?;
     let encryption = config.tls.as_ref().map(Encryption::new).transpose()?;
     let (push, pushes) = push::channel();
-    let state = Arc::new(ClientState::new(config, encryption, options.wants_existing(), push));
+    let state = Arc::new(ClientState::new(config, encryption, options.is_only_existing(), push));
     let route = Route::open(&state).await?;
     Ok(RedisBackend { state, route, tracking: None, pushes })
 }
@@ -186,8 +186,8 @@ impl Backend for RedisBackend {
         let mut info =
             BackendInfo::new("redis", self.state.location.clone(), Scope::Fleet, self.route.identity().id());
         info.min_ttl = Duration::from_millis(100);
-        info.flights = MAX_FLIGHTS;
-        info.batch = MAX_BATCH;
+        info.max_flights = MAX_FLIGHTS;
+        info.max_batch = MAX_BATCH;
         info
     }
 

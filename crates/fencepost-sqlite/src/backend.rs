@@ -93,8 +93,8 @@ impl Backend for SqliteBackend {
             self.storage_id,
         );
         info.min_ttl = Duration::from_millis(100);
-        info.flights = 2;
-        info.batch = 1024;
+        info.max_flights = 2;
+        info.max_batch = 1024;
         info
     }
 

@@ -55,7 +55,7 @@ pub async fn connect(rest: &str) -> Result<Client> {
 /// # Cancel safety
 /// If the future is dropped, no connection remains.
 pub async fn connect_with(rest: &str, options: Options) -> Result<Client> {
-    let if_missing = if options.wants_existing() { IfMissing::Fail } else { IfMissing::Create };
+    let if_missing = if options.is_only_existing() { IfMissing::Fail } else { IfMissing::Create };
     let path = config::path_of(rest, if_missing)?;
     options.connect(async move { Ok(Arc::new(open::open(&path, if_missing)?) as Arc<dyn Backend>) }).await
 }

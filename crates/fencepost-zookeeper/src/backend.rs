@@ -32,7 +32,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<ZooKeeperBacken
     let ensemble = Ensemble::open(config::parse(url)?).await?;
     let (push, pushes) = push::channel();
     let state = Arc::new(ClientState::new(ensemble, push));
-    let storage_id = state.storage_id(options.wants_existing()).await?;
+    let storage_id = state.storage_id(options.is_only_existing()).await?;
     Ok(ZooKeeperBackend { state, storage_id, pushes })
 }
 
@@ -43,8 +43,8 @@ impl Backend for ZooKeeperBackend {
         let mut info = BackendInfo::new("zk", ensemble.location.clone(), Scope::Fleet, self.storage_id);
         info.min_ttl = ensemble.range.shortest_ttl();
         info.max_ttl = ensemble.range.longest_ttl();
-        info.flights = MAX_FLIGHTS;
-        info.batch = MAX_BATCH;
+        info.max_flights = MAX_FLIGHTS;
+        info.max_batch = MAX_BATCH;
         info.may_share = Some(flight::may_share);
         info
     }

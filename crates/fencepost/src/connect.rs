@@ -53,7 +53,7 @@ pub async fn connect(url: impl AsRef<str>) -> Result<Client> {
 /// use fencepost::Options;
 ///
 /// # async fn example() -> fencepost::Result<()> {
-/// let options = Options::new().deadline(Duration::from_secs(5));
+/// let options = Options::new().call_timeout(Duration::from_secs(5));
 /// let client = fencepost::connect_with("memory:", options).await?;
 /// # drop(client);
 /// # Ok(())

@@ -14,8 +14,8 @@
 //! ```
 //!
 //! # What every backend guarantees
-//! * At most one owner (or many readers, or *n* permits) at a time, if clocks run at the same speed.
-//! * Only the owner releases; the lock of a crashed owner is free after its ttl.
+//! * At most one holder (or many readers, or *n* permits) at a time, as long as clocks differ in speed by less than 1 %.
+//! * Only the holder releases; the lock of a holder that crashed is free after its ttl.
 //! * A lease is renewed by a separate thread: an application that blocks its runtime does not lose it.
 //! * [`Guard::lost`] resolves when the lock is lost, at the latest when its lease ends.
 //! * Waiters get the lock in the order in which they asked; the successor is woken and does not poll.

@@ -62,7 +62,7 @@ async fn diagnose(flag: Option<&str>, name: Option<&LockName>) -> Vec<Finding> {
 }
 
 async fn connect(url: &str) -> Result<Client> {
-    let options = Options::new().only_existing().deadline(REQUEST_TIMEOUT);
+    let options = Options::new().only_existing().call_timeout(REQUEST_TIMEOUT);
     within("connect", fencepost::connect_with(url, options)).await?
 }
 

@@ -89,7 +89,7 @@ async fn print_changes(args: &Watch, output: Output) -> Result<Exit> {
                 if matches!(error.kind(), ErrorKind::Backend | ErrorKind::Closed)
                     && let Ok(client) = backend::connect_existing(url).await
                 {
-                    watch = watch.through(&client);
+                    watch = watch.with_client(&client);
                 }
             }
         }

@@ -13,10 +13,10 @@ const WINDOW: usize = 4;
 impl BackendInfo {
     /// Selects the pending operations of the next flight: the engine's rule, for programs that execute flights without an
     /// engine. Operations beyond the end of the result are not selected.
-    pub fn select<'a>(&self, waiting: impl Iterator<Item = &'a Op>) -> Vec<bool> {
+    pub fn select_for_flight<'a>(&self, waiting: impl Iterator<Item = &'a Op>) -> Vec<bool> {
         match self.may_share {
-            None => waiting.take(self.batch).map(|_| true).collect(),
-            Some(may_share) => select(waiting, self.batch, may_share),
+            None => waiting.take(self.max_batch).map(|_| true).collect(),
+            Some(may_share) => select(waiting, self.max_batch, may_share),
         }
     }
 }

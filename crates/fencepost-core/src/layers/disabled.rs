@@ -21,7 +21,7 @@ impl Origin {
         Self
     }
 
-    pub(crate) fn listens(&self) -> bool {
+    pub(crate) fn records_warnings(&self) -> bool {
         false
     }
 

@@ -4,7 +4,7 @@
 //! is held. Requests pass through wrappers of the [`Backend`]. With the features `tracing` and `metrics` off, the objects do
 //! nothing.
 
-mod deadline;
+mod call_timeout;
 #[cfg(not(all(feature = "tracing", feature = "metrics")))]
 mod disabled;
 #[cfg(feature = "metrics")]
@@ -49,7 +49,7 @@ const TIMED: bool = cfg!(any(feature = "tracing", feature = "metrics"));
 pub(crate) struct Layers {
     backend: &'static str,
     clock: Clock,
-    deadline: Duration,
+    call_timeout: Duration,
     meters: Arc<metrics::Meters>,
 }
 
@@ -58,14 +58,14 @@ impl Layers {
         Self {
             backend: info.scheme,
             clock: options.clock.clone(),
-            deadline: options.deadline,
+            call_timeout: options.call_timeout,
             meters: Arc::new(metrics::Meters::new(info.scheme, options)),
         }
     }
 
     /// Wraps the backend.
     pub(crate) fn wrap(&self, backend: Arc<dyn Backend>, timers: Arc<Timers>) -> Arc<dyn Backend> {
-        let bounded = deadline::Deadline::new(backend, self.clock.clone(), timers, self.deadline);
+        let bounded = call_timeout::CallTimeout::new(backend, self.clock.clone(), timers, self.call_timeout);
         metrics::measured(Arc::new(bounded), &self.clock, &self.meters)
     }
 
@@ -154,7 +154,7 @@ impl HoldObserver {
     }
 }
 
-/// Starts a measurement, if durations are recorded.
+/// Measures a duration, if durations are recorded.
 struct Stopwatch {
     clock: Clock,
     since: Moment,

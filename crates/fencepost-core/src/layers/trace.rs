@@ -21,30 +21,30 @@ use crate::token::FencingToken;
 /// The span and the subscriber of a caller.
 pub(crate) struct Origin {
     span: Span,
-    listener: Dispatch,
+    subscriber: Dispatch,
 }
 
 impl Drop for Origin {
     fn drop(&mut self) {
-        let_go(&self.listener, std::mem::replace(&mut self.span, Span::none()));
+        drop_span(&self.subscriber, std::mem::replace(&mut self.span, Span::none()));
     }
 }
 
 impl Origin {
     /// Returns the current one.
     pub(crate) fn here() -> Self {
-        Self { span: Span::current(), listener: dispatcher::get_default(Dispatch::clone) }
+        Self { span: Span::current(), subscriber: dispatcher::get_default(Dispatch::clone) }
     }
 
     /// Returns whether warnings are recorded.
-    pub(crate) fn listens(&self) -> bool {
-        heard_by(&self.listener, || enabled!(target: "fencepost", Level::WARN))
+    pub(crate) fn records_warnings(&self) -> bool {
+        with_subscriber(&self.subscriber, || enabled!(target: "fencepost", Level::WARN))
     }
 
     /// Logs the findings of a new connection.
     pub(crate) fn warn(&self, backend: &'static str, findings: &[Finding]) {
         for Finding { check, found, advice, .. } in findings {
-            heard_by(&self.listener, || {
+            with_subscriber(&self.subscriber, || {
                 warn!(
                     target: "fencepost",
                     parent: &self.span,
@@ -61,8 +61,8 @@ impl Origin {
 
     /// Starts the span of a hold.
     pub(super) fn holding(self, backend: &'static str, grant: &Grant) -> HoldObserver {
-        let listener = self.listener.clone();
-        let span = heard_by(&listener, || {
+        let subscriber = self.subscriber.clone();
+        let span = with_subscriber(&subscriber, || {
             info_span!(
                 target: "fencepost",
                 parent: &self.span,
@@ -74,7 +74,7 @@ impl Origin {
                 fencepost.lock.hold_ms = Empty,
             )
         });
-        HoldObserver { backend, grant: grant.clone(), listener, span: Mutex::new(Some(span)) }
+        HoldObserver { backend, grant: grant.clone(), subscriber, span: Mutex::new(Some(span)) }
     }
 }
 
@@ -112,7 +112,7 @@ impl AcquireObserver {
 pub(super) struct HoldObserver {
     backend: &'static str,
     grant: Grant,
-    listener: Dispatch,
+    subscriber: Dispatch,
     /// Taken when the hold ends, so that the span ends then and not with the last of its guards.
     span: Mutex<Option<Span>>,
 }
@@ -121,7 +121,7 @@ impl HoldObserver {
     pub(super) fn renewal(&self, renewal: Renewal<'_>) {
         let span = self.span.lock().unwrap_or_else(PoisonError::into_inner).as_ref().and_then(Span::id);
         let (name, token) = (Names(self.grant.held()), self.grant.award.token.get());
-        heard_by(&self.listener, || match renewal {
+        with_subscriber(&self.subscriber, || match renewal {
             Renewal::Done { margin } => trace!(
                 target: "fencepost",
                 parent: span,
@@ -169,12 +169,12 @@ impl HoldObserver {
             self.warn_of_loss(span.as_ref().and_then(Span::id), reason);
         }
         if let Some(span) = span {
-            let_go(&self.listener, span);
+            drop_span(&self.subscriber, span);
         }
     }
 
     fn warn_of_loss(&self, span: Option<Id>, reason: LostReason) {
-        heard_by(&self.listener, || {
+        with_subscriber(&self.subscriber, || {
             warn!(
                 target: "fencepost",
                 parent: span,
@@ -191,15 +191,15 @@ impl HoldObserver {
 }
 
 /// Runs this with the subscriber, or with that of this thread if there was none.
-fn heard_by<T>(listener: &Dispatch, tell: impl FnOnce() -> T) -> T {
-    if listener.is::<NoSubscriber>() { tell() } else { dispatcher::with_default(listener, tell) }
+fn with_subscriber<T>(subscriber: &Dispatch, tell: impl FnOnce() -> T) -> T {
+    if subscriber.is::<NoSubscriber>() { tell() } else { dispatcher::with_default(subscriber, tell) }
 }
 
 /// A span that ends releases its parent, and the registry of `tracing-subscriber` does so through the thread's subscriber: on
 /// the client's thread that may be another one, and the parent would never end.
-fn let_go(listener: &Dispatch, span: Span) {
+fn drop_span(subscriber: &Dispatch, span: Span) {
     if !span.is_none() {
-        heard_by(listener, || drop(span));
+        with_subscriber(subscriber, || drop(span));
     }
 }
 
@@ -207,7 +207,7 @@ fn millis(time: Duration) -> u64 {
     u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
 }
 
-/// Returns the names of a lock, as they were given.
+/// Displays the names of a lock.
 struct Names<'a>(&'a [Want]);
 
 impl fmt::Display for Names<'_> {

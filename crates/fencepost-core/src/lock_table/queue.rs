@@ -27,12 +27,12 @@ impl Step<'_, '_> {
                 self.remove_ticket(&over)?;
             }
         }
-        self.settle(vec![name.clone()])
+        self.grant_waiters(vec![name.clone()])
     }
 
     /// Removes what has expired from these records and grants what is free, also in records that become free by it: every
     /// operation serves the first waiter.
-    pub(super) fn settle(&mut self, mut names: Vec<LockName>) -> Decision<()> {
+    pub(super) fn grant_waiters(&mut self, mut names: Vec<LockName>) -> Decision<()> {
         while let Some(name) = names.pop() {
             self.expire(&name);
             let mut from = 0;
@@ -119,7 +119,7 @@ impl Step<'_, '_> {
         Ok(true)
     }
 
-    /// Returns when all leases ahead will have expired if none is renewed.
+    /// Returns the time until the lock may be free for this attempt, if no lease ahead is renewed.
     pub(super) fn check_after(&self, attempt: &Attempt, position: u64) -> Decision<Duration> {
         let ends = attempt.wants.iter().map(|want| self.last_end(want, position));
         let ends: Vec<Option<StorageTime>> = ends.collect::<Decision<_>>()?;

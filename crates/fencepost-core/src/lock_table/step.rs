@@ -48,8 +48,8 @@ impl<'a, 'c> Step<'a, 'c> {
         if self.table.tombstones.get(&attempt.owner).is_some_and(|until| *until > self.now) {
             return Ok(Ok(Reply::Busy));
         }
-        self.settle(names(&attempt.wants))?;
-        if let Some(reply) = self.known(attempt)? {
+        self.grant_waiters(names(&attempt.wants))?;
+        if let Some(reply) = self.current_reply(attempt)? {
             return Ok(Ok(reply));
         }
         for want in &attempt.wants {
@@ -64,19 +64,19 @@ impl<'a, 'c> Step<'a, 'c> {
             return Ok(Ok(Reply::Busy));
         }
         self.join(attempt)?;
-        self.settle(names(&attempt.wants))?;
-        Ok(Ok(self.known(attempt)?.unwrap_or(Reply::NoTicket)))
+        self.grant_waiters(names(&attempt.wants))?;
+        Ok(Ok(self.current_reply(attempt)?.unwrap_or(Reply::NoTicket)))
     }
 
     fn check(&mut self, attempt: &Arc<Attempt>) -> Decision<Reply> {
         // The ticket is extended before its expiry is checked: the waiter that sends this is alive.
         self.extend_ticket(attempt)?;
-        self.settle(names(&attempt.wants))?;
-        Ok(self.known(attempt)?.unwrap_or(Reply::NoTicket))
+        self.grant_waiters(names(&attempt.wants))?;
+        Ok(self.current_reply(attempt)?.unwrap_or(Reply::NoTicket))
     }
 
     fn leave(&mut self, attempt: &Arc<Attempt>) -> Decision<Reply> {
-        self.settle(names(&attempt.wants))?;
+        self.grant_waiters(names(&attempt.wants))?;
         if let Some(award) = self.award_of(attempt) {
             return Ok(Reply::AlreadyGranted(award));
         }
@@ -87,7 +87,7 @@ impl<'a, 'c> Step<'a, 'c> {
         if let Some(ticket) = &ticket {
             self.remove_ticket(ticket)?;
         }
-        self.settle(names(&attempt.wants))?;
+        self.grant_waiters(names(&attempt.wants))?;
         if ticket.is_none() {
             // The last step, because it is not undone if more is needed.
             self.table.tombstones.insert(attempt.owner, self.now + attempt.ttl);
@@ -97,7 +97,7 @@ impl<'a, 'c> Step<'a, 'c> {
 
     fn renew(&mut self, grant: &Grant) -> Decision<Reply> {
         let wants = grant.held();
-        self.settle(names(wants))?;
+        self.grant_waiters(names(wants))?;
         if !wants.iter().all(|want| self.holds(&want.name, grant)) {
             // Of several names some may still be held, if the rows of others were deleted.
             self.release(grant)?;
@@ -116,12 +116,12 @@ impl<'a, 'c> Step<'a, 'c> {
                 held = true;
             }
         }
-        self.settle(names(wants))?;
+        self.grant_waiters(names(wants))?;
         Ok(if held { Reply::Released } else { Reply::NotHeld })
     }
 
     fn break_lock(&mut self, name: &LockName, token: FencingToken) -> Decision<Reply> {
-        self.settle(vec![name.clone()])?;
+        self.grant_waiters(vec![name.clone()])?;
         let Some(holder) = self.record(name).holders.with_token(token).cloned() else {
             return Ok(Reply::NotHeld);
         };
@@ -132,7 +132,7 @@ impl<'a, 'c> Step<'a, 'c> {
         }
         let lost = Wakeup::Lost { owner: holder.owner, reason: LostReason::Broken };
         self.table.pushes.push((holder.client, lost));
-        self.settle(broken)?;
+        self.grant_waiters(broken)?;
         Ok(Reply::Released)
     }
 
@@ -143,7 +143,7 @@ impl<'a, 'c> Step<'a, 'c> {
         bytes: &Arc<[u8]>,
         keep: Keep,
     ) -> Decision<Reply> {
-        self.settle(vec![name.clone()])?;
+        self.grant_waiters(vec![name.clone()])?;
         if !self.holds(name, grant) {
             return Ok(Reply::NotHeld);
         }
@@ -157,12 +157,12 @@ impl<'a, 'c> Step<'a, 'c> {
     }
 
     /// Returns what this attempt has already: a grant, which is renewed, or a queue position.
-    fn known(&mut self, attempt: &Arc<Attempt>) -> Decision<Option<Reply>> {
+    fn current_reply(&mut self, attempt: &Arc<Attempt>) -> Decision<Option<Reply>> {
         if let Some(award) = self.award_of(attempt) {
             let grant = Grant { attempt: attempt.clone(), award };
             self.extend(grant.held(), attempt.owner);
-            let is_told = |push: &Wakeup| matches!(push, Wakeup::Granted { attempt: to, .. } if to.owner == attempt.owner);
-            self.table.pushes.retain(|(_, push)| !is_told(push));
+            let is_own_grant = |push: &Wakeup| matches!(push, Wakeup::Granted { attempt: to, .. } if to.owner == attempt.owner);
+            self.table.pushes.retain(|(_, push)| !is_own_grant(push));
             return Ok(Some(Reply::Granted(award)));
         }
         let seq = self.extend_ticket(attempt)?;

@@ -294,7 +294,7 @@ fn a_swept_record_is_empty() {
     scene.sweep("a");
     assert!(scene.holders("a").is_empty());
     scene.table.tidy(scene.now);
-    assert_eq!((scene.table.records().len(), scene.table.tombstones()), (1, 0));
+    assert_eq!((scene.table.records().len(), scene.table.tombstone_count()), (1, 0));
     scene.now = scene.now + LONGER;
     scene.sweep("a");
     scene.table.tidy(scene.now);

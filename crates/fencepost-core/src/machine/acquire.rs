@@ -29,7 +29,7 @@ impl<C, T> Machine<C, T> {
 
     /// The caller was dropped: undoes the attempt.
     pub(super) fn abandon(&mut self, caller_owner: Owner, now: Moment) {
-        let owner = self.renamed.get(&caller_owner).copied().unwrap_or(caller_owner);
+        let owner = self.current_owners.get(&caller_owner).copied().unwrap_or(caller_owner);
         self.detach_caller(owner, now);
     }
 
@@ -40,8 +40,13 @@ impl<C, T> Machine<C, T> {
     }
 
     pub(super) fn on_wait_timeout(&mut self, owner: Owner, now: Moment) {
-        let refusal = self.change_acquiring(owner, |acquiring, _| acquiring.refusal.take()).flatten();
-        self.finish_and_undo(owner, refusal.map_or(AcquireOutcome::WaitTimeout, AcquireOutcome::Failed), now);
+        let retried_error =
+            self.change_acquiring(owner, |acquiring, _| acquiring.retried_error.take()).flatten();
+        self.finish_and_undo(
+            owner,
+            retried_error.map_or(AcquireOutcome::WaitTimeout, AcquireOutcome::Failed),
+            now,
+        );
     }
 
     /// Scenario 65: a backend that was set back, for example restored from a snapshot, may have a ticket that this client does
@@ -72,7 +77,7 @@ impl<C, T> Machine<C, T> {
         // The grant is later than the latest request without it.
         let (Stage::Requested { sent: counted_from } | Stage::Queued { confirmed: counted_from }) =
             acquiring.stage;
-        self.granted(owner, award, counted_from, now);
+        self.on_granted(owner, award, counted_from, now);
     }
 
     /// The backend has pushed that a check is worthwhile. The reply to a request in flight may be older: then the check is sent
@@ -85,8 +90,8 @@ impl<C, T> Machine<C, T> {
     pub(super) fn on_acquire_reply(&mut self, owner: Owner, sent: Moment, reply: Result<Reply>, now: Moment) {
         let Some((acquiring, entry)) = self.get_acquiring(owner) else { return };
         match reply {
-            Ok(Reply::Granted(award)) => self.granted(owner, award, sent, now),
-            Ok(Reply::Waiting { check_after }) => self.still_waiting(owner, sent, check_after, now),
+            Ok(Reply::Granted(award)) => self.on_granted(owner, award, sent, now),
+            Ok(Reply::Waiting { check_after }) => self.on_waiting(owner, sent, check_after, now),
             // An attempt that waits gets this reply only if it meets its own tombstone.
             Ok(_)
                 if entry.outcome_unknown
@@ -114,8 +119,8 @@ impl<C, T> Machine<C, T> {
         let Some((acquiring, _)) = self.get_acquiring(owner) else { return };
         let is_awaited = acquiring.caller.is_some();
         match reply {
-            Ok(Reply::Granted(award)) => self.granted(owner, award, sent, now),
-            Ok(Reply::Waiting { check_after }) => self.still_waiting(owner, sent, check_after, now),
+            Ok(Reply::Granted(award)) => self.on_granted(owner, award, sent, now),
+            Ok(Reply::Waiting { check_after }) => self.on_waiting(owner, sent, check_after, now),
             Ok(_) if is_awaited => self.retry_as_new_owner(owner, None, now),
             Ok(_) => self.remove_or_undo(owner, now),
             Err(_) if !is_awaited => self.leave(owner, now),
@@ -127,7 +132,7 @@ impl<C, T> Machine<C, T> {
         }
     }
 
-    fn still_waiting(&mut self, owner: Owner, sent: Moment, check_after: Duration, now: Moment) {
+    fn on_waiting(&mut self, owner: Owner, sent: Moment, check_after: Duration, now: Moment) {
         let is_awaited = self.change_acquiring(owner, |acquiring, ttl| {
             acquiring.confirm(sent, ttl, check_after, now);
             acquiring.caller.is_some()
@@ -137,10 +142,10 @@ impl<C, T> Machine<C, T> {
         }
     }
 
-    fn granted(&mut self, owner: Owner, award: Award, sent: Moment, now: Moment) {
+    fn on_granted(&mut self, owner: Owner, award: Award, sent: Moment, now: Moment) {
         let Some((acquiring, entry)) = self.get_acquiring(owner) else { return };
         // The reply to a request that was sent after the push counts more than the push.
-        let lost = acquiring.lost_before.filter(|(pushed, _)| sent <= *pushed).map(|(_, reason)| reason);
+        let lost = acquiring.reported_lost.filter(|(pushed, _)| sent <= *pushed).map(|(_, reason)| reason);
         let counted_from = sent - award.elapsed;
         if acquiring.caller.is_none() {
             self.release_award(owner, award, None, now);
@@ -200,7 +205,7 @@ impl<C, T> Machine<C, T> {
             acquiring.until = Moment::NEVER;
             (acquiring.caller.take(), acquiring.caller_owner.take())
         })?;
-        caller_owner.and_then(|caller_owner| self.renamed.remove(&caller_owner));
+        caller_owner.and_then(|caller_owner| self.current_owners.remove(&caller_owner));
         caller
     }
 
@@ -220,8 +225,8 @@ impl<C, T> Machine<C, T> {
             self.entries.insert(owner, Entry { attempt, phase, in_flight, outcome_unknown });
             self.send_due(owner, now);
         }
-        let acquiring = acquiring.again(owner, now);
-        self.renamed.extend(acquiring.caller_owner.map(|caller_owner| (caller_owner, new.owner)));
+        let acquiring = acquiring.restarted(owner, now);
+        self.current_owners.extend(acquiring.caller_owner.map(|caller_owner| (caller_owner, new.owner)));
         self.acquire(new, acquiring, now);
     }
 

@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use super::RequestKind;
-use super::held::renewal;
+use super::held::renewal_due;
 use crate::backend::{OnBusy, Op};
 use crate::clock::Moment;
 use crate::error::{Error, ErrorKind};
@@ -54,14 +54,14 @@ pub(super) struct Acquiring<C> {
     /// When to send the next acquire or check; never while it is in flight.
     pub(super) send_at: Moment,
     sends: u32,
-    /// It has been in the queue before: a backend that is unreachable for a moment does not end the attempt.
-    has_waited: bool,
-    /// The transient error of the last send, if there was one.
-    pub(super) refusal: Option<Error>,
+    /// It was retried under a new owner: an unreachable backend does not end the attempt.
+    is_retried: bool,
+    /// The error after which it is retried. It is the outcome if the wait ends first.
+    pub(super) retried_error: Option<Error>,
     /// A push has asked for a check, while a request was in flight whose reply may be older.
     check_requested: bool,
     /// A push has reported its grant as lost, and when. The reply with that grant may still be in flight.
-    pub(super) lost_before: Option<(Moment, LostReason)>,
+    pub(super) reported_lost: Option<(Moment, LostReason)>,
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -94,23 +94,23 @@ impl<C> Acquiring<C> {
             stage,
             send_at: now,
             sends: 0,
-            has_waited: false,
-            refusal: None,
+            is_retried: false,
+            retried_error: None,
             check_requested: false,
-            lost_before: None,
+            reported_lost: None,
         }
     }
 
     /// Returns the same attempt, to be requested under a new owner after the old one has got its outcome.
-    pub(super) fn again(self, was: Owner, now: Moment) -> Self {
+    pub(super) fn restarted(self, old_owner: Owner, now: Moment) -> Self {
         Self {
-            caller_owner: self.caller_owner.or(Some(was)),
+            caller_owner: self.caller_owner.or(Some(old_owner)),
             stage: Stage::Requested { sent: now },
             send_at: now,
             sends: 0,
-            has_waited: true,
+            is_retried: true,
             check_requested: false,
-            lost_before: None,
+            reported_lost: None,
             ..self
         }
     }
@@ -154,16 +154,16 @@ impl<C> Acquiring<C> {
             Stage::Requested { .. } => sent,
         };
         self.stage = Stage::Queued { confirmed };
-        self.refusal = None;
+        self.retried_error = None;
         let check_after =
             if std::mem::take(&mut self.check_requested) { Duration::ZERO } else { check_after };
-        self.send_at = renewal(confirmed, ttl).min(now + check_after);
+        self.send_at = renewal_due(confirmed, ttl).min(now + check_after);
     }
 
     /// Records a failed acquire. Returns `None` if it is retried, and the error if it is not.
     pub(super) fn failed(&mut self, error: Error, ttl: Duration, now: Moment) -> Option<Error> {
         let is_unknown = error.kind() == ErrorKind::OutcomeUnknown;
-        let is_unreachable = self.has_waited && error.kind() == ErrorKind::Unreachable;
+        let is_unreachable = self.is_retried && error.kind() == ErrorKind::Unreachable;
         let waits = self.on_busy == OnBusy::Wait && self.caller.is_some();
         if is_unknown && self.caller.is_some() && self.sends < MAX_SENDS {
             self.send_at = now + (ttl / 12).min(UNKNOWN_OUTCOME_BACKOFF);
@@ -171,7 +171,7 @@ impl<C> Acquiring<C> {
         } else if !is_unknown && waits && (error.is_transient() || is_unreachable) {
             // It was not applied, and does not count.
             self.sends -= 1;
-            self.refusal = Some(error);
+            self.retried_error = Some(error);
             self.send_at = now + (ttl / 12).min(TRANSIENT_BACKOFF);
             None
         } else {

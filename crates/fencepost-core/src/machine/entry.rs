@@ -50,10 +50,10 @@ impl<C, T> Entry<C, T> {
 
     /// Returns how much earlier than necessary a lease may be renewed to share a batch with others.
     pub(super) fn slack(&self) -> Duration {
-        if self.deadline() <= self.request_at() { Duration::ZERO } else { self.early() }
+        if self.deadline() <= self.next_send_at() { Duration::ZERO } else { self.renewal_slack() }
     }
 
-    fn early(&self) -> Duration {
+    fn renewal_slack(&self) -> Duration {
         match &self.phase {
             Phase::Held(held) => held.ttl / 12,
             Phase::Acquiring(acquiring) if acquiring.is_queued() => self.attempt.ttl / 12,
@@ -93,8 +93,10 @@ impl<C, T> Entry<C, T> {
         let attempt = self.attempt.clone();
         let (kind, op) = match &mut self.phase {
             Phase::Acquiring(acquiring) => acquiring.take_due(attempt, now),
-            Phase::Held(held) => (RequestKind::Renew, Op::Renew(held.take_due(attempt, now))),
-            Phase::Releasing(releasing) => (RequestKind::Release, Op::Release(releasing.take_due(attempt))),
+            Phase::Held(held) => (RequestKind::Renew, Op::Renew(held.begin_renewal(attempt, now))),
+            Phase::Releasing(releasing) => {
+                (RequestKind::Release, Op::Release(releasing.begin_release(attempt)))
+            }
             Phase::Leaving(leaving) => {
                 leaving.send_at = Moment::NEVER;
                 (RequestKind::Leave, Op::Leave(attempt))
@@ -116,7 +118,7 @@ impl<C, T> Entry<C, T> {
     }
 
     /// Returns when the next request can be sent, as far as that is known.
-    fn request_at(&self) -> Moment {
+    fn next_send_at(&self) -> Moment {
         let is_blocked = self.in_flight.is_some() && !matches!(self.phase, Phase::Held(_));
         if is_blocked { Moment::NEVER } else { self.send_at() }
     }
@@ -133,6 +135,6 @@ impl<C, T> Entry<C, T> {
 
 impl<C, T> Due for Entry<C, T> {
     fn due(&self) -> Moment {
-        self.request_at().min(self.deadline())
+        self.next_send_at().min(self.deadline())
     }
 }

@@ -43,7 +43,7 @@ pub(super) struct Held {
 }
 
 /// Returns when a lease that was confirmed at `sent` should be renewed.
-pub(super) fn renewal(sent: Moment, ttl: Duration) -> Moment {
+pub(super) fn renewal_due(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl / 3
 }
 
@@ -54,7 +54,7 @@ impl Held {
             ttl: award.ttl,
             counted_from,
             hold_until,
-            renew_at: renewal(counted_from, award.ttl),
+            renew_at: renewal_due(counted_from, award.ttl),
             is_renewing: false,
             lost: None,
         }
@@ -69,12 +69,12 @@ impl Held {
     }
 
     /// Marks the grant as lost; false if it was already.
-    pub(super) fn lose(&mut self, why: LostReason) -> bool {
+    pub(super) fn lose(&mut self, reason: LostReason) -> bool {
         self.renew_at = Moment::NEVER;
-        self.lost.replace(why).is_none()
+        self.lost.replace(reason).is_none()
     }
 
-    pub(super) fn take_due(&mut self, attempt: Arc<Attempt>, now: Moment) -> Grant {
+    pub(super) fn begin_renewal(&mut self, attempt: Arc<Attempt>, now: Moment) -> Grant {
         self.renew_at = now + self.ttl / 6;
         self.is_renewing = true;
         Grant { attempt, award: self.award }
@@ -85,7 +85,7 @@ impl Held {
         if sent >= self.counted_from {
             self.counted_from = sent;
             self.ttl = ttl;
-            self.renew_at = renewal(sent, ttl);
+            self.renew_at = renewal_due(sent, ttl);
         }
     }
 }
@@ -125,13 +125,13 @@ impl<C, T> Machine<C, T> {
     pub(super) fn on_lease_end(&mut self, owner: Owner, now: Moment) {
         let lost = self.entries.change(owner, |entry| {
             let Phase::Held(held) = &mut entry.phase else { return None };
-            let why = if now >= held.hold_until { LostReason::MaxHold } else { LostReason::Expired };
-            held.lose(why);
-            Some((why, held.award))
+            let reason = if now >= held.hold_until { LostReason::MaxHold } else { LostReason::Expired };
+            held.lose(reason);
+            Some((reason, held.award))
         });
-        if let Some(Some((why, award))) = lost {
-            self.outputs.push(Output::Lost(owner, why));
-            if why == LostReason::MaxHold {
+        if let Some(Some((reason, award))) = lost {
+            self.outputs.push(Output::Lost(owner, reason));
+            if reason == LostReason::MaxHold {
                 self.release_award(owner, award, None, now);
             }
         }
@@ -156,13 +156,13 @@ impl<C, T> Machine<C, T> {
             return self.respond(responder, Err(Error::closed()));
         };
         let award = *award;
-        let Some(why) = lost else {
+        let Some(reason) = lost else {
             return self.release_award(owner, award, responder, now);
         };
-        let error = Error::lost(&attempt.describe(), why);
+        let error = Error::lost(&attempt.describe(), reason);
         self.respond(responder, Err(error));
         // Unless the backend has reported that there is nothing to release.
-        if matches!(why, LostReason::NotHeld | LostReason::Broken) {
+        if matches!(reason, LostReason::NotHeld | LostReason::Broken) {
             self.remove_or_undo(owner, now);
         } else {
             self.release_award(owner, award, None, now);

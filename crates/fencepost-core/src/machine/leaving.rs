@@ -48,8 +48,8 @@ impl<C, T> Machine<C, T> {
         };
         let send_at = match reply {
             Ok(Reply::AlreadyGranted(award)) => return self.release_award(owner, award, None, now),
-            // A backend writes a tombstone for an owner that it does not know. If it had a ticket there is none yet, and a late
-            // send of the acquire would be applied: leave again.
+            // A backend writes a tombstone only for an owner that it does not know. If it had a ticket, it has removed that and
+            // written no tombstone, so a late send of the acquire would be applied: leave again.
             Ok(_) if *outcome_unknown && leaving.may_be_queued => now,
             Err(error) if now < leaving.give_up && error.kind() != ErrorKind::Closed => {
                 now + attempt.ttl / 12

@@ -18,17 +18,17 @@ pub(super) struct Releasing<T> {
     /// When the lease has expired.
     give_up: Moment,
     /// A send of it may have been applied without a reply.
-    is_unknown: bool,
+    outcome_unknown: bool,
     /// When to send it; never while it is in flight.
     pub(super) send_at: Moment,
 }
 
 impl<T> Releasing<T> {
     pub(super) fn new(award: Award, responder: Option<T>, now: Moment) -> Self {
-        Self { award, responder, give_up: now + award.ttl, is_unknown: false, send_at: now }
+        Self { award, responder, give_up: now + award.ttl, outcome_unknown: false, send_at: now }
     }
 
-    pub(super) fn take_due(&mut self, attempt: Arc<Attempt>) -> Grant {
+    pub(super) fn begin_release(&mut self, attempt: Arc<Attempt>) -> Grant {
         self.send_at = Moment::NEVER;
         Grant { attempt, award: self.award }
     }
@@ -36,7 +36,7 @@ impl<T> Releasing<T> {
     /// Returns the outcome of the release; `None` if it is retried.
     fn outcome(&mut self, attempt: &Attempt, reply: Result<Reply>, now: Moment) -> Option<Result<()>> {
         Some(match reply {
-            Ok(Reply::NotHeld) if self.is_unknown => Err(Error::new(
+            Ok(Reply::NotHeld) if self.outcome_unknown => Err(Error::new(
                 ErrorKind::OutcomeUnknown,
                 format!(
                     "the release of {} was sent twice, and the second send found it not held",
@@ -49,7 +49,7 @@ impl<T> Releasing<T> {
                 let send_at = now + self.award.ttl / 12;
                 let is_retryable = matches!(error.kind(), ErrorKind::Unreachable | ErrorKind::OutcomeUnknown);
                 if is_retryable && send_at < self.give_up {
-                    self.is_unknown |= error.kind() == ErrorKind::OutcomeUnknown;
+                    self.outcome_unknown |= error.kind() == ErrorKind::OutcomeUnknown;
                     self.send_at = send_at;
                     return None;
                 }

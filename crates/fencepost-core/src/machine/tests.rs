@@ -130,7 +130,7 @@ impl Stage {
         now: Moment,
     ) -> String {
         let request = Request { owner: self.owner, kind };
-        self.on(Input::Answered { request, sent, reply: reply.into().0 }, now)
+        self.on(Input::Replied { request, sent, reply: reply.into().0 }, now)
     }
 
     fn abandon(&mut self, now: Moment) -> String {
@@ -159,7 +159,7 @@ impl Stage {
     }
 
     fn is_over(&self) -> bool {
-        self.machine.is_idle() && self.machine.next() == Moment::NEVER
+        self.machine.is_idle() && self.machine.next_due() == Moment::NEVER
     }
 }
 

@@ -201,7 +201,7 @@ fn a_watch_continues_through_another_client() {
         assert_eq!(next_changes(&mut watch, 1).await, ["a held by me"]);
         old.close().await;
         assert_eq!(watch.next().await.unwrap_err().kind(), ErrorKind::Closed);
-        let mut watch = watch.through(&new);
+        let mut watch = watch.with_client(&new);
         held.release().await.unwrap();
         clock.advance(SECOND);
         assert_eq!(next_changes(&mut watch, 1).await, ["a no longer held by me"]);

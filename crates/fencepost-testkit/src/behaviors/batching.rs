@@ -13,7 +13,7 @@ pub async fn replies_are_in_the_order_of_operations<B: TestBench>(bench: &B) {
     let bare = Bare::new(bench).await;
     let attempts: Vec<_> = (0..100).map(|number| attempt(&[&format!("lock/{number}")], LONG_TTL)).collect();
     let ask = |attempt: &Arc<Attempt>| Op::Acquire { attempt: attempt.clone(), on_busy: OnBusy::Return };
-    let flights = attempts.chunks(bare.backend.info().batch);
+    let flights = attempts.chunks(bare.backend.info().max_batch);
     let mut grants = Vec::new();
     for flight in flights {
         let replies = bare.backend.execute(flight.iter().map(ask).collect()).await;
@@ -25,7 +25,7 @@ pub async fn replies_are_in_the_order_of_operations<B: TestBench>(bench: &B) {
         let state = bare.backend.inspect(&name(&format!("lock/{number}"))).await.unwrap();
         assert_eq!(state.holders[0].token, Some(grant.award.token));
     }
-    for flight in grants.chunks(bare.backend.info().batch) {
+    for flight in grants.chunks(bare.backend.info().max_batch) {
         let replies = bare.backend.execute(flight.iter().cloned().map(Op::Release).collect()).await;
         assert!(replies.into_iter().all(|reply| reply.unwrap() == Reply::Released));
     }

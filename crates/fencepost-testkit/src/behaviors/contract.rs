@@ -140,7 +140,7 @@ pub async fn a_backend_describes_itself<B: TestBench>(bench: &B) {
     let (info, again) = (bare.backend.info(), bare.backend.info());
     assert_eq!((info.scheme, info.storage_id), (again.scheme, again.storage_id));
     assert!(info.min_ttl <= bench.ttl() && info.max_ttl >= LONG_TTL);
-    assert!(info.flights >= 1 && info.batch >= 1);
+    assert!(info.max_flights >= 1 && info.max_batch >= 1);
     assert!(info.location.starts_with(info.scheme));
     assert!(!is_held(&bench.client().await, "a").await);
     bare.close().await;

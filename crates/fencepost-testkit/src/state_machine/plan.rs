@@ -53,7 +53,7 @@ impl Machine {
         let mut room = if self.creates_entries_before_reading { MOST_ENTERING } else { usize::MAX };
         let mut planned: Vec<Flight> = Vec::new();
         for (client, commands) in flights {
-            if planned.iter().filter(|flight| flight.client == client).count() == self.info.flights {
+            if planned.iter().filter(|flight| flight.client == client).count() == self.info.max_flights {
                 continue;
             }
             let steps: Vec<Step> = commands
@@ -65,7 +65,7 @@ impl Machine {
                 .collect();
             room -= steps.len().min(room);
             let ops: Vec<Op> = steps.iter().map(|step| self.op(step)).collect();
-            let selected = self.info.select(ops.iter());
+            let selected = self.info.select_for_flight(ops.iter());
             let boarding = steps.into_iter().zip(ops).zip(selected).filter(|(_, leaves)| *leaves);
             let (steps, ops) = boarding.map(|(operation, _)| operation).unzip();
             planned.push(Flight { client, steps, ops });

@@ -121,8 +121,8 @@ impl Backend for RowsBackend {
         let mut info = BackendInfo::new("rows", "rows:", Scope::Process, StorageId::from_bytes([7; 16]));
         info.min_ttl = Duration::from_millis(1);
         info.max_ttl = Duration::from_secs(3600);
-        info.flights = 4;
-        info.batch = 1024;
+        info.max_flights = 4;
+        info.max_batch = 1024;
         info
     }
 

@@ -48,7 +48,7 @@ impl Client {
     }
 
     /// Returns one page of the locks in use whose names begin with `prefix`.
-    pub fn list(&self, prefix: impl Into<String>, page: Page) -> Result<ListPage> {
+    pub fn list(&self, prefix: impl AsRef<str>, page: Page) -> Result<ListPage> {
         block_on(self.0.list(prefix, page))
     }
 

@@ -12,7 +12,7 @@ use crate::{Error, ErrorKind, Mode, Result};
 pub struct Lock(crate::Lock);
 
 impl Lock {
-    /// Sets how long the lock stays held after its holder has crashed. 30 s by default.
+    /// Sets how long the lock stays held after its holder has crashed; [`super::Client::default_ttl`] unless set.
     pub fn ttl(self, ttl: Duration) -> Self {
         Self(self.0.ttl(ttl))
     }
@@ -42,7 +42,7 @@ impl Lock {
         Self(self.0.semaphore(permits))
     }
 
-    /// Sets the label under which the holder or waiter is shown: `host:pid:user` by default.
+    /// Sets the label under which the holder or waiter is shown; see [`crate::Options::label`].
     pub fn label(self, label: impl Into<Arc<str>>) -> Self {
         Self(self.0.label(label))
     }

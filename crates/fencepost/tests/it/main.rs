@@ -3,7 +3,7 @@
 #[cfg(feature = "memory")]
 mod blocking;
 #[cfg(feature = "memory")]
-mod deadline;
+mod call_timeout;
 #[cfg(all(feature = "memory", feature = "tracing"))]
 mod listener;
 #[cfg(all(feature = "memory", feature = "metrics"))]

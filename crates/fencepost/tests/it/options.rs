@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost::{Change, ErrorKind, Options};
+use fencepost::{Change, ErrorKind, Options, Page};
 
 use crate::stage::on_stage;
 
@@ -41,17 +41,21 @@ fn a_namespace_is_part_of_every_name() {
     on_stage("namespace", async |stage| {
         let (all, billing) = (stage.client(), stage.client_with(Options::new().namespace("billing")));
         let guard = billing.lock("a").acquire().await.unwrap();
-        assert_eq!(guard.name().as_str(), "billing/a");
+        assert_eq!((guard.name().as_str(), guard.names().count()), ("a", 1));
         let _outside = all.lock("a").acquire().await.unwrap();
         assert!(all.lock("billing/a").try_acquire().await.unwrap().is_none());
 
         assert_eq!(billing.inspect("a").await.unwrap().holders[0].token, Some(guard.token()));
-        assert_eq!(billing.locks("").next().await.unwrap().unwrap().name.as_str(), "billing/a");
+        let listed = billing.locks("").next().await.unwrap().unwrap();
+        assert_eq!(listed.name.as_str(), "a");
+        let page = billing.list("", Page::new(1).after(listed.name.clone())).await.unwrap();
+        assert!(page.locks.is_empty() && page.next.is_none());
         let Change::Held { name, .. } = billing.watch("").next().await.unwrap() else {
             panic!("the holder is reported first")
         };
-        assert_eq!(name.as_str(), "billing/a");
-        billing.break_lock("a", guard.token()).await.unwrap();
+        // A name that it returns can be passed back to it.
+        assert_eq!(name, listed.name);
+        billing.break_lock(name, guard.token()).await.unwrap();
         assert!(all.lock("billing/a").try_acquire().await.unwrap().is_some());
     });
 }

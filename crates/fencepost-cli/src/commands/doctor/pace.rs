@@ -75,7 +75,7 @@ mod tests {
     fn info() -> BackendInfo {
         let mut info = BackendInfo::new("x", "x:", Scope::Fleet, StorageId::random());
         info.min_ttl = Duration::from_millis(100);
-        info.batch = 1;
+        info.max_batch = 1;
         info
     }
 

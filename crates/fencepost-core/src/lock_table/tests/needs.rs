@@ -159,7 +159,7 @@ fn a_leave_that_needs_more_writes_no_tombstone() {
         scene.needs(&Op::Leave(waiters[FIRST_WAITERS].clone())),
         Needs::Ticket(name("a"), waiters[FIRST_WAITERS].owner)
     );
-    assert_eq!(scene.table.tombstones(), 0);
+    assert_eq!(scene.table.tombstone_count(), 0);
 }
 
 #[test]

@@ -31,7 +31,7 @@ fn a_grant_that_is_read_too_late_is_released() {
 #[test]
 fn a_grant_after_a_resend_counts_from_the_resend() {
     let mut stage = Stage::outcome_unknown(OnBusy::Return, at(2));
-    assert_eq!(stage.machine.next(), at(3));
+    assert_eq!(stage.machine.next_due(), at(3));
     assert_eq!(stage.tick(at(3)), "acquire");
     assert_eq!(stage.answer(RequestKind::Acquire, at(3), granted(1), at(4)), "granted");
     assert_eq!(counted_from(&stage), at(3));
@@ -44,7 +44,7 @@ fn an_acquire_without_a_reply_is_repeated_soon_however_long_its_lease_is() {
     stage.attempt = Arc::new(attempt);
     stage.ask(OnBusy::Wait, Moment::NEVER, None);
     stage.answer(RequestKind::Acquire, at(0), failure(ErrorKind::OutcomeUnknown), at(5));
-    assert!(stage.machine.next() <= at(8));
+    assert!(stage.machine.next_due() <= at(8));
 }
 
 #[test]
@@ -79,7 +79,7 @@ fn a_transient_error_is_retried() {
     let mut stage = Stage::asking(OnBusy::Wait, at(60));
     for second in 0..10 {
         assert_eq!(stage.answer(RequestKind::Acquire, at(second), refused(), at(second)), "");
-        assert_eq!(stage.machine.next(), at(second + 1));
+        assert_eq!(stage.machine.next_due(), at(second + 1));
         assert_eq!(stage.tick(at(second + 1)), "acquire");
     }
     // They do not count as sends whose outcome is unknown.
@@ -215,7 +215,7 @@ fn a_push_between_two_acquires_is_checked_at_once() {
 fn an_acquire_that_failed_keeps_its_backoff_when_the_backend_is_back() {
     let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(0));
     assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(0)), "");
-    assert_eq!(stage.machine.next(), at(1));
+    assert_eq!(stage.machine.next_due(), at(1));
 }
 
 /// Scenario 45: a waiter that was stopped reads a grant whose lease has expired.
@@ -277,7 +277,7 @@ fn a_check_that_fails_for_a_while_keeps_the_position() {
 fn a_ticket_is_checked_for_ever_and_never_lost() {
     let mut stage = Stage::queued();
     for _ in 0..50 {
-        let now = stage.machine.next();
+        let now = stage.machine.next_due();
         assert_eq!(stage.tick(now), "check");
         stage.answer(RequestKind::Check, now, failure(ErrorKind::Unreachable), now);
     }

@@ -12,7 +12,7 @@ fn renews_at_a_third_and_again_and_again() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.tick(at(2)), "");
     for round in 1..10 {
-        let now = stage.machine.next();
+        let now = stage.machine.next_due();
         assert_eq!(now, at(4 * round));
         assert_eq!(stage.tick(now), "renew");
         stage.answer(RequestKind::Renew, now, renewed(), now);
@@ -33,7 +33,7 @@ fn a_failed_renewal_is_repeated_after_a_twelfth() {
     stage.tick(at(4));
     let responder = stage.answer(RequestKind::Renew, at(4), failure(ErrorKind::Unreachable), at(4));
     assert_eq!(responder, "renewal failed");
-    assert_eq!(stage.machine.next(), at(5));
+    assert_eq!(stage.machine.next_due(), at(5));
 }
 
 /// Scenarios 20 and 31: a hung renewal does not delay the outcome.
@@ -42,11 +42,11 @@ fn is_lost_at_the_deadline_whatever_is_in_flight() {
     let mut stage = Stage::holding(None);
     stage.tick(at(4));
     let deadline = valid_until(at(0), TTL);
-    while stage.machine.next() < deadline {
-        let now = stage.machine.next();
+    while stage.machine.next_due() < deadline {
+        let now = stage.machine.next_due();
         assert_eq!(stage.tick(now), "renewal unanswered, renew");
     }
-    assert_eq!(stage.machine.next(), deadline);
+    assert_eq!(stage.machine.next_due(), deadline);
     assert_eq!(stage.tick(deadline), "lost Expired");
     assert_eq!(stage.answer(RequestKind::Renew, at(4), renewed(), deadline), "");
     assert!(stage.is_over());
@@ -100,7 +100,7 @@ fn a_push_of_a_loss_ends_it() {
 fn a_grant_that_the_guard_has_seen_expire_is_not_renewed() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.on(Input::Forfeit(stage.owner), at(3)), "");
-    assert_eq!(stage.machine.next(), Moment::NEVER);
+    assert_eq!(stage.machine.next_due(), Moment::NEVER);
     assert_eq!(stage.release(Some(LostReason::Expired), at(4)), "release failed Lost, release");
 }
 
@@ -130,7 +130,7 @@ fn requests_that_are_due_soon_are_sent_together() {
         let request = Request { owner: attempt.owner, kind: RequestKind::Acquire };
         let (on_busy, until, max_hold) = (OnBusy::Return, Moment::NEVER, None);
         stage.on(Input::Acquire { attempt, on_busy, until, max_hold, caller: "caller" }, now);
-        stage.on(Input::Answered { request, sent: now, reply: Ok(granted(millis + 1)) }, now);
+        stage.on(Input::Replied { request, sent: now, reply: Ok(granted(millis + 1)) }, now);
     }
     assert_eq!(stage.tick(at(4)).matches("renew").count(), 1000);
 }
@@ -147,7 +147,7 @@ fn what_is_lost_is_not_renewed_after_a_reconnect() {
     let mut stage = Stage::holding(None);
     assert_eq!(stage.tick(at(12)), "lost Expired");
     assert_eq!(stage.on(Input::Pushed(Wakeup::CheckAll), at(13)), "");
-    assert_eq!(stage.machine.next(), Moment::NEVER);
+    assert_eq!(stage.machine.next_due(), Moment::NEVER);
 }
 
 /// Scenario 75: whenever an outage begins, and whether requests hang or fail in it, it consumes no more of the lease than the
@@ -161,8 +161,8 @@ fn an_outage_below_the_bound_leaves_the_rest_of_the_lease() {
         let end = begin + outage;
         let mut stage = Stage::holding(None);
         let mut valid = valid_until(at(0), TTL);
-        while stage.machine.next() < end + TTL {
-            let sent = stage.machine.next();
+        while stage.machine.next_due() < end + TTL {
+            let sent = stage.machine.next_due();
             assert!(stage.tick(sent).ends_with("renew"));
             let is_unreachable = sent >= begin && sent < end;
             if is_unreachable && !hangs {

@@ -6,7 +6,7 @@ use super::*;
 fn a_waiter_whose_wait_ends_leaves_the_queue() {
     let mut stage = Stage::asking(OnBusy::Wait, at(3));
     stage.answer(RequestKind::Acquire, at(0), still_waiting(), at(0));
-    assert_eq!(stage.machine.next(), at(3));
+    assert_eq!(stage.machine.next_due(), at(3));
     assert_eq!(stage.tick(at(3)), "leave, waited out");
     assert_eq!(stage.answer(RequestKind::Leave, at(3), Reply::Left, at(3)), "");
     assert!(stage.is_over());
@@ -16,7 +16,7 @@ fn a_waiter_whose_wait_ends_leaves_the_queue() {
 fn a_waiter_whose_wait_ends_before_a_reply_is_told_at_once_and_undone_after_it() {
     let mut stage = Stage::asking(OnBusy::Wait, at(5));
     assert_eq!(stage.tick(at(5)), "waited out");
-    assert_eq!(stage.machine.next(), Moment::NEVER);
+    assert_eq!(stage.machine.next_due(), Moment::NEVER);
     assert_eq!(stage.answer(RequestKind::Acquire, at(0), granted(1), at(6)), "release");
     assert_eq!(stage.answer(RequestKind::Release, at(6), Reply::Released, at(6)), "");
     assert!(stage.is_over());
@@ -47,7 +47,7 @@ fn a_dropped_caller_is_found_under_its_new_owner() {
     stage.answer(RequestKind::Acquire, at(4), still_waiting(), at(4));
     assert_eq!(stage.abandon(at(5)), "leave");
     stage.answer(RequestKind::Leave, at(5), Reply::Left, at(5));
-    assert!(stage.is_over() && stage.machine.renamed.is_empty());
+    assert!(stage.is_over() && stage.machine.current_owners.is_empty());
 }
 
 #[test]
@@ -81,7 +81,7 @@ fn a_leave_is_repeated_until_its_leases_have_expired() {
     while !stage.is_over() {
         stage.answer(RequestKind::Leave, now, failure(ErrorKind::Unreachable), now);
         if !stage.is_over() {
-            now = stage.machine.next();
+            now = stage.machine.next_due();
             assert_eq!(stage.tick(now), "leave");
             leaves += 1;
         }

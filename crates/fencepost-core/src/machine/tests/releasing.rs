@@ -26,7 +26,7 @@ fn is_sent_until_the_lease_has_expired() {
     stage.release(None, at(0));
     let (mut sends, mut now) = (1, at(0));
     while stage.answer(RequestKind::Release, now, failure(ErrorKind::Unreachable), now).is_empty() {
-        now = stage.machine.next();
+        now = stage.machine.next_due();
         assert_eq!(stage.tick(now), "release");
         sends += 1;
     }

@@ -96,7 +96,7 @@ impl SimulatedBackend {
 
     /// Returns the number of tombstones of owners whose acquire has not arrived.
     pub(super) fn tombstones(&self) -> usize {
-        self.table.tombstones()
+        self.table.tombstone_count()
     }
 }
 

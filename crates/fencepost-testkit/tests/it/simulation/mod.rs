@@ -219,7 +219,7 @@ impl Simulation {
             Event::Close(_) => process.feed(Input::Close, now),
             Event::Answer { request, sent, reply, number, .. } => {
                 if process.open.remove(&number).is_some() {
-                    process.feed(Input::Answered { request, sent, reply }, now);
+                    process.feed(Input::Replied { request, sent, reply }, now);
                 }
             }
             Event::Push { push, .. } => process.feed(Input::Pushed(push), now),

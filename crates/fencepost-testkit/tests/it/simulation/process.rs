@@ -137,6 +137,6 @@ impl Process {
     }
 
     pub(super) fn next(&self) -> Moment {
-        self.machine.next()
+        self.machine.next_due()
     }
 }

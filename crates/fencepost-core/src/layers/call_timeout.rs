@@ -1,4 +1,4 @@
-//! Bounds every query to a backend by the client's deadline.
+//! Bounds every query to a backend by the call timeout of the client.
 //!
 //! Flights have timeouts of their own, in `flights.rs`, and pass through.
 
@@ -19,7 +19,7 @@ use crate::name::LockName;
 use crate::timers::Timers;
 
 /// A backend whose queries return in time, if only with an error.
-pub(super) struct Deadline {
+pub(super) struct CallTimeout {
     inner: Arc<dyn Backend>,
     clock: Clock,
     timers: Arc<Timers>,
@@ -27,7 +27,7 @@ pub(super) struct Deadline {
     location: String,
 }
 
-impl Deadline {
+impl CallTimeout {
     pub(super) fn new(inner: Arc<dyn Backend>, clock: Clock, timers: Arc<Timers>, within: Duration) -> Self {
         let location = inner.info().location;
         Self { inner, clock, timers, within, location }
@@ -60,7 +60,7 @@ impl Deadline {
 
 #[async_trait]
 #[deny(clippy::missing_trait_methods)]
-impl Backend for Deadline {
+impl Backend for CallTimeout {
     fn info(&self) -> BackendInfo {
         self.inner.info()
     }

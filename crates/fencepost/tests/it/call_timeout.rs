@@ -8,12 +8,12 @@ use fencepost_testkit::wait;
 
 use crate::stage::{TTL, on_stage};
 
-const DEADLINE: Duration = Duration::from_secs(5);
+const CALL_TIMEOUT: Duration = Duration::from_secs(5);
 
 #[test]
 fn a_hung_inspect_answers_at_its_deadline() {
     on_stage("hung-inspect", async |stage| {
-        let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
+        let (client, proxy) = stage.proxied(Options::new().call_timeout(CALL_TIMEOUT)).await;
         proxy.pause();
         let asking = client.clone();
         let question = tokio::spawn(async move { asking.inspect("a").await });
@@ -44,7 +44,7 @@ fn a_hung_list_answers_after_half_a_minute_by_default() {
 #[test]
 fn a_hung_examination_is_a_finding() {
     on_stage("hung-examination", async |stage| {
-        let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
+        let (client, proxy) = stage.proxied(Options::new().call_timeout(CALL_TIMEOUT)).await;
         proxy.pause();
         let asking = client.clone();
         let question = tokio::spawn(async move { asking.diagnose().await });
@@ -65,7 +65,7 @@ fn a_hung_examination_is_a_finding() {
 #[test]
 fn silence_means_unknown_only_where_something_may_have_happened() {
     on_stage("silence", async |stage| {
-        let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
+        let (client, proxy) = stage.proxied(Options::new().call_timeout(CALL_TIMEOUT)).await;
         let guard = client.lock("a").ttl(TTL * 100).acquire().await.unwrap();
         let token = guard.token();
         proxy.pause();
@@ -91,9 +91,9 @@ fn silence_means_unknown_only_where_something_may_have_happened() {
 #[test]
 fn a_call_behind_long_leases_that_hang_has_its_deadline_too() {
     on_stage("behind", async |stage| {
-        let (client, proxy) = stage.proxied(Options::new().deadline(DEADLINE)).await;
+        let (client, proxy) = stage.proxied(Options::new().call_timeout(CALL_TIMEOUT)).await;
         proxy.pause();
-        let room = client.info().flights;
+        let room = client.info().max_flights;
         for number in 0..room {
             let lock = client.lock(format!("{number}")).ttl(TTL * 100);
             tokio::spawn(async move { lock.try_acquire().await.map(drop) });
@@ -111,7 +111,7 @@ fn a_call_behind_long_leases_that_hang_has_its_deadline_too() {
 #[test]
 fn a_deadline_of_zero_is_refused() {
     on_stage("zero", async |stage| {
-        let options = Options::new().deadline(Duration::ZERO);
+        let options = Options::new().call_timeout(Duration::ZERO);
         let error = stage.memory.client_with(options).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::BadConfig);
     });
