@@ -420,7 +420,7 @@ impl WaiterState {
 /// Which page of a list.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
-#[must_use]
+#[must_use = "a page does nothing until it is listed"]
 pub struct Page {
     /// The page begins after this name; the first page if `None`.
     pub after: Option<LockName>,
@@ -435,7 +435,6 @@ impl Page {
     }
 
     /// Continues after this name, usually [`ListPage::next`].
-    #[must_use]
     pub fn after(mut self, name: impl Into<Option<LockName>>) -> Self {
         self.after = name.into();
         self

@@ -62,8 +62,9 @@ pub fn valid_until(sent: Moment, ttl: Duration) -> Moment {
     sent + ttl.saturating_sub(drift(ttl))
 }
 
-/// Returns the longest outage of a backend that does not lose a lease of this length: a renewal is sent a third of the ttl after
-/// the last one that succeeded, and a failed one is retried after a twelfth.
+/// Returns the longest outage of a backend that does not lose a lease of this length, if requests fail during it: a renewal is
+/// sent a third of the ttl after the last one that succeeded, and a failed one is retried after a twelfth. If requests are lost
+/// without an error, the renewal is repeated after a sixth, and the bound is half the ttl.
 pub fn survivable_outage(ttl: Duration) -> Duration {
     (ttl * 2 / 3).saturating_sub(ttl / 12 + drift(ttl))
 }

@@ -203,8 +203,9 @@ impl Lock {
     /// `async |guard| -> Result<_, BoxError> { … }`.
     ///
     /// # Errors
-    /// Those of the work, and those of [`Lock::run`] converted by `From`. If the lock is lost before the work has returned, that is
-    /// the error; if the work returns an error first, that is.
+    /// Those of the work, and those of [`Lock::run`] converted by `From`. If the lock is lost first, the work is
+    /// cancelled and the error is [`ErrorKind::Lost`]. If the work ends first, its error is returned, unless the release finds that
+    /// the lock was no longer held: then it is `Lost`.
     ///
     /// # Cancel safety
     /// As that of [`Lock::run`].

@@ -47,7 +47,7 @@ pub(super) const TITLES: [&str; 75] = [
     "the holder dies before a queue of thousands",
     "two clients acquire several locks in opposite order",
     "a waiter is paused while the lock is handed to it, and reads the grant too late",
-    "clients of another library that polls, and ours, share one lock",
+    "clients of Fencepost and of another library that polls share one lock",
     "PostgreSQL: a waiter arrives while a release waits for the row",
     "etcd: two acquires of one lock in one flight; one dead lease in a batch",
     "ZooKeeper: the follower of a holder is cut off from the leader",
