@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fencepost_core::clock::Clock;
-use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_core::{Error, ErrorKind, Result, duration_text};
 use fencepost_net::Address;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -155,7 +155,7 @@ impl LiveConnection {
                 // No reply to any call since this one was sent: the connection is dead, even if the kernel has not noticed.
                 self.close();
             }
-            let message = format!("{location} did not answer within {timeout:?}");
+            let message = format!("no reply from {location} within {}", duration_text(timeout));
             return Err(Failure::Failed(Error::new(ErrorKind::OutcomeUnknown, message)));
         };
         self.last_response.store(clock.now().as_nanos(), Ordering::Relaxed);
