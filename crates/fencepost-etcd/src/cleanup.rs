@@ -70,7 +70,7 @@ impl ClientState {
         } else {
             self.forget(owner);
         }
-        self.push.push(if is_held { Wakeup::Lost { owner, reason: why } } else { Wakeup::Check { owner } });
+        self.pusher.push(if is_held { Wakeup::Lost { owner, reason: why } } else { Wakeup::Check { owner } });
         if has_keys {
             // After a failure, the next operation of this owner or the sweep repeats it.
             let _ = self.clean_up(&attempt).await;

@@ -192,7 +192,7 @@ pub(crate) struct ClientState {
     pub(crate) cluster: Cluster,
     pub(crate) clock: Clock,
     pub(crate) state: Mutex<State>,
-    pub(crate) push: Pusher,
+    pub(crate) pusher: Pusher,
     /// Locked while a lease is created.
     pub(crate) lease_creation: tokio::sync::Mutex<()>,
     /// Notified after a grant, which is to be watched if it is held for long.
@@ -207,7 +207,7 @@ impl ClientState {
     }
 
     pub(crate) fn wake(&self, owner: Owner) {
-        self.push.push(Wakeup::Check { owner });
+        self.pusher.push(Wakeup::Check { owner });
     }
 
     /// Marks an attempt as over: [`ClientState::clean_up`] removes its keys.
@@ -279,7 +279,7 @@ impl ClientState {
         };
         for (owner, is_held) in lost {
             self.forget(owner);
-            self.push.push(if is_held {
+            self.pusher.push(if is_held {
                 Wakeup::Lost { owner, reason: why }
             } else {
                 Wakeup::Check { owner }

@@ -69,7 +69,7 @@ impl<'a> Successor<'a> {
         let reply = self.client.record_positions(&self.attempt, &[Position::Unblocked], own, read, kept_at);
         if let Some(Reply::Granted(award)) = reply {
             self.is_granted = true;
-            self.client.push.push(Wakeup::Granted { attempt: self.attempt.clone(), award });
+            self.client.pusher.push(Wakeup::Granted { attempt: self.attempt.clone(), award });
         }
     }
 }

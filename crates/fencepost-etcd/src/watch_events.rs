@@ -67,7 +67,7 @@ impl ClientState {
     async fn on_event(&self, event: WatchEvent) {
         let purpose = self.state().watches.purpose(event.id);
         match (event.change, purpose) {
-            (Change::Missed | Change::Refused, _) => self.push.push(Wakeup::CheckAll),
+            (Change::Missed | Change::Refused, _) => self.pusher.push(Wakeup::CheckAll),
             (Change::Put { value }, Some(Purpose::Own(owner))) if value == BROKEN => {
                 self.lose(owner, LostReason::Broken).await;
             }
