@@ -9,9 +9,9 @@ use fencepost_core::{Attempt, ErrorKind, LostReason, Mode, Result};
 use crate::config::Layout;
 use crate::error::Failure;
 use crate::flight::Flight;
-use crate::key_ops::OpOutcome;
+use crate::key_ops::{AcquireTxn, OpOutcome};
 use crate::layout::is_owned_by;
-use crate::leases::Leased;
+use crate::leases::ExtendedLease;
 use crate::position::Position;
 use crate::proto::{ResponseOp, TxnResponse};
 use crate::request::{kvs, raft_term, revision};
@@ -22,7 +22,7 @@ impl Flight<'_> {
     pub(crate) fn record_response(
         self,
         attempt: &Attempt,
-        (lease, extension): Leased,
+        ExtendedLease { lease, extension }: ExtendedLease,
         response: Result<TxnResponse, Failure>,
     ) -> Result<TxnResponse, Failure> {
         let client = self.client;
@@ -61,13 +61,14 @@ impl Flight<'_> {
         self,
         attempt: &Arc<Attempt>,
         on_busy: OnBusy,
-        is_full: bool,
+        txn: AcquireTxn,
         response: &TxnResponse,
     ) -> OpOutcome {
         let (client, revision) = (self.client, revision(response));
+        let is_full = txn == AcquireTxn::Full;
         if !is_full && !response.succeeded {
             client.state().set_contended(attempt, true);
-            return OpOutcome::Contended;
+            return OpOutcome::SendAgain;
         }
         if !response.succeeded {
             return self.on_rejected(attempt, on_busy, &response.responses, revision);
@@ -114,7 +115,7 @@ impl Flight<'_> {
         // The key belongs to an earlier attempt of this client whose end has not reached the server yet, or to a foreign
         // client.
         if !has_tombstone && is_occupied && client.state().try_new_suffix(owner) {
-            return OpOutcome::Contended;
+            return OpOutcome::SendAgain;
         }
         client.forget(owner);
         if !has_tombstone && is_occupied {

@@ -49,12 +49,12 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     let link = Link::open(link_config, event_sender).await?;
     let keys = Keys::new(&config.namespace, config.layout);
     let storage_id = storage_id::read_or_create(&link, &keys, options.is_only_existing()).await?;
-    let (push, pushes) = push::channel();
+    let (pusher, wakeups) = push::channel();
     let client = Arc::new(ClientState {
         cluster: Cluster { keys, location, storage_id, link },
         clock: Clock::system(),
         state: Mutex::new(State::default()),
-        push,
+        pusher,
         lease_creation: tokio::sync::Mutex::new(()),
         granted: Arc::default(),
         yield_started: Arc::default(),
@@ -64,7 +64,7 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     if config.layout == Layout::Single {
         tokio::spawn(yielding::end_yields(Arc::downgrade(&client)));
     }
-    Ok(Arc::new(EtcdBackend { client, config, pushes }))
+    Ok(Arc::new(EtcdBackend { client, config, pushes: wakeups }))
 }
 
 #[async_trait]

@@ -20,8 +20,8 @@ use crate::state::{Entry, State};
 
 /// The result of reading the keys of an attempt.
 pub(crate) enum Lookup {
-    /// All keys exist, created by `revision`; its position in each queue, as of `read_revision`.
-    Present { revision: i64, read_revision: i64, positions: Vec<Position> },
+    /// All keys exist, created by `create_revision`; its position in each queue, as of `read_revision`.
+    Present { create_revision: i64, read_revision: i64, positions: Vec<Position> },
     /// A key is missing or was replaced. `is_partial` tells whether others exist.
     Missing { is_partial: bool },
     /// The key that it waits for is deleted: another one may be ahead.
@@ -43,8 +43,8 @@ struct PositionQuery<'a> {
     /// The wants that it has keys for.
     wants: &'a [Want],
     keys: Vec<Vec<u8>>,
-    lease: Option<i64>,
-    revision: Option<i64>,
+    lease_id: Option<i64>,
+    create_revision: Option<i64>,
     predecessor: Option<Vec<u8>>,
 }
 
@@ -57,15 +57,15 @@ impl<'a> PositionQuery<'a> {
             scope == ReadScope::Predecessor
                 && wants.len() == 1
                 && entry.held.is_none()
-                && entry.revision.is_some()
+                && entry.create_revision.is_some()
         };
         let predecessor = entry.filter(has_one_queue).and_then(|_| state.watches.only_predecessor(owner));
         Self {
             attempt,
             wants,
             keys: wants.iter().map(|want| state.entry_key(cluster, want, owner)).collect(),
-            lease: entry.map(|entry| entry.lease),
-            revision: entry.and_then(|entry| entry.revision),
+            lease_id: entry.map(|entry| entry.lease_id),
+            create_revision: entry.and_then(|entry| entry.create_revision),
             predecessor: predecessor.map(<[u8]>::to_vec),
         }
     }
@@ -73,18 +73,21 @@ impl<'a> PositionQuery<'a> {
     /// Returns the reads: its own keys, and what is ahead of each.
     fn reads(&self, cluster: &Cluster) -> Vec<RequestOp> {
         let own = self.keys.iter().cloned();
-        let own = own.map(|key| get(if self.revision.is_some() { keys_only(key) } else { single_key(key) }));
+        let own =
+            own.map(|key| get(if self.create_revision.is_some() { keys_only(key) } else { single_key(key) }));
         let queues = self.wants.iter().map(|want| {
             if let Some(key) = &self.predecessor {
                 return get(keys_only(key.clone()));
             }
             let range = cluster.keys.ahead(want);
-            get(match (want.mode, self.revision) {
-                (Mode::Semaphore { .. }, Some(revision)) => {
-                    RangeRequest { keys_only: true, max_create_revision: revision, ..oldest_first(range) }
-                }
-                (_, Some(revision)) => {
-                    RangeRequest { max_create_revision: revision - 1, ..newest_first(range, 1) }
+            get(match (want.mode, self.create_revision) {
+                (Mode::Semaphore { .. }, Some(create_revision)) => RangeRequest {
+                    keys_only: true,
+                    max_create_revision: create_revision,
+                    ..oldest_first(range)
+                },
+                (_, Some(create_revision)) => {
+                    RangeRequest { max_create_revision: create_revision - 1, ..newest_first(range, 1) }
                 }
                 (_, None) => RangeRequest { keys_only: true, ..oldest_first(range) },
             })
@@ -103,23 +106,23 @@ impl<'a> PositionQuery<'a> {
         let queues: Vec<&[KeyValue]> = self.wants.iter().map(|_| next_kvs(responses)).collect();
         let first = keys.first().and_then(|keys| keys.first()).map(|key| key.create_revision);
         // A key of an earlier request may be attached to a lease that was abandoned.
-        let is_own = |key: &KeyValue| match self.revision {
-            Some(revision) => key.create_revision == revision,
-            None => is_owned_by(key, self.attempt.owner) && Some(key.lease) == self.lease,
+        let is_own = |key: &KeyValue| match self.create_revision {
+            Some(create_revision) => key.create_revision == create_revision,
+            None => is_owned_by(key, self.attempt.owner) && Some(key.lease) == self.lease_id,
         };
         let is_present = |keys: &&[KeyValue]| {
             keys.first().is_some_and(|key| Some(key.create_revision) == first && is_own(key))
         };
         match first.filter(|_| keys.iter().all(is_present)) {
             None => Lookup::Missing { is_partial: keys.iter().any(|keys| !keys.is_empty()) },
-            Some(revision) => {
+            Some(create_revision) => {
                 let queues = self.wants.iter().zip(queues);
-                let positions = queues.map(|(want, queue)| cluster.position(want, queue, revision));
+                let positions = queues.map(|(want, queue)| cluster.position(want, queue, create_revision));
                 let positions: Vec<Position> = positions.collect();
                 if self.predecessor.is_some() && positions.contains(&Position::Unblocked) {
                     return Lookup::PredecessorDeleted;
                 }
-                Lookup::Present { revision, read_revision, positions }
+                Lookup::Present { create_revision, read_revision, positions }
             }
         }
     }
@@ -130,19 +133,20 @@ impl Flight<'_> {
     /// exist: it ends, unless one of its requests may still create them.
     pub(crate) async fn check(self, attempts: &[Arc<Attempt>]) -> Vec<Result<Option<Reply>>> {
         let client = self.client;
-        let (leases, to_extend) = {
+        let (lease_ids, to_extend) = {
             let mut state = client.state();
-            let mut lease = |attempt: &Arc<Attempt>| state.live(attempt.owner).map(|own| own.entry.lease);
-            let leases: Vec<Option<i64>> = attempts.iter().map(&mut lease).collect();
-            let is_stale = |lease: &i64| state.leases.is_stale(*lease, self.sent_at);
-            let to_extend: Vec<i64> = leases.iter().flatten().copied().filter(is_stale).collect();
-            (leases, to_extend)
+            let mut lease_id =
+                |attempt: &Arc<Attempt>| state.live_entry(attempt.owner).map(|own| own.entry.lease_id);
+            let lease_ids: Vec<Option<i64>> = attempts.iter().map(&mut lease_id).collect();
+            let is_stale = |id: &i64| state.leases.is_stale(*id, self.sent_at);
+            let to_extend: Vec<i64> = lease_ids.iter().flatten().copied().filter(is_stale).collect();
+            (lease_ids, to_extend)
         };
         let extensions = client.keep_all_alive(to_extend.into_iter()).await;
         let lookups = self.look_up(attempts).await;
         let mut replies = Vec::with_capacity(attempts.len());
-        for ((attempt, lease), lookup) in attempts.iter().zip(leases).zip(lookups) {
-            let extension = lease.and_then(|lease| extensions.get(&lease)?.as_ref().ok().copied().flatten());
+        for ((attempt, lease_id), lookup) in attempts.iter().zip(lease_ids).zip(lookups) {
+            let extension = lease_id.and_then(|id| extensions.get(&id)?.as_ref().ok().copied().flatten());
             if let (Ok((_, term)), Some(extension)) = (&lookup, extension) {
                 client.state().leases.confirm(extension, *term);
             }
@@ -157,14 +161,20 @@ impl Flight<'_> {
     async fn reply_to_check(self, attempt: &Arc<Attempt>, lookup: Lookup) -> Result<Option<Reply>> {
         let client = self.client;
         match lookup {
-            Lookup::Present { revision, read_revision, positions } => {
-                match client.record_positions(attempt, &positions, revision, read_revision, self.sent_at) {
+            Lookup::Present { create_revision, read_revision, positions } => {
+                match client.record_positions(
+                    attempt,
+                    &positions,
+                    create_revision,
+                    read_revision,
+                    self.sent_at,
+                ) {
                     Some(reply) => self.leave_other_queues(attempt, reply).await.map(Some),
                     None => Ok(None),
                 }
             }
             Lookup::Missing { is_partial } => {
-                let had_keys = |own: &OwnEntry<Entry>| own.entry.revision.is_some();
+                let had_keys = |own: &OwnEntry<Entry>| own.entry.create_revision.is_some();
                 if is_partial || client.state().own_entries.get(attempt.owner).is_some_and(had_keys) {
                     client.mark_ending(attempt.owner);
                 }
@@ -176,16 +186,16 @@ impl Flight<'_> {
 
     /// Reads the keys and positions of these attempts. Returns with each the Raft term of the response.
     pub(crate) async fn look_up(self, attempts: &[Arc<Attempt>]) -> Vec<Result<(Lookup, u64), Failure>> {
-        let mut lookups = self.look_up_by(attempts, ReadScope::Predecessor).await;
+        let mut lookups = self.look_up_in(attempts, ReadScope::Predecessor).await;
         let needs_queue = |index: &usize| matches!(lookups[*index], Ok((Lookup::PredecessorDeleted, _)));
         let repeated: Vec<usize> = (0..lookups.len()).filter(needs_queue).collect();
         let attempts: Vec<Arc<Attempt>> = repeated.iter().map(|index| attempts[*index].clone()).collect();
-        let from_queue = self.look_up_by(&attempts, ReadScope::Queue).await;
+        let from_queue = self.look_up_in(&attempts, ReadScope::Queue).await;
         repeated.into_iter().zip(from_queue).for_each(|(index, lookup)| lookups[index] = lookup);
         lookups
     }
 
-    async fn look_up_by(
+    async fn look_up_in(
         self,
         attempts: &[Arc<Attempt>],
         scope: ReadScope,
@@ -215,11 +225,13 @@ impl Flight<'_> {
         let Reply::Granted(award) = &reply else { return Ok(reply) };
         let (client, cluster) = (self.client, &self.client.cluster);
         if attempt.rule == Rule::Any && attempt.wants.len() > 1 {
-            let revision = i64::try_from(award.token.get()).unwrap_or(0);
+            let create_revision = i64::try_from(award.token.get()).unwrap_or(0);
             let others: Vec<(Vec<u8>, i64)> = {
                 let state = client.state();
                 let others = attempt.wants.iter().enumerate().filter(|(index, _)| *index != award.chosen);
-                others.map(|(_, want)| (state.entry_key(cluster, want, attempt.owner), revision)).collect()
+                others
+                    .map(|(_, want)| (state.entry_key(cluster, want, attempt.owner), create_revision))
+                    .collect()
             };
             let deleted = cluster.link.txn(delete_each(others), request_timeout(attempt.ttl)).await;
             deleted.map_err(|failure| cluster.partially_applied(failure))?;

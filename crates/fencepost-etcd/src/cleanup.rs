@@ -29,10 +29,10 @@ impl State {
     /// than requested.
     fn expire(&mut self, owner: Owner, now: Moment) -> Option<Expired> {
         let own = self.own_entries.get_mut(owner)?;
-        let (attempt, lease) = (own.attempt.clone(), own.entry.lease);
-        let ttl = self.leases.get(lease).map_or(attempt.ttl, |lease| lease.ttl.max(attempt.ttl));
-        own.entry.ending |= own.kept_at + ttl < now;
-        (own.kept_at + ttl < now).then_some((attempt, lease, own.kept_at + ttl * 2))
+        let (attempt, lease_id) = (own.attempt.clone(), own.entry.lease_id);
+        let ttl = self.leases.get(lease_id).map_or(attempt.ttl, |lease| lease.ttl.max(attempt.ttl));
+        own.entry.is_ending |= own.kept_at + ttl < now;
+        (own.kept_at + ttl < now).then_some((attempt, lease_id, own.kept_at + ttl * 2))
     }
 
     /// Removes retired leases that have expired. They are not revoked: an acquire that uses one may be in flight.
@@ -44,7 +44,8 @@ impl State {
             return;
         }
         let entries = self.own_entries.iter().map(|(_, own)| &own.entry);
-        let used: HashSet<i64> = entries.flat_map(|entry| [entry.lease, entry.proven_lease()]).collect();
+        let used: HashSet<i64> =
+            entries.flat_map(|entry| [entry.lease_id, entry.proven_lease_id()]).collect();
         for id in expired.into_iter().filter(|id| !used.contains(id)) {
             self.leases.remove(id);
         }
@@ -53,7 +54,7 @@ impl State {
 
 impl ClientState {
     pub(crate) fn is_ending(&self, owner: Owner) -> bool {
-        self.state().own_entries.get(owner).is_some_and(|own| own.entry.ending)
+        self.state().own_entries.get(owner).is_some_and(|own| own.entry.is_ending)
     }
 
     /// Ends an attempt after one of its keys was deleted or broken, and notifies its owner. Without an entry it is granted
@@ -69,7 +70,7 @@ impl ClientState {
         } else {
             self.forget(owner);
         }
-        self.push.push(if is_held { Wakeup::Lost { owner, reason: why } } else { Wakeup::Check { owner } });
+        self.pusher.push(if is_held { Wakeup::Lost { owner, reason: why } } else { Wakeup::Check { owner } });
         if has_keys {
             // After a failure, the next operation of this owner or the sweep repeats it.
             let _ = self.clean_up(&attempt).await;
@@ -81,26 +82,28 @@ impl ClientState {
     /// again; so keys that were found after that are not deleted.
     pub(crate) async fn clean_up(&self, attempt: &Attempt) -> Result<()> {
         let owner = attempt.owner;
-        let (revision, unanswered) = {
+        let (create_revision, unanswered) = {
             let state = self.state();
-            let Some(own) = state.own_entries.get(owner).filter(|own| own.entry.ending) else {
+            let Some(own) = state.own_entries.get(owner).filter(|own| own.entry.is_ending) else {
                 return Ok(());
             };
-            (own.entry.revision, own.entry.unanswered.clone())
+            (own.entry.create_revision, own.entry.unanswered.clone())
         };
-        for lease in unanswered.iter().copied().collect::<BTreeSet<i64>>() {
-            self.put_tombstone(attempt, lease).await?;
+        for lease_id in unanswered.iter().copied().collect::<BTreeSet<i64>>() {
+            self.put_tombstone(attempt, lease_id).await?;
         }
-        let keys = match revision.filter(|_| unanswered.is_empty()) {
-            Some(revision) => self.entry_keys(attempt).into_iter().map(|key| (key, revision)).collect(),
+        let keys = match create_revision.filter(|_| unanswered.is_empty()) {
+            Some(create_revision) => {
+                self.entry_keys(attempt).into_iter().map(|key| (key, create_revision)).collect()
+            }
             None => self.find_keys(attempt).await?,
         };
         if !keys.is_empty() && self.is_ending(owner) {
             self.cluster.txn(delete_each(keys), request_timeout(attempt.ttl)).await?;
         }
         if self.is_ending(owner) {
-            for lease in unanswered {
-                self.state().record_answered(owner, lease);
+            for lease_id in unanswered {
+                self.state().record_answered(owner, lease_id);
             }
             self.forget(owner);
         }
@@ -119,11 +122,12 @@ impl ClientState {
         let response = self.cluster.txn(unconditional(reads), request_timeout(attempt.ttl)).await?;
         let state = self.state();
         let entry = state.own_entries.get(attempt.owner).map(|own| &own.entry);
-        let (revision, lease) = (entry.and_then(|entry| entry.revision), entry.map(|entry| entry.lease));
+        let (create_revision, lease_id) =
+            (entry.and_then(|entry| entry.create_revision), entry.map(|entry| entry.lease_id));
         // The value of a key that was marked as broken does not name its owner any more.
-        let is_broken = |key: &KeyValue| key.value == BROKEN && Some(key.lease) == lease;
+        let is_broken = |key: &KeyValue| key.value == BROKEN && Some(key.lease) == lease_id;
         let is_own = |key: &&KeyValue| {
-            Some(key.create_revision) == revision || is_owned_by(key, attempt.owner) || is_broken(key)
+            Some(key.create_revision) == create_revision || is_owned_by(key, attempt.owner) || is_broken(key)
         };
         let keys = response.responses.iter().flat_map(kvs).filter(is_own);
         Ok(keys.map(|key| (key.key.clone(), key.create_revision)).collect())
@@ -131,11 +135,11 @@ impl ClientState {
 
     /// Prevents unanswered requests of an attempt on this lease from taking effect. The tombstone is attached to the same
     /// lease, so it exists exactly as long as a late request could create keys.
-    async fn put_tombstone(&self, attempt: &Attempt, lease: i64) -> Result<()> {
-        let tombstone = put(self.cluster.keys.tombstone(attempt.owner, lease), Vec::new(), lease);
+    async fn put_tombstone(&self, attempt: &Attempt, lease_id: i64) -> Result<()> {
+        let tombstone = put(self.cluster.keys.tombstone(attempt.owner, lease_id), Vec::new(), lease_id);
         match self.cluster.link.txn(unconditional(vec![tombstone]), request_timeout(attempt.ttl)).await {
             Ok(_) => {
-                self.state().leases.count_tombstone(lease);
+                self.state().leases.count_tombstone(lease_id);
                 Ok(())
             }
             // Without the lease, a late request fails as well.
@@ -159,9 +163,9 @@ impl ClientState {
             expired.into_iter().filter_map(|owner| state.expire(owner, now)).collect()
         };
         let results = join_all(expired.iter().map(|(attempt, ..)| self.clean_up(attempt))).await;
-        for ((_, lease, abandon_at), result) in expired.iter().zip(results) {
+        for ((_, lease_id, abandon_at), result) in expired.iter().zip(results) {
             if result.is_err() && *abandon_at < now {
-                self.lose_lease(*lease, LostReason::Abandoned);
+                self.lose_lease(*lease_id, LostReason::Abandoned);
             }
         }
     }
@@ -200,9 +204,9 @@ mod tests {
         });
         state.register(&attempt, 1, NOW);
         assert!(state.expire(attempt.owner, NOW + attempt.ttl).is_none());
-        assert!(state.live(attempt.owner).is_some());
-        let (_, lease, abandon_at) = state.expire(attempt.owner, NOW + attempt.ttl * 11 / 10).unwrap();
-        assert_eq!((lease, abandon_at), (1, NOW + attempt.ttl * 2));
-        assert!(state.live(attempt.owner).is_none() && state.own_entries.get(attempt.owner).is_some());
+        assert!(state.live_entry(attempt.owner).is_some());
+        let (_, lease_id, abandon_at) = state.expire(attempt.owner, NOW + attempt.ttl * 11 / 10).unwrap();
+        assert_eq!((lease_id, abandon_at), (1, NOW + attempt.ttl * 2));
+        assert!(state.live_entry(attempt.owner).is_none() && state.own_entries.get(attempt.owner).is_some());
     }
 }

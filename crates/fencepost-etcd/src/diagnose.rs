@@ -43,7 +43,7 @@ async fn namespace(cluster: &Cluster, config: &Config) -> Result<Finding> {
     let about = about.map_err(|failure| cluster.to_error(failure))?;
     Ok(match about.kvs.first() {
         Some(_) => Finding::ok("namespace", format!("{name}, storage id {}", cluster.storage_id)),
-        None => Finding::ok("namespace", format!("{name}, where no lock has been taken yet")),
+        None => Finding::ok("namespace", format!("{name}, where no lock has been acquired yet")),
     })
 }
 

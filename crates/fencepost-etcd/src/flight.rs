@@ -11,13 +11,18 @@ use futures_util::future::{BoxFuture, join, join_all, join4};
 
 use crate::cell::{read_cell, write_cell};
 use crate::key_ops::KeyOp;
-use crate::leases::{Leased, whole_seconds};
+use crate::leases::{ExtendedLease, whole_seconds};
 use crate::state::ClientState;
 
 /// The reply to the operation at this index of the flight.
 type IndexedReply = (usize, Result<Reply>);
 /// An acquire, with its index in the flight.
-type Acquire<'a> = (usize, &'a Arc<Attempt>, OnBusy);
+#[derive(Clone, Copy)]
+struct Acquire<'a> {
+    index: usize,
+    attempt: &'a Arc<Attempt>,
+    on_busy: OnBusy,
+}
 
 /// A flight of one client.
 #[derive(Clone, Copy)]
@@ -54,7 +59,9 @@ impl<'a> Flight<'a> {
         let (mut checks, mut renewals, mut singles) = (Vec::new(), Vec::new(), Vec::new());
         for (index, op) in ops.iter().enumerate() {
             match op {
-                Op::Acquire { attempt, on_busy } => acquires.push((index, attempt, *on_busy)),
+                Op::Acquire { attempt, on_busy } => {
+                    acquires.push(Acquire { index, attempt, on_busy: *on_busy });
+                }
                 Op::Release(grant) => releases.push((index, grant)),
                 Op::Check(attempt) => checks.push((index, attempt)),
                 Op::Renew(grant) => renewals.push((index, grant)),
@@ -100,7 +107,7 @@ impl<'a> Flight<'a> {
             for (index, attempt) in checks {
                 if state.own_entries.keep_local_waiter(attempt.owner, self.sent_at) {
                     local.push((index, attempt));
-                } else if state.live(attempt.owner).is_some() {
+                } else if state.live_entry(attempt.owner).is_some() {
                     queued.push((index, Arc::clone(attempt)));
                 } else {
                     replies.push((index, Ok(Reply::NoTicket)));
@@ -132,16 +139,16 @@ impl<'a> Flight<'a> {
                     continue;
                 }
             }
-            let acquire = vec![(index, attempt, OnBusy::Wait)];
+            let acquire = vec![Acquire { index, attempt, on_busy: OnBusy::Wait }];
             let acquired = Box::pin(self.acquire_and_release(acquire, Vec::new(), LeaseRetry::Once)).await;
-            let has_reply = acquired.iter().all(|(_, reply)| reply.is_ok());
+            let succeeded = acquired.iter().all(|(_, reply)| reply.is_ok());
             replies.extend(acquired);
             let mut state = client.state();
             if state.own_entries.keep_local_waiter(attempt.owner, self.sent_at) {
                 // It could not create its keys after all, and stays first in the local queue.
                 state.own_entries.move_to_front(attempt.owner);
                 // Another local waiter may have become the first meanwhile. After an error the attempt retries by itself.
-                if has_reply {
+                if succeeded {
                     client.forward_wakeup(&state, attempt);
                 }
             } else {
@@ -160,23 +167,23 @@ impl<'a> Flight<'a> {
         retry: LeaseRetry,
     ) -> Vec<IndexedReply> {
         let (mut replies, acquires) = self.resume_acquires(acquires).await;
-        let lease_by_secs = self.leases_for(acquires.iter().map(|(_, attempt, _)| attempt.ttl)).await;
+        let lease_by_secs = self.leases_for(acquires.iter().map(|acquire| acquire.attempt.ttl)).await;
         let mut direct: Vec<(usize, KeyOp)> =
             releases.into_iter().map(|(index, grant)| (index, KeyOp::Release(grant.clone()))).collect();
         let mut optimistic = Vec::new();
-        for (index, attempt, on_busy) in acquires {
-            let leased = match &lease_by_secs[&whole_seconds(attempt.ttl)] {
+        for Acquire { index, attempt, on_busy } in acquires {
+            let lease = match &lease_by_secs[&whole_seconds(attempt.ttl)] {
                 Err(error) => {
                     replies.push((index, Err(error.clone())));
                     continue;
                 }
-                Ok(leased) => *leased,
+                Ok(lease) => *lease,
             };
             if self.must_wait_locally(attempt, on_busy) {
                 replies.push((index, Ok(Reply::Waiting { check_after: attempt.ttl })));
                 continue;
             }
-            let op = KeyOp::Acquire { attempt: attempt.clone(), on_busy, leased };
+            let op = KeyOp::Acquire { attempt: attempt.clone(), on_busy, lease };
             if must_read_first(attempt, on_busy) {
                 optimistic.push((index, op));
             } else {
@@ -210,7 +217,7 @@ impl<'a> Flight<'a> {
         'a: 'b,
     {
         Box::pin(async move {
-            let acquire = vec![(0, attempt, on_busy)];
+            let acquire = vec![Acquire { index: 0, attempt, on_busy }];
             let replies = self.acquire_and_release(acquire, Vec::new(), LeaseRetry::Never).await;
             let undone = || Err(self.client.cluster.undone_by_cleanup(attempt));
             replies.into_iter().next().map_or_else(undone, |(_, reply)| reply)
@@ -221,7 +228,8 @@ impl<'a> Flight<'a> {
     /// exist already. Returns the others.
     async fn resume_acquires(self, acquires: Vec<Acquire<'_>>) -> (Vec<IndexedReply>, Vec<Acquire<'_>>) {
         let (mut replies, mut new, mut known) = (Vec::new(), Vec::new(), Vec::new());
-        for (index, attempt, on_busy) in acquires {
+        for acquire in acquires {
+            let Acquire { index, attempt, .. } = acquire;
             if let Err(error) = self.client.cluster.check_supported(attempt) {
                 replies.push((index, Err(error)));
                 continue;
@@ -229,26 +237,26 @@ impl<'a> Flight<'a> {
             let mut state = self.client.state();
             if state.has_tombstone(attempt.owner, self.sent_at) {
                 replies.push((index, Ok(Reply::Busy)));
-            } else if state.live(attempt.owner).is_some() {
-                known.push((index, attempt, on_busy));
+            } else if state.live_entry(attempt.owner).is_some() {
+                known.push(acquire);
             } else {
-                new.push((index, attempt, on_busy));
+                new.push(acquire);
             }
         }
-        let attempts: Vec<Arc<Attempt>> = known.iter().map(|(_, attempt, _)| Arc::clone(attempt)).collect();
+        let attempts: Vec<Arc<Attempt>> = known.iter().map(|acquire| Arc::clone(acquire.attempt)).collect();
         for (acquire, checked) in known.into_iter().zip(self.check(&attempts).await) {
             match checked.transpose() {
-                Some(reply) => replies.push((acquire.0, reply)),
+                Some(reply) => replies.push((acquire.index, reply)),
                 // The earlier request has not been applied, or its lease has ended.
                 None => new.push(acquire),
             }
         }
         let mut to_send = Vec::with_capacity(new.len());
         for acquire in new {
-            let is_ending = self.client.is_ending(acquire.1.owner);
-            match if is_ending { self.client.clean_up(acquire.1).await } else { Ok(()) } {
+            let is_ending = self.client.is_ending(acquire.attempt.owner);
+            match if is_ending { self.client.clean_up(acquire.attempt).await } else { Ok(()) } {
                 Ok(()) => to_send.push(acquire),
-                Err(error) => replies.push((acquire.0, Err(error))),
+                Err(error) => replies.push((acquire.index, Err(error))),
             }
         }
         (replies, to_send)
@@ -271,7 +279,7 @@ impl<'a> Flight<'a> {
     }
 
     /// Returns a lease for each of these ttls, by its whole seconds.
-    async fn leases_for(self, ttls: impl Iterator<Item = Duration>) -> HashMap<i64, Result<Leased>> {
+    async fn leases_for(self, ttls: impl Iterator<Item = Duration>) -> HashMap<i64, Result<ExtendedLease>> {
         let ttls: HashMap<i64, Duration> = ttls.map(|ttl| (whole_seconds(ttl), ttl)).collect();
         let leases = ttls.into_iter().map(async |(seconds, ttl)| (seconds, self.client.lease_for(ttl).await));
         join_all(leases).await.into_iter().collect()

@@ -10,7 +10,7 @@ use fencepost_core::{Attempt, Grant, Result, request_timeout};
 use crate::cluster::{MAX_NESTED_TXNS, MAX_TXN_OPS, batches};
 use crate::error::Failure;
 use crate::flight::{Flight, LeaseRetry};
-use crate::leases::Leased;
+use crate::leases::ExtendedLease;
 use crate::proto::{TxnRequest, TxnResponse};
 use crate::request::{nested, nested_response, unconditional};
 use crate::state::State;
@@ -24,7 +24,7 @@ const MAX_RETRIES: usize = 3;
 
 /// An operation that creates or deletes the keys of an attempt.
 pub(crate) enum KeyOp {
-    Acquire { attempt: Arc<Attempt>, on_busy: OnBusy, leased: Leased },
+    Acquire { attempt: Arc<Attempt>, on_busy: OnBusy, lease: ExtendedLease },
     Release(Grant),
 }
 
@@ -33,8 +33,17 @@ struct PendingOp<'a> {
     op: &'a KeyOp,
     /// For a release: the waiter of this process that gets the lock next.
     successor: Option<Successor<'a>>,
-    /// For an acquire: whether the full transaction is sent instead of the one for uncontended locks.
-    is_full: bool,
+    /// For an acquire: the transaction that is sent.
+    txn: AcquireTxn,
+}
+
+/// The transaction of an acquire.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum AcquireTxn {
+    /// Succeeds only if the queues are empty.
+    Uncontended,
+    /// Also joins queues, and reads what is ahead.
+    Full,
 }
 
 /// The outcome of an operation, according to the response.
@@ -44,8 +53,8 @@ pub(crate) enum OpOutcome {
     AlreadyQueued,
     /// The lease was missing, so the transaction was not applied. It can be repeated with a new lease.
     LeaseMissing,
-    /// The transaction was not applied because of another attempt: the full one has to be sent.
-    Contended,
+    /// The transaction was not applied: send it again, in full and with the suffix assigned by then.
+    SendAgain,
 }
 
 impl State {
@@ -71,26 +80,26 @@ impl State {
 
 impl<'a> Flight<'a> {
     /// Sends acquires and releases in as few transactions as possible, and returns their outcomes in order. An acquire that
-    /// finds its lock contended is sent again, with the full transaction.
+    /// finds its lock contended or its key suffix occupied is sent again, with the full transaction.
     pub(crate) async fn send_all(self, ops: &[KeyOp]) -> Vec<OpOutcome> {
-        let mut outcomes = self.send(ops.iter(), false).await;
+        let mut outcomes = self.send(ops.iter(), AcquireTxn::Uncontended).await;
         for _ in 0..MAX_RETRIES {
-            let is_contended = |index: &usize| matches!(outcomes[*index], OpOutcome::Contended);
-            let contended: Vec<usize> = (0..outcomes.len()).filter(is_contended).collect();
-            if contended.is_empty() {
+            let must_retry = |index: &usize| matches!(outcomes[*index], OpOutcome::SendAgain);
+            let indices: Vec<usize> = (0..outcomes.len()).filter(must_retry).collect();
+            if indices.is_empty() {
                 break;
             }
-            let retried = self.send(contended.iter().map(|index| &ops[*index]), true).await;
-            contended.into_iter().zip(retried).for_each(|(index, outcome)| outcomes[index] = outcome);
+            let retried = self.send(indices.iter().map(|index| &ops[*index]), AcquireTxn::Full).await;
+            indices.into_iter().zip(retried).for_each(|(index, outcome)| outcomes[index] = outcome);
         }
         outcomes
     }
 
-    async fn send<'b>(self, ops: impl Iterator<Item = &'b KeyOp>, is_full: bool) -> Vec<OpOutcome>
+    async fn send<'b>(self, ops: impl Iterator<Item = &'b KeyOp>, txn: AcquireTxn) -> Vec<OpOutcome>
     where
         'a: 'b,
     {
-        let pending: Vec<PendingOp<'b>> = ops.map(|op| self.prepare(op, is_full)).collect();
+        let pending: Vec<PendingOp<'b>> = ops.map(|op| self.prepare(op, txn)).collect();
         let batches = batches(&pending, MAX_NESTED_TXNS, |pending| pending.op.weight());
         let cluster = &self.client.cluster;
         let responses =
@@ -100,21 +109,22 @@ impl<'a> Flight<'a> {
 
     /// Records an acquire before it is sent, because its keys may be created although no reply arrives. Ends the watches of a
     /// released grant: the deletion of its own keys is expected.
-    fn prepare<'b>(self, op: &'b KeyOp, is_full: bool) -> PendingOp<'b>
+    fn prepare<'b>(self, op: &'b KeyOp, txn: AcquireTxn) -> PendingOp<'b>
     where
         'a: 'b,
     {
         let mut state = self.client.state();
         match op {
-            KeyOp::Acquire { attempt, leased: (lease, _), .. } => {
+            KeyOp::Acquire { attempt, lease: ExtendedLease { lease, .. }, .. } => {
                 state.watches.clear_deletions(attempt);
                 state.register(attempt, lease.id, self.sent_at);
                 state.record_sent(attempt.owner, lease.id);
-                PendingOp { op, successor: None, is_full: is_full || state.is_contended(attempt) }
+                let txn = if state.is_contended(attempt) { AcquireTxn::Full } else { txn };
+                PendingOp { op, successor: None, txn }
             }
             KeyOp::Release(grant) => {
                 state.watches.remove_owner(&self.client.cluster.link, grant.attempt.owner);
-                PendingOp { op, successor: Successor::find(self.client, &mut state, grant), is_full }
+                PendingOp { op, successor: Successor::find(self.client, &mut state, grant), txn }
             }
         }
     }
@@ -131,12 +141,11 @@ impl<'a> Flight<'a> {
     fn request(self, pending: &PendingOp<'_>) -> TxnRequest {
         let (cluster, state) = (&self.client.cluster, self.client.state());
         match pending.op {
-            KeyOp::Acquire { attempt, on_busy, leased: (lease, _) } => {
+            KeyOp::Acquire { attempt, on_busy, lease: ExtendedLease { lease, .. } } => {
                 let suffix = state.suffixes.get(attempt.owner);
-                if pending.is_full {
-                    cluster.full_acquire(attempt, suffix, *on_busy, lease.id)
-                } else {
-                    cluster.uncontended_acquire(attempt, suffix, lease.id)
+                match pending.txn {
+                    AcquireTxn::Full => cluster.full_acquire(attempt, suffix, *on_busy, lease.id),
+                    AcquireTxn::Uncontended => cluster.uncontended_acquire(attempt, suffix, lease.id),
                 }
             }
             KeyOp::Release(grant) => {
@@ -147,18 +156,18 @@ impl<'a> Flight<'a> {
     }
 
     fn on_response(self, pending: PendingOp<'_>, response: Result<TxnResponse, Failure>) -> OpOutcome {
-        let PendingOp { op, successor, is_full } = pending;
+        let PendingOp { op, successor, txn } = pending;
         match (op, response) {
             (KeyOp::Release(grant), Ok(response)) => {
                 if let Some(successor) = successor {
                     successor.on_response(&response);
                 }
-                OpOutcome::Reply(Ok(self.on_released(grant, response)))
+                OpOutcome::Reply(Ok(self.on_release_response(grant, response)))
             }
             (KeyOp::Release(_), Err(failure)) => OpOutcome::Reply(Err(self.client.cluster.to_error(failure))),
-            (KeyOp::Acquire { attempt, on_busy, leased }, response) => {
-                match self.record_response(attempt, *leased, response) {
-                    Ok(response) => self.on_acquire_response(attempt, *on_busy, is_full, &response),
+            (KeyOp::Acquire { attempt, on_busy, lease }, response) => {
+                match self.record_response(attempt, *lease, response) {
+                    Ok(response) => self.on_acquire_response(attempt, *on_busy, txn, &response),
                     Err(Failure::NoLease) => OpOutcome::LeaseMissing,
                     Err(Failure::Failed(error)) => OpOutcome::Reply(Err(error)),
                 }
@@ -184,7 +193,7 @@ impl<'a> Flight<'a> {
                 reply.and_then(Result::transpose).unwrap_or_else(undone)
             }
             OpOutcome::LeaseMissing => self.retry_with_new_lease(op, retry).await,
-            OpOutcome::Contended => undone(),
+            OpOutcome::SendAgain => undone(),
         }
     }
 

@@ -63,8 +63,8 @@ impl Keys {
     }
 
     /// Returns the key of the tombstone of an owner: while it exists, an acquire of this owner on this lease does nothing.
-    pub(crate) fn tombstone(&self, owner: Owner, lease: i64) -> Vec<u8> {
-        format!("{}/left/{}/{lease:x}", self.namespace, owner.to_hex()).into_bytes()
+    pub(crate) fn tombstone(&self, owner: Owner, lease_id: i64) -> Vec<u8> {
+        format!("{}/left/{}/{lease_id:x}", self.namespace, owner.to_hex()).into_bytes()
     }
 
     fn queue_prefix(&self, name: &LockName) -> String {

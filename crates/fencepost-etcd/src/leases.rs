@@ -40,7 +40,7 @@ pub(crate) struct Lease {
 /// A keep-alive of a lease that is not confirmed yet.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Extension {
-    pub(crate) lease: i64,
+    pub(crate) lease_id: i64,
     pub(crate) sent_at: Moment,
     /// The Raft term of the member that responded. A leader that was replaced without noticing may respond too, so the
     /// extension counts once a later linearizable response is of the same term.
@@ -81,7 +81,7 @@ impl Leases {
     /// Confirms an extension if the cluster is still in its term, and the lease was granted in that term. Returns whether
     /// it is confirmed.
     pub(crate) fn confirm(&mut self, extension: Extension, term: u64) -> bool {
-        let lease = self.leases.get_mut(&extension.lease);
+        let lease = self.leases.get_mut(&extension.lease_id);
         let Some(lease) = lease.filter(|lease| extension.term == term && lease.term == term) else {
             return false;
         };
@@ -127,22 +127,26 @@ pub(crate) fn whole_seconds(ttl: Duration) -> i64 {
 }
 
 /// A lease, and its unconfirmed extension if it was just kept alive.
-pub(crate) type Leased = (Lease, Option<Extension>);
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct ExtendedLease {
+    pub(crate) lease: Lease,
+    pub(crate) extension: Option<Extension>,
+}
 
 impl ClientState {
     /// Returns a lease for new keys with this ttl, kept alive or created if necessary.
-    pub(crate) async fn lease_for(&self, ttl: Duration) -> Result<Leased> {
+    pub(crate) async fn lease_for(&self, ttl: Duration) -> Result<ExtendedLease> {
         let requested_secs = whole_seconds(ttl);
         // One at a time, so that concurrent callers share a new lease.
         let _creation = self.lease_creation.lock().await;
         let current = self.state().leases.current(requested_secs);
         if let Some(lease) = current {
             if self.clock.now().since(lease.confirmed_at) < lease.ttl / FRESH_FRACTION {
-                return Ok((lease, None));
+                return Ok(ExtendedLease { lease, extension: None });
             }
             if let Some(extension) = self.keep_alive(lease.id).await? {
                 if extension.term == lease.term {
-                    return Ok((lease, Some(extension)));
+                    return Ok(ExtendedLease { lease, extension: Some(extension) });
                 }
                 self.state().leases.retire(lease.id);
             }
@@ -161,7 +165,7 @@ impl ClientState {
             has_pending_moves: false,
         };
         self.state().leases.insert(lease);
-        Ok((lease, None))
+        Ok(ExtendedLease { lease, extension: None })
     }
 
     /// Keeps these leases alive, or replaces them, concurrently: the request timeout of a long lease may exceed the ttl of a
@@ -180,7 +184,7 @@ impl ClientState {
         let sent_at = self.clock.now();
         let timeout = self.state().leases.get(id).map_or(READ_TIMEOUT, |lease| request_timeout(lease.ttl));
         match self.cluster.link.keep_alive(id, timeout).await {
-            Ok(kept) => Ok(Some(Extension { lease: id, sent_at, term: kept.raft_term })),
+            Ok(kept) => Ok(Some(Extension { lease_id: id, sent_at, term: kept.raft_term })),
             Err(Failure::NoLease) if self.has_keys(id, timeout).await? => {
                 let location = &self.cluster.location;
                 let message =
@@ -201,8 +205,9 @@ impl ClientState {
         let key = {
             let state = self.state();
             let mut own_entries = state.own_entries.iter().map(|(_, own)| own);
-            let has_keys = |own: &OwnEntry<Entry>| own.entry.revision.is_some() && !own.entry.ending;
-            let own = own_entries.find(|own| has_keys(own) && own.entry.proven_lease() == id);
+            let has_keys =
+                |own: &OwnEntry<Entry>| own.entry.create_revision.is_some() && !own.entry.is_ending;
+            let own = own_entries.find(|own| has_keys(own) && own.entry.proven_lease_id() == id);
             own.map(|own| {
                 let want = &own.entry.wants(&own.attempt)[0];
                 state.entry_key(&self.cluster, want, own.attempt.owner)
@@ -245,7 +250,7 @@ mod tests {
         assert!(leases.current(10).is_none());
         assert_eq!(leases.retired(), [1]);
         let sent_at = Moment::START + TTL;
-        assert!(leases.confirm(Extension { lease: 1, sent_at, term: 7 }, 7));
+        assert!(leases.confirm(Extension { lease_id: 1, sent_at, term: 7 }, 7));
         assert_eq!(leases.get(1).map(|lease| lease.confirmed_at), Some(sent_at));
         leases.insert(lease(2, sent_at));
         assert_eq!((leases.current(10).map(|lease| lease.id), leases.retired()), (Some(2), vec![1]));
@@ -259,9 +264,9 @@ mod tests {
         leases.insert(lease(1, Moment::START));
         let sent_at = Moment::START + TTL;
         for (extended, confirmed) in [(7, 8), (8, 8), (8, 7)] {
-            assert!(!leases.confirm(Extension { lease: 1, sent_at, term: extended }, confirmed));
+            assert!(!leases.confirm(Extension { lease_id: 1, sent_at, term: extended }, confirmed));
         }
         assert_eq!(leases.get(1).map(|lease| lease.confirmed_at), Some(Moment::START));
-        assert!(leases.confirm(Extension { lease: 1, sent_at, term: 7 }, 7));
+        assert!(leases.confirm(Extension { lease_id: 1, sent_at, term: 7 }, 7));
     }
 }

@@ -15,6 +15,7 @@ mod key_ops;
 mod layout;
 mod lease_migration;
 mod leases;
+mod leave;
 mod link;
 mod listing;
 mod optimistic;

@@ -185,13 +185,13 @@ impl Cluster {
         if !state.holders.iter().any(|holder| holder.token == Some(token)) {
             return Ok(Reply::NotHeld);
         }
-        let revision = i64::try_from(token.get()).unwrap_or(0);
+        let create_revision = i64::try_from(token.get()).unwrap_or(0);
         let mut known = HashMap::new();
         self.read(std::slice::from_ref(name), &mut known).await?;
         // With layout=raw a key below the name may belong to another lock, created by the same transaction.
         let is_of_lock =
             |key: &&KeyValue| self.keys.parse_entry(&key.key).is_some_and(|entry| entry.name == *name);
-        let is_of_grant = |key: &&KeyValue| key.create_revision == revision;
+        let is_of_grant = |key: &&KeyValue| key.create_revision == create_revision;
         let held = |keys: &LockKeys| keys.queue.iter().filter(is_of_grant).find(is_of_lock).cloned();
         let Some(first) = known.get(name).and_then(held) else {
             return Ok(Reply::NotHeld);
@@ -204,21 +204,21 @@ impl Cluster {
             self.read(&entry_meta.names, &mut known).await?;
             let queues =
                 entry_meta.names.iter().filter_map(|name| known.get(name)).flat_map(|keys| &keys.queue);
-            let others =
-                queues.filter(|key| key.create_revision == revision && is_owned_by(key, entry_meta.owner));
+            let others = queues
+                .filter(|key| key.create_revision == create_revision && is_owned_by(key, entry_meta.owner));
             keys.extend(others.map(|key| key.key.clone()));
         }
         // Of two concurrent breaks only one succeeds.
         let are_held = keys
             .iter()
-            .flat_map(|key| [created_by(key.clone(), revision), value_differs(key.clone(), BROKEN)]);
+            .flat_map(|key| [created_by(key.clone(), create_revision), value_differs(key.clone(), BROKEN)]);
         let marks = keys.iter().map(|key| put_keeping_lease(key.clone(), BROKEN.to_vec()));
         let mark = TxnRequest { compare: are_held.collect(), success: marks.collect(), failure: Vec::new() };
         if !self.txn(mark, READ_TIMEOUT).await?.succeeded {
             return Ok(Reply::NotHeld);
         }
         // The holder may have deleted them already, so that the keys may belong to another attempt now.
-        let delete = delete_each(keys.into_iter().map(|key| (key, revision)));
+        let delete = delete_each(keys.into_iter().map(|key| (key, create_revision)));
         self.txn(delete, READ_TIMEOUT).await?;
         Ok(Reply::Released)
     }

@@ -10,7 +10,7 @@ use fencepost_core::{Attempt, Mode, Result, Rule, request_timeout};
 use crate::error::Failure;
 use crate::flight::{Flight, LeaseRetry};
 use crate::key_ops::KeyOp;
-use crate::leases::Leased;
+use crate::leases::ExtendedLease;
 use crate::position::Position;
 use crate::proto::{KeyValue, RangeRequest, ResponseOp, TxnRequest};
 use crate::request::{get, key_absent, kvs, oldest_first, put, revision, unconditional, unmodified_since};
@@ -22,8 +22,8 @@ const MAX_READS: usize = 5;
 impl Flight<'_> {
     /// Executes an acquire that has to read the queues before it creates its keys.
     pub(crate) async fn read_then_acquire(self, op: &KeyOp, retry: LeaseRetry) -> Result<Reply> {
-        let KeyOp::Acquire { attempt, on_busy, leased } = op else { return Ok(Reply::NotHeld) };
-        match self.acquire_if_free(attempt, *leased).await {
+        let KeyOp::Acquire { attempt, on_busy, lease } = op else { return Ok(Reply::NotHeld) };
+        match self.acquire_if_free(attempt, *lease).await {
             Ok(Reply::Busy) if *on_busy == OnBusy::Wait => {
                 let outcome = self.send_all(std::slice::from_ref(op)).await.pop();
                 match outcome {
@@ -46,10 +46,10 @@ impl Flight<'_> {
     }
 
     /// Acquires one or all of the locks if they are free now. Returns [`Reply::Busy`] if they are not.
-    async fn acquire_if_free(self, attempt: &Arc<Attempt>, leased: Leased) -> Result<Reply, Failure> {
+    async fn acquire_if_free(self, attempt: &Arc<Attempt>, lease: ExtendedLease) -> Result<Reply, Failure> {
         let (client, keys) = (self.client, &self.client.cluster.keys);
         for _ in 0..MAX_READS {
-            client.state().register(attempt, leased.0.id, self.sent_at);
+            client.state().register(attempt, lease.lease.id, self.sent_at);
             let queues = attempt.wants.iter().map(|want| oldest_first(keys.queue(&want.name)));
             let reads = queues.map(|queue| get(RangeRequest { keys_only: true, ..queue })).collect();
             let response = client.cluster.txn(unconditional(reads), request_timeout(attempt.ttl)).await?;
@@ -64,7 +64,7 @@ impl Flight<'_> {
             let free = self.first_free(attempt, &response.responses)?;
             let Some(chosen) = free else { return Ok(Reply::Busy) };
             let read_revision = revision(&response);
-            if let Some(reply) = self.acquire_if_unmodified(attempt, chosen, leased, read_revision).await? {
+            if let Some(reply) = self.acquire_if_unmodified(attempt, chosen, lease, read_revision).await? {
                 return Ok(reply);
             }
         }
@@ -106,17 +106,17 @@ impl Flight<'_> {
         self,
         attempt: &Arc<Attempt>,
         chosen: usize,
-        leased: Leased,
+        lease: ExtendedLease,
         read_revision: i64,
     ) -> Result<Option<Reply>, Failure> {
-        let (client, owner, lease) = (self.client, attempt.owner, leased.0.id);
+        let (client, owner, lease_id) = (self.client, attempt.owner, lease.lease.id);
         let (cluster, entry_meta) = (&client.cluster, EntryMeta::new(attempt));
         let mut request = TxnRequest::default();
-        request.compare.push(key_absent(cluster.keys.tombstone(owner, lease)));
+        request.compare.push(key_absent(cluster.keys.tombstone(owner, lease_id)));
         {
             let mut state = client.state();
-            state.record_sent(owner, lease);
-            if let Some(own) = state.live(owner) {
+            state.record_sent(owner, lease_id);
+            if let Some(own) = state.live_entry(owner) {
                 // Without a reply, these are the keys to look for.
                 own.entry.held = Some(chosen);
             }
@@ -124,17 +124,17 @@ impl Flight<'_> {
                 request.compare.push(unmodified_since(cluster.keys.queue(&want.name), read_revision));
                 let key = state.entry_key(cluster, want, owner);
                 request.compare.push(key_absent(key.clone()));
-                request.success.push(put(key, entry_meta.to_bytes(), lease));
+                request.success.push(put(key, entry_meta.to_bytes(), lease_id));
             }
         }
         let response = cluster.link.txn(request, request_timeout(attempt.ttl)).await;
-        let response = self.record_response(attempt, leased, response)?;
+        let response = self.record_response(attempt, lease, response)?;
         if !response.succeeded {
             return Ok(None);
         }
         let revision = revision(&response);
         let is_held = |index: usize| attempt.rule == Rule::All || index == chosen;
-        let position = |index| if is_held(index) { Position::Unblocked } else { Position::Blocked };
+        let position = |index| if is_held(index) { Position::Unblocked } else { Position::BehindSeveral };
         let positions = (0..attempt.wants.len()).map(position);
         let positions: Vec<Position> = positions.collect();
         let reply = client.record_positions(attempt, &positions, revision, revision, self.sent_at);

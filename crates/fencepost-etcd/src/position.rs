@@ -11,6 +11,7 @@ use fencepost_core::{Attempt, Award, FencingToken, Mode, Rule, Want};
 use crate::cluster::Cluster;
 use crate::proto::KeyValue;
 use crate::state::{ClientState, State, held_wants};
+use crate::watch_registry::QueueEvents;
 
 /// The position of an attempt in one queue.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -18,24 +19,24 @@ pub(crate) enum Position {
     /// Nothing ahead keeps it from holding.
     Unblocked,
     /// Waits for the deletion of this key, which is directly ahead of it.
-    Behind(Vec<u8>),
+    BehindKey(Vec<u8>),
     /// Waits for one of several keys ahead to be deleted.
-    Blocked,
+    BehindSeveral,
 }
 
 impl Cluster {
     /// Returns the position of the key created by this revision, given what was read of its queue.
-    pub(crate) fn position(&self, want: &Want, queue: &[KeyValue], revision: i64) -> Position {
-        let ahead = queue.iter().filter(|key| key.create_revision < revision);
+    pub(crate) fn position(&self, want: &Want, queue: &[KeyValue], create_revision: i64) -> Position {
+        let ahead = queue.iter().filter(|key| key.create_revision < create_revision);
         if !matches!(want.mode, Mode::Semaphore { .. }) {
             return ahead
                 .max_by_key(|key| key.create_revision)
-                .map_or(Position::Unblocked, |key| Position::Behind(key.key.clone()));
+                .map_or(Position::Unblocked, |key| Position::BehindKey(key.key.clone()));
         }
         let modes: Vec<Mode> = ahead.map(|key| self.keys.mode_of(key)).collect();
         let own_index = modes.len();
         let holds = holder_count(modes.into_iter().chain([want.mode])) > own_index;
-        if holds { Position::Unblocked } else { Position::Blocked }
+        if holds { Position::Unblocked } else { Position::BehindSeveral }
     }
 }
 
@@ -63,20 +64,20 @@ impl ClientState {
                 attempt.owner,
                 &want.name,
                 (range, read_revision),
-                false,
+                QueueEvents::All,
             );
         }
         self.forward_wakeup(state, attempt);
         Reply::Waiting { check_after: attempt.ttl }
     }
 
-    /// Records the positions of an attempt whose keys were created by `revision`, as of `read_revision`: it holds, or it
+    /// Records the positions of an attempt whose keys were created by `create_revision`, as of `read_revision`: it holds, or it
     /// waits for a later change. Returns `None` if the attempt has ended.
     pub(crate) fn record_positions(
         &self,
         attempt: &Arc<Attempt>,
         positions: &[Position],
-        revision: i64,
+        create_revision: i64,
         read_revision: i64,
         sent_at: Moment,
     ) -> Option<Reply> {
@@ -86,16 +87,16 @@ impl ClientState {
             Rule::Any => positions.iter().position(is_unblocked),
         };
         let mut state = self.state();
-        let entry = &mut state.live(attempt.owner)?.entry;
-        if !entry.record_keys(revision, unblocked) {
+        let entry = &mut state.live_entry(attempt.owner)?.entry;
+        if !entry.record_keys(create_revision, unblocked) {
             return None;
         }
-        let (held, lease) = (entry.held, entry.proven_lease());
+        let (held, lease_id) = (entry.held, entry.proven_lease_id());
         let Some(chosen) = held else {
             self.watch_blockers(&mut state, attempt, positions, read_revision);
             return Some(Reply::Waiting { check_after: attempt.ttl });
         };
-        let award = state.award(lease, attempt.ttl, revision, chosen, sent_at);
+        let award = state.award(lease_id, attempt.ttl, create_revision, chosen, sent_at);
         self.watch_grant_later(&mut state, attempt, chosen, sent_at);
         Some(Reply::Granted(award))
     }
@@ -121,12 +122,18 @@ impl ClientState {
             // From the revision of the read itself: the transaction that read the keys may also have deleted them.
             match position {
                 Position::Unblocked => {}
-                Position::Behind(key) => {
+                Position::BehindKey(key) => {
                     state.watches.watch_predecessor(link, owner, key.clone(), read_revision);
                 }
-                Position::Blocked => {
+                Position::BehindSeveral => {
                     let range = self.cluster.keys.queue(&want.name);
-                    state.watches.watch_queue(link, owner, &want.name, (range, read_revision), true);
+                    state.watches.watch_queue(
+                        link,
+                        owner,
+                        &want.name,
+                        (range, read_revision),
+                        QueueEvents::Deletions,
+                    );
                 }
             }
             let key = state.entry_key(&self.cluster, want, owner);
@@ -144,10 +151,17 @@ impl ClientState {
 
 impl State {
     /// Returns the award for an attempt whose keys were created by this revision: the remaining part of its lease.
-    fn award(&self, lease: i64, ttl: Duration, revision: i64, chosen: usize, sent_at: Moment) -> Award {
-        let lease = self.leases.get(lease);
+    fn award(
+        &self,
+        lease_id: i64,
+        ttl: Duration,
+        create_revision: i64,
+        chosen: usize,
+        sent_at: Moment,
+    ) -> Award {
+        let lease = self.leases.get(lease_id);
         let (ttl, confirmed_at) = lease.map_or((ttl, Moment::START), |lease| (lease.ttl, lease.confirmed_at));
-        let token = FencingToken::new(revision.unsigned_abs());
+        let token = FencingToken::new(create_revision.unsigned_abs());
         Award { token, ttl, chosen, elapsed: sent_at.since(confirmed_at) }
     }
 }

@@ -1,18 +1,15 @@
-//! Releases, and attempts that leave the queue.
+//! Interprets the responses to releases.
 
-use std::sync::Arc;
-
+use fencepost_core::Grant;
 use fencepost_core::backend::Reply;
-use fencepost_core::{Attempt, Grant, Result};
 
-use crate::check::Lookup;
 use crate::flight::Flight;
 use crate::proto::TxnResponse;
 use crate::request::nested_response;
 
 impl Flight<'_> {
     /// Interprets the response to a release.
-    pub(crate) fn on_released(self, grant: &Grant, response: TxnResponse) -> Reply {
+    pub(crate) fn on_release_response(self, grant: &Grant, response: TxnResponse) -> Reply {
         grant.held().iter().for_each(|want| self.client.observe_release(&want.name));
         self.client.forget_grant(grant);
         let was_held = match grant.held().len() {
@@ -20,38 +17,5 @@ impl Flight<'_> {
             _ => response.responses.into_iter().filter_map(nested_response).any(|part| part.succeeded),
         };
         if was_held { Reply::Released } else { Reply::NotHeld }
-    }
-
-    /// Removes an attempt from its queues, or prevents an acquire of it that may still be applied.
-    pub(crate) async fn leave(self, attempt: &Arc<Attempt>) -> Result<Reply> {
-        let (client, owner) = (self.client, attempt.owner);
-        let had_keys = {
-            let mut state = client.state();
-            if state.own_entries.remove_local_waiter(owner) {
-                state.watches.remove_owner(&client.cluster.link, owner);
-                client.wake_unblocked(&state, attempt);
-                return Ok(Reply::Left);
-            }
-            state.tombstones.insert(owner, self.sent_at + attempt.ttl);
-            let Some(own) = state.live(owner) else { return Ok(Reply::Left) };
-            own.entry.revision.is_some()
-        };
-        let lookup = self.look_up(std::slice::from_ref(attempt)).await.pop().transpose();
-        let lookup = lookup.map_err(|failure| client.cluster.to_error(failure))?;
-        if let Some((Lookup::Present { revision, read_revision, positions }, _)) = lookup {
-            let reply = client.record_positions(attempt, &positions, revision, read_revision, self.sent_at);
-            if let Some(reply) = reply
-                && let Reply::Granted(award) = self.leave_other_queues(attempt, reply).await?
-            {
-                client.state().tombstones.remove(&owner);
-                return Ok(Reply::AlreadyGranted(award));
-            }
-            if had_keys {
-                // No request of this attempt can still be applied.
-                client.state().tombstones.remove(&owner);
-            }
-        }
-        client.mark_ending(owner);
-        Ok(Reply::Left)
     }
 }

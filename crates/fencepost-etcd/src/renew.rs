@@ -22,17 +22,18 @@ impl Flight<'_> {
     pub(crate) async fn renew(self, renewals: &[(usize, &Grant)]) -> Vec<(usize, Result<Reply>)> {
         let lease_ids: Vec<Option<i64>> = {
             let mut state = self.client.state();
-            let mut lease = |grant: &Grant| state.live(grant.attempt.owner).map(|own| own.entry.lease);
-            renewals.iter().map(|(_, grant)| lease(grant)).collect()
+            let mut lease_id =
+                |grant: &Grant| state.live_entry(grant.attempt.owner).map(|own| own.entry.lease_id);
+            renewals.iter().map(|(_, grant)| lease_id(grant)).collect()
         };
         let cluster = &self.client.cluster;
         let extensions = self.client.keep_all_alive(lease_ids.iter().copied().flatten()).await;
         let mut replies = Vec::with_capacity(renewals.len());
         let mut extended: Vec<Extended<'_>> = Vec::with_capacity(renewals.len());
-        for ((index, grant), lease) in renewals.iter().zip(lease_ids) {
-            match lease.map_or(&Ok(None), |lease| &extensions[&lease]) {
+        for ((index, grant), lease_id) in renewals.iter().zip(lease_ids) {
+            match lease_id.map_or(&Ok(None), |id| &extensions[&id]) {
                 Ok(Some(extension)) => extended.push((*index, grant, *extension)),
-                Ok(None) if self.has_moved(grant, lease) => {
+                Ok(None) if self.has_moved(grant, lease_id) => {
                     replies.push((*index, Err(cluster.leader_changed())));
                 }
                 Ok(None) => replies.push((*index, Ok(Reply::NotHeld))),
@@ -63,7 +64,7 @@ impl Flight<'_> {
 
     fn on_proof(self, grant: &Grant, extension: Extension, (is_held, term): Proof) -> Result<Reply> {
         let client = self.client;
-        if !is_held && self.has_moved(grant, Some(extension.lease)) {
+        if !is_held && self.has_moved(grant, Some(extension.lease_id)) {
             return Err(client.cluster.leader_changed());
         }
         if !is_held {
@@ -77,16 +78,18 @@ impl Flight<'_> {
         }
         let mut state = client.state();
         let is_confirmed = state.leases.confirm(extension, term);
-        let lease = state.leases.get(extension.lease).filter(|_| is_confirmed);
+        let lease = state.leases.get(extension.lease_id).filter(|_| is_confirmed);
         lease.map(|lease| Reply::Renewed { ttl: lease.ttl }).ok_or_else(|| client.cluster.leader_changed())
     }
 
     /// Returns whether the keys of this grant were moved from this lease to another meanwhile.
-    fn has_moved(self, grant: &Grant, lease: Option<i64>) -> bool {
+    fn has_moved(self, grant: &Grant, lease_id: Option<i64>) -> bool {
         let state = self.client.state();
         let entry = state.own_entries.get(grant.attempt.owner).map(|own| &own.entry);
         entry.is_some_and(|entry| {
-            !entry.ending && entry.revision == Some(create_revision(grant)) && Some(entry.lease) != lease
+            !entry.is_ending
+                && entry.create_revision == Some(create_revision(grant))
+                && Some(entry.lease_id) != lease_id
         })
     }
 }
@@ -94,11 +97,12 @@ impl Flight<'_> {
 fn proofs(grants: &[Extended<'_>], response: &TxnResponse) -> Vec<Proof> {
     let mut reads = response.responses.iter();
     let proofs = grants.iter().map(|(_, grant, extension)| {
-        let revision = create_revision(grant);
+        let create_revision = create_revision(grant);
         let mut is_held = true;
         for _ in grant.held() {
             let key = next_kvs(&mut reads).first();
-            is_held &= key.is_some_and(|key| key.create_revision == revision && key.lease == extension.lease);
+            is_held &= key
+                .is_some_and(|key| key.create_revision == create_revision && key.lease == extension.lease_id);
         }
         (is_held, raft_term(response))
     });

@@ -20,8 +20,8 @@ fn equal(key: Vec<u8>, target: CompareTarget, value: TargetUnion) -> Compare {
 }
 
 /// Compares the revision that created the key; 0 means that the key does not exist.
-pub(crate) fn created_by(key: Vec<u8>, revision: i64) -> Compare {
-    equal(key, CompareTarget::Create, TargetUnion::CreateRevision(revision))
+pub(crate) fn created_by(key: Vec<u8>, create_revision: i64) -> Compare {
+    equal(key, CompareTarget::Create, TargetUnion::CreateRevision(create_revision))
 }
 
 /// Requires that the key has another value.
@@ -52,8 +52,8 @@ pub(crate) fn unmodified_since(range: KeyRange, revision: i64) -> Compare {
 }
 
 /// Puts a key with a value on a lease; lease 0 means none.
-pub(crate) fn put(key: Vec<u8>, value: Vec<u8>, lease: i64) -> RequestOp {
-    op(Request::RequestPut(PutRequest { key, value, lease, ..PutRequest::default() }))
+pub(crate) fn put(key: Vec<u8>, value: Vec<u8>, lease_id: i64) -> RequestOp {
+    op(Request::RequestPut(PutRequest { key, value, lease: lease_id, ..PutRequest::default() }))
 }
 
 /// Puts a value and keeps the lease of the key.
@@ -63,9 +63,9 @@ pub(crate) fn put_keeping_lease(key: Vec<u8>, value: Vec<u8>) -> RequestOp {
 
 /// Attaches a key to another lease and keeps its value, if the key is unmodified since it was read. A move that is applied
 /// after a later one does nothing.
-pub(crate) fn move_to_lease(read: &KeyValue, lease: i64) -> TxnRequest {
+pub(crate) fn move_to_lease(read: &KeyValue, lease_id: i64) -> TxnRequest {
     let key = || read.key.clone();
-    let put = PutRequest { key: key(), lease, ignore_value: true, ..PutRequest::default() };
+    let put = PutRequest { key: key(), lease: lease_id, ignore_value: true, ..PutRequest::default() };
     let compare = vec![created_by(key(), read.create_revision), modified_by(key(), read.mod_revision)];
     TxnRequest { compare, success: vec![op(Request::RequestPut(put))], failure: Vec::new() }
 }
@@ -113,14 +113,14 @@ pub(crate) fn newest_first(range: KeyRange, limit: i64) -> RangeRequest {
 }
 
 /// Deletes a key if it was created by this revision.
-pub(crate) fn delete_if_created_by(key: Vec<u8>, revision: i64) -> TxnRequest {
+pub(crate) fn delete_if_created_by(key: Vec<u8>, create_revision: i64) -> TxnRequest {
     let success = vec![delete(key.clone())];
-    TxnRequest { compare: vec![created_by(key, revision)], success, failure: Vec::new() }
+    TxnRequest { compare: vec![created_by(key, create_revision)], success, failure: Vec::new() }
 }
 
 /// Deletes each of these keys that was created by its revision, independently of the others.
 pub(crate) fn delete_each(keys: impl IntoIterator<Item = (Vec<u8>, i64)>) -> TxnRequest {
-    let deletes = keys.into_iter().map(|(key, revision)| delete_if_created_by(key, revision));
+    let deletes = keys.into_iter().map(|(key, create_revision)| delete_if_created_by(key, create_revision));
     let mut deletes: Vec<TxnRequest> = deletes.collect();
     match (deletes.len(), deletes.pop()) {
         (1, Some(only)) => only,

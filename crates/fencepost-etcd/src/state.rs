@@ -5,9 +5,10 @@
 //!   of a local waiter, create keys. The lease of each request that may create keys is in [`Entry::unanswered`] until its
 //!   response arrives: if the operation is dropped, the request may still be applied.
 //! * Renewals are concurrent with these. They keep leases alive, move keys from one lease to another, and read.
-//! * When an attempt is found to be over (a leave, a lost key, a lost lease, a ttl without any operation), [`Entry::ending`] is
-//!   set. From then on its keys do not count, and none are created. [`ClientState::clean_up`] removes them and prevents late
-//!   requests from taking effect; it may be repeated and run concurrently. After that the same owner may acquire again.
+//! * When an attempt is found to be over (a leave, a lost key, a lost lease, a ttl without any operation),
+//!   [`Entry::is_ending`] is set. From then on its keys do not count, and none are created. [`ClientState::clean_up`] removes
+//!   them and prevents late requests from taking effect; it may be repeated and run concurrently. After that the same owner
+//!   may acquire again.
 //! * While a client closes, a leave may be concurrent with an acquire of the same owner: the tombstone of the leave prevents
 //!   the acquire, or its keys are removed, or they expire with their lease.
 //!
@@ -34,45 +35,53 @@ use crate::yielding::Yields;
 #[derive(Debug)]
 pub(crate) struct Entry {
     /// The lease that its keys belong to.
-    pub(crate) lease: i64,
+    pub(crate) lease_id: i64,
     /// The lease that its keys may still be attached to, while they are being moved.
     pub(crate) moving_from: Option<i64>,
     /// The revision that created its keys, once known.
-    pub(crate) revision: Option<i64>,
-    /// The index of the want that it holds, or 0 if it holds all. While `revision` is unknown: the want that an optimistic
-    /// acquire has requested.
+    pub(crate) create_revision: Option<i64>,
+    /// The index of the want that it holds, or 0 if it holds all. While `create_revision` is unknown: the want that an
+    /// optimistic acquire has requested.
     pub(crate) held: Option<usize>,
     /// The lease of each unanswered request: until that lease ends, the request may be applied and create keys.
     pub(crate) unanswered: Vec<i64>,
     /// The attempt is over: its keys do not count any more and are to be removed.
-    pub(crate) ending: bool,
+    pub(crate) is_ending: bool,
     /// The data stored in its keys.
     pub(crate) meta: EntryMeta,
 }
 
 impl Entry {
-    fn new(attempt: &Attempt, lease: i64, unanswered: Vec<i64>) -> Self {
+    fn new(attempt: &Attempt, lease_id: i64, unanswered: Vec<i64>) -> Self {
         let meta = EntryMeta::new(attempt);
-        Self { lease, moving_from: None, revision: None, held: None, unanswered, ending: false, meta }
+        Self {
+            lease_id,
+            moving_from: None,
+            create_revision: None,
+            held: None,
+            unanswered,
+            is_ending: false,
+            meta,
+        }
     }
 
     /// Returns the lease that its keys are known to be attached to: a grant is valid only on that one.
-    pub(crate) fn proven_lease(&self) -> i64 {
-        self.moving_from.unwrap_or(self.lease)
+    pub(crate) fn proven_lease_id(&self) -> i64 {
+        self.moving_from.unwrap_or(self.lease_id)
     }
 
     pub(crate) fn is_held(&self) -> bool {
-        self.revision.is_some() && self.held.is_some()
+        self.create_revision.is_some() && self.held.is_some()
     }
 
-    /// Records that its keys exist, created by `revision`, and which want is unblocked. Returns `false` if they are not the
-    /// keys of an unanswered optimistic acquire: an earlier request, which joined the queue, created them.
-    pub(crate) fn record_keys(&mut self, revision: i64, unblocked: Option<usize>) -> bool {
-        let is_requested_only = self.revision.is_none() && self.held.is_some();
+    /// Records that its keys exist, created by `create_revision`, and which want is unblocked. Returns `false` if they are not
+    /// the keys of an unanswered optimistic acquire: an earlier request, which joined the queue, created them.
+    pub(crate) fn record_keys(&mut self, create_revision: i64, unblocked: Option<usize>) -> bool {
+        let is_requested_only = self.create_revision.is_none() && self.held.is_some();
         if is_requested_only && unblocked.is_none() {
             return false;
         }
-        self.revision = Some(revision);
+        self.create_revision = Some(create_revision);
         // An attempt that holds one of several locks is in no other queue.
         self.held = self.held.or(unblocked);
         true
@@ -113,15 +122,15 @@ pub(crate) struct State {
 impl State {
     /// Records that an operation of this owner is being executed: neither its entry nor its local wait expires.
     pub(crate) fn keep(&mut self, owner: Owner, now: Moment) {
-        if self.live(owner).is_some() {
+        if self.live_entry(owner).is_some() {
             self.own_entries.keep(owner, now);
         }
         self.own_entries.keep_local_waiter(owner, now);
     }
 
     /// Returns the entry of this owner, unless it is ending.
-    pub(crate) fn live(&mut self, owner: Owner) -> Option<&mut OwnEntry<Entry>> {
-        self.own_entries.get_mut(owner).filter(|own| !own.entry.ending)
+    pub(crate) fn live_entry(&mut self, owner: Owner) -> Option<&mut OwnEntry<Entry>> {
+        self.own_entries.get_mut(owner).filter(|own| !own.entry.is_ending)
     }
 
     /// Returns whether this owner has left, so that an acquire of it does nothing.
@@ -130,24 +139,24 @@ impl State {
     }
 
     /// Registers an attempt whose keys are not known yet. Its earlier requests may still be applied.
-    pub(crate) fn register(&mut self, attempt: &Arc<Attempt>, lease: i64, sent_at: Moment) {
+    pub(crate) fn register(&mut self, attempt: &Arc<Attempt>, lease_id: i64, sent_at: Moment) {
         self.suffixes.assign(attempt);
         let previous = self.own_entries.get(attempt.owner);
         let unanswered = previous.map(|own| own.entry.unanswered.clone()).unwrap_or_default();
-        self.own_entries.insert(attempt, Entry::new(attempt, lease, unanswered), sent_at);
+        self.own_entries.insert(attempt, Entry::new(attempt, lease_id, unanswered), sent_at);
     }
 
     /// Records that a request that creates keys of this owner on this lease is sent.
-    pub(crate) fn record_sent(&mut self, owner: Owner, lease: i64) {
+    pub(crate) fn record_sent(&mut self, owner: Owner, lease_id: i64) {
         if let Some(own) = self.own_entries.get_mut(owner) {
-            own.entry.unanswered.push(lease);
+            own.entry.unanswered.push(lease_id);
         }
     }
 
     /// Records that such a request was answered, or can never be applied.
-    pub(crate) fn record_answered(&mut self, owner: Owner, lease: i64) {
+    pub(crate) fn record_answered(&mut self, owner: Owner, lease_id: i64) {
         let Some(own) = self.own_entries.get_mut(owner) else { return };
-        if let Some(index) = own.entry.unanswered.iter().position(|known| *known == lease) {
+        if let Some(index) = own.entry.unanswered.iter().position(|known| *known == lease_id) {
             own.entry.unanswered.swap_remove(index);
         }
     }
@@ -183,7 +192,7 @@ pub(crate) struct ClientState {
     pub(crate) cluster: Cluster,
     pub(crate) clock: Clock,
     pub(crate) state: Mutex<State>,
-    pub(crate) push: Pusher,
+    pub(crate) pusher: Pusher,
     /// Locked while a lease is created.
     pub(crate) lease_creation: tokio::sync::Mutex<()>,
     /// Notified after a grant, which is to be watched if it is held for long.
@@ -198,7 +207,7 @@ impl ClientState {
     }
 
     pub(crate) fn wake(&self, owner: Owner) {
-        self.push.push(Wakeup::Check { owner });
+        self.pusher.push(Wakeup::Check { owner });
     }
 
     /// Marks an attempt as over: [`ClientState::clean_up`] removes its keys.
@@ -206,7 +215,7 @@ impl ClientState {
         let mut state = self.state();
         state.watches.remove_owner(&self.cluster.link, owner);
         if let Some(own) = state.own_entries.get_mut(owner) {
-            own.entry.ending = true;
+            own.entry.is_ending = true;
         }
     }
 
@@ -218,7 +227,7 @@ impl ClientState {
         let Some(own) = state.own_entries.get_mut(owner) else { return };
         state.watches.remove_owner(&self.cluster.link, owner);
         if !own.entry.unanswered.is_empty() {
-            own.entry.ending = true;
+            own.entry.is_ending = true;
             return;
         }
         state.suffixes.free(owner);
@@ -238,7 +247,7 @@ impl ClientState {
     pub(crate) fn is_current(&self, grant: &Grant) -> bool {
         let state = self.state();
         let own = state.own_entries.get(grant.attempt.owner);
-        own.is_some_and(|own| own.entry.revision == Some(create_revision(grant)))
+        own.is_some_and(|own| own.entry.create_revision == Some(create_revision(grant)))
     }
 
     /// Wakes the local waiters that may create keys now that this attempt has none.
@@ -264,13 +273,13 @@ impl ClientState {
                 state.suffixes.change_prefix();
             }
             state.leases.remove(id);
-            state.for_each_entry(|entry| entry.unanswered.retain(|lease| *lease != id));
-            let on_lease = state.own_entries.iter().filter(|(_, own)| own.entry.lease == id);
+            state.for_each_entry(|entry| entry.unanswered.retain(|lease_id| *lease_id != id));
+            let on_lease = state.own_entries.iter().filter(|(_, own)| own.entry.lease_id == id);
             on_lease.map(|(owner, own)| (owner, own.entry.is_held())).collect()
         };
         for (owner, is_held) in lost {
             self.forget(owner);
-            self.push.push(if is_held {
+            self.pusher.push(if is_held {
                 Wakeup::Lost { owner, reason: why }
             } else {
                 Wakeup::Check { owner }
@@ -314,19 +323,19 @@ mod tests {
     #[test]
     fn a_request_is_unanswered_until_each_send_has_a_response() {
         let (mut state, attempt) = (State::default(), attempt());
-        for lease in [1, 1, 2] {
-            state.register(&attempt, lease, NOW);
-            state.record_sent(attempt.owner, lease);
+        for lease_id in [1, 1, 2] {
+            state.register(&attempt, lease_id, NOW);
+            state.record_sent(attempt.owner, lease_id);
         }
-        for lease in [1, 3] {
-            state.record_answered(attempt.owner, lease);
+        for lease_id in [1, 3] {
+            state.record_answered(attempt.owner, lease_id);
         }
         let unanswered =
             |state: &State| state.own_entries.get(attempt.owner).unwrap().entry.unanswered.clone();
         assert_eq!(unanswered(&state).iter().sum::<i64>(), 3, "one on each lease");
         assert!(!state.try_new_suffix(attempt.owner), "a late request must find its own suffix");
-        for lease in [2, 1] {
-            state.record_answered(attempt.owner, lease);
+        for lease_id in [2, 1] {
+            state.record_answered(attempt.owner, lease_id);
         }
         assert!(unanswered(&state).is_empty() && state.try_new_suffix(attempt.owner));
     }
@@ -350,10 +359,10 @@ mod tests {
         state.register(&attempt, 1, NOW);
         let later = NOW + attempt.ttl;
         state.keep(attempt.owner, later);
-        assert_eq!(state.live(attempt.owner).unwrap().kept_at, later);
-        state.live(attempt.owner).unwrap().entry.ending = true;
+        assert_eq!(state.live_entry(attempt.owner).unwrap().kept_at, later);
+        state.live_entry(attempt.owner).unwrap().entry.is_ending = true;
         state.keep(attempt.owner, later + attempt.ttl);
-        assert!(state.live(attempt.owner).is_none());
+        assert!(state.live_entry(attempt.owner).is_none());
         assert_eq!(state.own_entries.get(attempt.owner).unwrap().kept_at, later);
     }
 }

@@ -18,7 +18,7 @@ pub(crate) struct Successor<'a> {
     attempt: Arc<Attempt>,
     key: Vec<u8>,
     /// The revision that created its key.
-    revision: i64,
+    create_revision: i64,
     is_granted: bool,
 }
 
@@ -31,24 +31,30 @@ impl<'a> Successor<'a> {
         let owner = state.watches.waiter_for(&released)?;
         let own = state.own_entries.get(owner)?;
         let is_exclusive = matches!(own.attempt.wants.as_slice(), [want] if want.mode == Mode::Exclusive);
-        let revision = own.entry.revision.filter(|_| is_exclusive)?;
+        let create_revision = own.entry.create_revision.filter(|_| is_exclusive)?;
         let attempt = own.attempt.clone();
         let key = state.entry_key(&client.cluster, &attempt.wants[0], owner);
-        state.successors.insert(owner).then(|| Self { client, attempt, key, revision, is_granted: false })
+        state.successors.insert(owner).then(|| Self {
+            client,
+            attempt,
+            key,
+            create_revision,
+            is_granted: false,
+        })
     }
 
     /// Returns the reads that tell whether it holds: its own key, and what is ahead of it.
     pub(crate) fn reads(&self) -> [RequestOp; 2] {
         let want = &self.attempt.wants[0];
         let ahead = newest_first(self.client.cluster.keys.queue(&want.name), 1);
-        let ahead = RangeRequest { max_create_revision: self.revision - 1, ..ahead };
+        let ahead = RangeRequest { max_create_revision: self.create_revision - 1, ..ahead };
         [get(keys_only(self.key.clone())), get(ahead)]
     }
 
     /// Grants it the lock if the transaction that released it has read that it holds now.
     pub(crate) fn on_response(mut self, response: &TxnResponse) {
         let (true, [_, own, ahead]) = (response.succeeded, response.responses.as_slice()) else { return };
-        let exists = kvs(own).first().is_some_and(|key| key.create_revision == self.revision);
+        let exists = kvs(own).first().is_some_and(|key| key.create_revision == self.create_revision);
         if !exists || !kvs(ahead).is_empty() {
             return;
         }
@@ -56,14 +62,14 @@ impl<'a> Successor<'a> {
         let kept_at = {
             let state = self.client.state();
             let own = state.own_entries.get(self.attempt.owner);
-            own.filter(|own| own.entry.revision == Some(self.revision)).map(|own| own.kept_at)
+            own.filter(|own| own.entry.create_revision == Some(self.create_revision)).map(|own| own.kept_at)
         };
         let Some(kept_at) = kept_at else { return };
-        let (own, read) = (self.revision, revision(response));
+        let (own, read) = (self.create_revision, revision(response));
         let reply = self.client.record_positions(&self.attempt, &[Position::Unblocked], own, read, kept_at);
         if let Some(Reply::Granted(award)) = reply {
             self.is_granted = true;
-            self.client.push.push(Wakeup::Granted { attempt: self.attempt.clone(), award });
+            self.client.pusher.push(Wakeup::Granted { attempt: self.attempt.clone(), award });
         }
     }
 }

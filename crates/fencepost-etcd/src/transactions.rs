@@ -16,13 +16,13 @@ use crate::successor::Successor;
 
 impl Cluster {
     /// Creates the keys of an attempt if all of its queues are empty: then it holds, and nothing else has to be read.
-    pub(crate) fn uncontended_acquire(&self, attempt: &Attempt, suffix: &str, lease: i64) -> TxnRequest {
+    pub(crate) fn uncontended_acquire(&self, attempt: &Attempt, suffix: &str, lease_id: i64) -> TxnRequest {
         let entry_meta = EntryMeta::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
-        request.compare.push(key_absent(self.keys.tombstone(attempt.owner, lease)));
+        request.compare.push(key_absent(self.keys.tombstone(attempt.owner, lease_id)));
         for want in &attempt.wants {
             request.compare.push(range_empty(self.keys.queue(&want.name)));
-            request.success.push(put(self.keys.entry(want, suffix), entry_meta.clone(), lease));
+            request.success.push(put(self.keys.entry(want, suffix), entry_meta.clone(), lease_id));
         }
         request
     }
@@ -34,18 +34,18 @@ impl Cluster {
         attempt: &Attempt,
         suffix: &str,
         on_busy: OnBusy,
-        lease: i64,
+        lease_id: i64,
     ) -> TxnRequest {
         let keys = &self.keys;
         let entry_meta = EntryMeta::new(attempt).to_bytes();
         let mut request = TxnRequest::default();
-        request.compare.push(key_absent(keys.tombstone(attempt.owner, lease)));
-        request.failure.push(get(keys_only(keys.tombstone(attempt.owner, lease))));
+        request.compare.push(key_absent(keys.tombstone(attempt.owner, lease_id)));
+        request.failure.push(get(keys_only(keys.tombstone(attempt.owner, lease_id))));
         for want in &attempt.wants {
             let key = keys.entry(want, suffix);
             request.compare.push(key_absent(key.clone()));
             request.failure.push(get(single_key(key.clone())));
-            request.success.push(put(key, entry_meta.clone(), lease));
+            request.success.push(put(key, entry_meta.clone(), lease_id));
         }
         for want in &attempt.wants {
             for range in keys.incompatible(want) {
@@ -80,9 +80,9 @@ impl Cluster {
         suffix: &str,
         successor: Option<&Successor<'_>>,
     ) -> TxnRequest {
-        let revision = create_revision(grant);
+        let create_revision = create_revision(grant);
         let release = |want: &Want| {
-            let mut request = delete_if_created_by(self.keys.entry(want, suffix), revision);
+            let mut request = delete_if_created_by(self.keys.entry(want, suffix), create_revision);
             request.success.extend(successor.into_iter().flat_map(Successor::reads));
             request
         };

@@ -46,7 +46,7 @@ impl ClientState {
         let mut state = self.state();
         let state = &mut *state;
         while let Some((due, owner)) = state.watches.deferred.front().copied() {
-            let is_held = |entry: &Entry| entry.held.is_some() && !entry.ending;
+            let is_held = |entry: &Entry| entry.held.is_some() && !entry.is_ending;
             let Some(own) = state.own_entries.get(owner).filter(|own| is_held(&own.entry)) else {
                 state.watches.deferred.pop_front();
                 continue;
@@ -55,10 +55,10 @@ impl ClientState {
                 return Some(due);
             }
             state.watches.deferred.pop_front();
-            let Some(revision) = own.entry.revision else { continue };
+            let Some(create_revision) = own.entry.create_revision else { continue };
             for want in own.entry.wants(&own.attempt) {
                 let key = self.cluster.keys.entry(want, state.suffixes.get(owner));
-                state.watches.watch_own(&self.cluster.link, owner, key, revision + 1);
+                state.watches.watch_own(&self.cluster.link, owner, key, create_revision + 1);
             }
         }
         None
@@ -67,7 +67,7 @@ impl ClientState {
     async fn on_event(&self, event: WatchEvent) {
         let purpose = self.state().watches.purpose(event.id);
         match (event.change, purpose) {
-            (Change::Missed | Change::Refused, _) => self.push.push(Wakeup::CheckAll),
+            (Change::Missed | Change::Refused, _) => self.pusher.push(Wakeup::CheckAll),
             (Change::Put { value }, Some(Purpose::Own(owner))) if value == BROKEN => {
                 self.lose(owner, LostReason::Broken).await;
             }
@@ -103,8 +103,8 @@ impl ClientState {
         }
         // A local waiter that has expired may still be watching.
         let has_entry = |owner: &Owner| state.own_entries.get(*owner).is_some();
-        let revision = |owner: &Owner| state.own_entries.get(*owner)?.entry.revision;
-        if let Some(first) = watching.iter().copied().filter(has_entry).min_by_key(revision) {
+        let create_revision = |owner: &Owner| state.own_entries.get(*owner)?.entry.create_revision;
+        if let Some(first) = watching.iter().copied().filter(has_entry).min_by_key(create_revision) {
             self.wake(first);
         }
     }

@@ -24,6 +24,13 @@ pub(crate) enum Purpose {
     Queue(LockName),
 }
 
+/// The events for which a queue is watched.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum QueueEvents {
+    All,
+    Deletions,
+}
+
 /// The watch of a whole queue.
 #[derive(Debug)]
 struct QueueWatch {
@@ -89,7 +96,7 @@ impl WatchRegistry {
         owner: Owner,
         name: &LockName,
         (range, start_revision): (KeyRange, i64),
-        only_deletes: bool,
+        events: QueueEvents,
     ) {
         if let Some(queue) = self.queues.get_mut(name) {
             if !queue.owners.contains(&owner) {
@@ -98,6 +105,7 @@ impl WatchRegistry {
             return;
         }
         let KeyRange { start: key, end: range_end } = range;
+        let only_deletes = events == QueueEvents::Deletions;
         let id = link.watch(WatchTarget { key, range_end, start_revision, only_deletes });
         self.purposes.insert(id, Purpose::Queue(name.clone()));
         self.queues.insert(name.clone(), QueueWatch { id, owners: vec![owner], has_deletions: false });

@@ -46,10 +46,10 @@ pub(crate) struct RedisBackend {
 pub(crate) async fn open(url: &str, options: &Options) -> Result<RedisBackend> {
     let config = config::parse(url)?;
     let encryption = config.tls.as_ref().map(Encryption::new).transpose()?;
-    let (push, pushes) = push::channel();
-    let state = Arc::new(ClientState::new(config, encryption, options.is_only_existing(), push));
+    let (pusher, wakeups) = push::channel();
+    let state = Arc::new(ClientState::new(config, encryption, options.is_only_existing(), pusher));
     let route = Route::open(&state).await?;
-    Ok(RedisBackend { state, route, tracking: None, pushes })
+    Ok(RedisBackend { state, route, tracking: None, pushes: wakeups })
 }
 
 impl RedisBackend {
@@ -62,7 +62,7 @@ impl RedisBackend {
         }
         let batch_replies = join_all(batches.iter().map(|batch| self.execute_batch(batch, ops))).await;
         for (batch, batch_replies) in batches.iter().zip(batch_replies) {
-            for (index, reply) in batch.indexes.iter().zip(batch_replies) {
+            for (index, reply) in batch.indices.iter().zip(batch_replies) {
                 replies[*index] = Some(reply);
             }
         }
@@ -72,13 +72,13 @@ impl RedisBackend {
 
     /// Executes one batch in one call of `execute.lua`. Returns a reply for each of its operations.
     async fn execute_batch(&self, batch: &Batch, ops: &[Op]) -> Vec<Result<Reply>> {
-        let ops: Vec<&Op> = batch.indexes.iter().map(|index| &ops[*index]).collect();
+        let ops: Vec<&Op> = batch.indices.iter().map(|index| &ops[*index]).collect();
         let timeout = ops.iter().filter_map(|op| op.ttl()).min().map_or(READ_TIMEOUT, request_timeout);
         let call = ScriptCall {
             script: Script::Execute,
             prefix: &batch.prefix,
             keys: if self.state.is_cluster() { batch.declared_keys(&ops) } else { Vec::new() },
-            replicas: self.state.config.replicas,
+            min_replicas: self.state.config.replicas,
             timeout,
         };
         let reply =
@@ -86,7 +86,9 @@ impl RedisBackend {
         let location = &self.state.location;
         let unexpected = || ops.iter().map(|_| Err(decode::unexpected_reply(location))).collect();
         let (mut values, confirmed) = match reply {
-            Ok(ScriptReply { value: Value::Array(values), replicas }) => (values, replicas),
+            Ok(ScriptReply { value: Value::Array(values), confirmed_replicas }) => {
+                (values, confirmed_replicas)
+            }
             Ok(_) => return unexpected(),
             Err(error) => return ops.iter().map(|_| Err(error.clone())).collect(),
         };
@@ -119,7 +121,7 @@ impl RedisBackend {
                 script: Script::Execute,
                 prefix,
                 keys: if self.state.is_cluster() { keys_of_locks(prefix, &names) } else { Vec::new() },
-                replicas: 0,
+                min_replicas: 0,
                 timeout: READ_TIMEOUT,
             };
             let reply = self.route.call_script(&call, |command| {
@@ -156,16 +158,16 @@ impl RedisBackend {
         }
         self.add_header(command, prefix);
         for op in ops {
-            encode::add_op(command, op, &self.state.client);
+            encode::add_op(command, op, &self.state.client_id);
         }
     }
 
     /// Adds the arguments that precede those of the operations.
     fn add_header(&self, command: &mut Cmd, prefix: &str) {
-        let ClientState { client, layout, config, largest_token, .. } = &*self.state;
+        let ClientState { client_id, layout, config, largest_token, .. } = &*self.state;
         let retention = if self.state.is_cluster() { config.token_retention.as_millis() } else { 0 };
         let offer_only = u8::from(config.replicas > 0);
-        command.arg(prefix).arg(client).arg(layout.channels());
+        command.arg(prefix).arg(client_id).arg(layout.channels());
         command.arg(largest_token.load(Ordering::Relaxed)).arg(retention.to_string()).arg(offer_only);
     }
 

@@ -9,8 +9,8 @@ use crate::layout::Layout;
 pub(crate) struct Batch {
     /// The key prefix that all of them share.
     pub(crate) prefix: String,
-    /// Indexes into the flight's operations.
-    pub(crate) indexes: Vec<usize>,
+    /// Indices into the flight's operations.
+    pub(crate) indices: Vec<usize>,
     kind: BatchKind,
 }
 
@@ -38,7 +38,7 @@ impl BatchKind {
 impl Batch {
     /// All operations of a flight in one call, as on a single server.
     pub(crate) fn all(layout: &Layout, count: usize) -> Self {
-        Self { prefix: layout.prefix(""), indexes: (0..count).collect(), kind: BatchKind::Others }
+        Self { prefix: layout.prefix(""), indices: (0..count).collect(), kind: BatchKind::Others }
     }
 
     /// Groups operations by slot and kind. An operation whose locks are in several slots is in no batch: its index and the
@@ -58,8 +58,8 @@ impl Batch {
                 batch.prefix == prefix && batch.kind == kind && kind != BatchKind::Renewal
             };
             match batches.iter_mut().find(fits) {
-                Some(batch) => batch.indexes.push(index),
-                None => batches.push(Self { prefix, indexes: vec![index], kind }),
+                Some(batch) => batch.indices.push(index),
+                None => batches.push(Self { prefix, indices: vec![index], kind }),
             }
         }
         (batches, errors)

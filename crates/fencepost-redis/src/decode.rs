@@ -79,9 +79,9 @@ fn conflict(name: &Value, current: &Value, wanted: &Value) -> Error {
         None => "an unknown mode".into(),
     };
     let message =
-        format!("lock {name:?} is in use as {}, and cannot be taken as {}", mode(current), mode(wanted));
+        format!("lock {name:?} is in use as {}, and cannot be acquired as {}", mode(current), mode(wanted));
     Error::new(ErrorKind::Conflict, message)
-        .with_hint("all clients of one lock must use the same mode; use another name for another purpose")
+        .with_hint("all clients of one lock must agree on what it is; use another name for another purpose")
 }
 
 /// Decodes a message on the client's channel; `data` is the channel and the message.

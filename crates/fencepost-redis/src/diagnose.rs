@@ -45,7 +45,7 @@ fn namespace(state: &ClientState, identity: &Identity) -> Finding {
     let name = &state.config.namespace;
     match identity.stored() {
         Some(id) => Finding::ok("namespace", format!("{name}, format {}, storage id {id}", Identity::FORMAT)),
-        None => Finding::ok("namespace", format!("{name}, where no lock has been taken yet")),
+        None => Finding::ok("namespace", format!("{name}, where no lock has been acquired yet")),
     }
 }
 

@@ -10,7 +10,7 @@ use redis::Cmd;
 use serde_json::{Value as Json, json};
 
 /// Adds the arguments of an operation.
-pub(crate) fn add_op(command: &mut Cmd, op: &Op, client: &str) {
+pub(crate) fn add_op(command: &mut Cmd, op: &Op, client_id: &str) {
     match op {
         Op::Acquire { attempt, on_busy } => {
             let kind = match on_busy {
@@ -20,9 +20,9 @@ pub(crate) fn add_op(command: &mut Cmd, op: &Op, client: &str) {
             match single_exclusive(&attempt.wants) {
                 Some(name) => {
                     command.arg(kind).arg(name.as_str()).arg(attempt.owner.to_hex()).arg(millis(attempt.ttl));
-                    command.arg(tail(attempt, client));
+                    command.arg(tail(attempt, client_id));
                 }
-                None => add_attempt_op(command, attempt, kind, json!({ "tail": tail(attempt, client) })),
+                None => add_attempt_op(command, attempt, kind, json!({ "tail": tail(attempt, client_id) })),
             }
         }
         Op::Check(attempt) => add_attempt_op(command, attempt, "C", json!({})),
@@ -105,7 +105,7 @@ fn wants_json(wants: &[Want]) -> Json {
 }
 
 /// Returns the end of a stored record, `TTL CLIENT LENGTH REST`, where `REST` is JSON with the label and metadata.
-pub(crate) fn tail(attempt: &Attempt, client: &str) -> String {
+pub(crate) fn tail(attempt: &Attempt, client_id: &str) -> String {
     let mut rest = format!("{{\"label\":{}", json!(&*attempt.label));
     if !attempt.meta.is_empty() {
         let _ = write!(rest, ",\"meta\":{}", json!(&*attempt.meta));
@@ -115,7 +115,7 @@ pub(crate) fn tail(attempt: &Attempt, client: &str) -> String {
         let _ = write!(rest, ",\"names\":{}", json!(names));
     }
     rest.push('}');
-    format!("{} {client} {} {rest}", millis(attempt.ttl), rest.len())
+    format!("{} {client_id} {} {rest}", millis(attempt.ttl), rest.len())
 }
 
 /// Returns what the stored value begins with while this owner holds the lock with this token.

@@ -45,7 +45,7 @@ async fn inspect_batch(
 ) -> Result<Vec<LockState>> {
     let declared = names.iter().map(|name| format!("{prefix}l:{name}")).chain([format!("{prefix}c")]);
     let keys = if state.is_cluster() { declared.collect() } else { Vec::new() };
-    let call = ScriptCall { script: Script::Inspect, prefix, keys, replicas: 0, timeout: READ_TIMEOUT };
+    let call = ScriptCall { script: Script::Inspect, prefix, keys, min_replicas: 0, timeout: READ_TIMEOUT };
     let reply = route.call_script(&call, |command| {
         command.arg(prefix).arg(LockState::MAX_WAITERS);
         for name in names {

@@ -44,7 +44,7 @@ pub(crate) struct Node {
     /// Whether pushes may have been lost before the next connection is there: all tickets are checked then.
     may_have_missed_pushes: AtomicBool,
     /// Notified when the connection is lost.
-    lost: Arc<Notify>,
+    connection_lost: Arc<Notify>,
 }
 
 /// One call of a script.
@@ -55,7 +55,7 @@ pub(crate) struct ScriptCall<'a> {
     /// The keys to declare.
     pub(crate) keys: Vec<String>,
     /// How many replicas to wait for.
-    pub(crate) replicas: u32,
+    pub(crate) min_replicas: u32,
     /// How long to wait for the reply.
     pub(crate) timeout: Duration,
 }
@@ -64,7 +64,7 @@ pub(crate) struct ScriptCall<'a> {
 pub(crate) struct ScriptReply {
     pub(crate) value: Value,
     /// How many replicas confirmed it, if the call waited for replicas.
-    pub(crate) replicas: u32,
+    pub(crate) confirmed_replicas: u32,
 }
 
 /// Whether to send `ASKING` first, which a node needs that a slot is migrating to.
@@ -82,9 +82,9 @@ impl Node {
         scripts: &'static [Script],
         identity: Arc<Identity>,
     ) -> Self {
-        let (connection, lost) = (Coalesced::default(), Arc::default());
+        let (connection, connection_lost) = (Coalesced::default(), Arc::default());
         let may_have_missed_pushes = AtomicBool::new(false);
-        Self { state, target, scripts, identity, connection, may_have_missed_pushes, lost }
+        Self { state, target, scripts, identity, connection, may_have_missed_pushes, connection_lost }
     }
 
     /// Marks the node as one that may have sent pushes before its first connection.
@@ -96,7 +96,7 @@ impl Node {
     /// Starts a task that reconnects whenever the connection is lost. Must be called inside the runtime of the node.
     pub(crate) fn keep_connected(self) -> Arc<Self> {
         let node = Arc::new(self);
-        tokio::spawn(reconnect_when_lost(Arc::downgrade(&node), node.lost.clone()));
+        tokio::spawn(reconnect_when_lost(Arc::downgrade(&node), node.connection_lost.clone()));
         node
     }
 
@@ -123,7 +123,7 @@ impl Node {
             }
             Ok(_) => {}
             // The reconnecting task tries again.
-            Err(_) => self.lost.notify_one(),
+            Err(_) => self.connection_lost.notify_one(),
         }
         connected.map(Arc::new)
     }
@@ -138,19 +138,19 @@ impl Node {
         self.connection().await?.query(command).await
     }
 
-    /// Calls a script; `arguments` adds its arguments. If the server has lost the script, it is loaded again.
+    /// Calls a script; `add_arguments` adds its arguments. If the server has lost the script, it is loaded again.
     pub(crate) async fn call_script(
         &self,
         call: &ScriptCall<'_>,
-        arguments: &impl Fn(&mut Cmd),
+        add_arguments: &impl Fn(&mut Cmd),
         asking: Asking,
     ) -> Result<ScriptReply, Failure> {
         let connection = self.connection().await.map_err(Failure::Failed)?;
-        match connection.send(call, arguments, asking).await {
+        match connection.send(call, add_arguments, asking).await {
             Err(failure) if failure.code() == Some("NOSCRIPT") => {
                 let load = handshake::load_scripts(&self.state, self.scripts);
                 connection.call_all(&load, load.len(), call.timeout).await?;
-                connection.send(call, arguments, asking).await
+                connection.send(call, add_arguments, asking).await
             }
             result => result,
         }
@@ -165,15 +165,15 @@ impl Node {
 impl Drop for Node {
     /// Wakes the reconnecting task, which then ends.
     fn drop(&mut self) {
-        self.lost.notify_one();
+        self.connection_lost.notify_one();
     }
 }
 
 /// Reconnects whenever the connection is lost, until the node is dropped.
-async fn reconnect_when_lost(node: Weak<Node>, lost: Arc<Notify>) {
+async fn reconnect_when_lost(node: Weak<Node>, connection_lost: Arc<Notify>) {
     let clock = Clock::system();
     loop {
-        lost.notified().await;
+        connection_lost.notified().await;
         let mut backoff = Backoff::default();
         loop {
             backoff.wait(&clock).await;

@@ -41,18 +41,18 @@ impl Route {
         }
     }
 
-    /// Calls a script; `arguments` adds its arguments.
+    /// Calls a script; `add_arguments` adds its arguments.
     pub(crate) async fn call_script(
         &self,
         call: &ScriptCall<'_>,
-        arguments: impl Fn(&mut Cmd),
+        add_arguments: impl Fn(&mut Cmd),
     ) -> Result<ScriptReply> {
         match self {
             Self::One { state, node } => {
-                let reply = node.call_script(call, &arguments, Asking::No).await;
+                let reply = node.call_script(call, &add_arguments, Asking::No).await;
                 reply.map_err(|failure| failure.into_error(&state.location))
             }
-            Self::Cluster(cluster) => cluster.call_script(call, &arguments).await,
+            Self::Cluster(cluster) => cluster.call_script(call, &add_arguments).await,
         }
     }
 

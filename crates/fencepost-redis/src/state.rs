@@ -20,12 +20,12 @@ pub(crate) struct ClientState {
     /// The URL without secrets.
     pub(crate) location: String,
     /// The random id of this client, stored in its tickets and holder records. Its channel is named after it.
-    pub(crate) client: String,
+    pub(crate) client_id: String,
     /// The largest token seen. It is sent with every call, for servers that have lost their data.
     pub(crate) largest_token: AtomicU64,
     /// Whether to create nothing on the server.
     pub(crate) only_existing: bool,
-    pushes: Pusher,
+    pusher: Pusher,
     /// The newest grants that were pushed: in a cluster every node forwards each of them.
     pushed_grants: Mutex<VecDeque<(Owner, FencingToken)>>,
 }
@@ -38,17 +38,17 @@ impl ClientState {
         config: Config,
         encryption: Option<Encryption>,
         only_existing: bool,
-        pushes: Pusher,
+        pusher: Pusher,
     ) -> Self {
         let is_cluster = matches!(config.servers, Servers::Cluster(_));
         Self {
             encryption,
             layout: Layout::new(&config.namespace, is_cluster, config.dialect.clone()),
             location: config.location(),
-            client: format!("{:016x}", rand::random::<u64>()),
+            client_id: format!("{:016x}", rand::random::<u64>()),
             largest_token: AtomicU64::new(0),
             only_existing,
-            pushes,
+            pusher,
             pushed_grants: Mutex::default(),
             config,
         }
@@ -60,7 +60,7 @@ impl ClientState {
 
     /// Returns the pub/sub channel of this client.
     pub(crate) fn channel(&self) -> String {
-        self.layout.channels() + &self.client
+        self.layout.channels() + &self.client_id
     }
 
     /// Records a token that was granted. Later grants to this client are larger, even if a server has lost its data.
@@ -76,7 +76,7 @@ impl ClientState {
                 return;
             }
         }
-        self.pushes.push(wakeup);
+        self.pusher.push(wakeup);
     }
 
     fn is_repeated(&self, grant: (Owner, FencingToken)) -> bool {

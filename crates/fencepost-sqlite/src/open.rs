@@ -59,7 +59,7 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
 
     let failed = |error| io_error("could not listen for wake-ups in", &peers, error);
     let socket = UnixDatagram::from_std(socket).map_err(failed)?;
-    let (own, pushes) = push::channel();
+    let (pusher, wakeups) = push::channel();
     let waiter_poll = WaiterPoll::default();
     let waiters = waiter_poll.waiters.clone();
     let state = ClientState {
@@ -67,7 +67,7 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
         statements,
         turnstile,
         sockets: sockets.clone(),
-        own,
+        pusher,
         boot_id,
         table: LockTable::of_rows(),
         counter: Counter { last: 0, reserved: 0, boot: 0, swept: StorageTime::from_nanos(0) },
@@ -82,7 +82,7 @@ pub(crate) fn open(path: &Path, if_missing: IfMissing) -> Result<SqliteBackend> 
     let thread = std::thread::Builder::new().name("fencepost-sqlite".into());
     thread.spawn(move || writer::run(state, &jobs)).map_err(failed)?;
     let receiver = Mutex::new(Some(WakeupReceiver::new(socket, inbox.clone(), waiters)));
-    Ok(SqliteBackend { path, storage_id, client, inbox, sockets, pushes, receiver })
+    Ok(SqliteBackend { path, storage_id, client, inbox, sockets, pushes: wakeups, receiver })
 }
 
 /// Fails if there is no database. A client that only reads must not create one: an empty one would report that nothing is locked.

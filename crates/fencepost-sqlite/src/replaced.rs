@@ -24,14 +24,14 @@ pub(crate) struct Replaced {
     pub(crate) file: FileIdentity,
     client: ClientId,
     sockets: Arc<Sockets>,
-    own: Pusher,
+    pusher: Pusher,
 }
 
 impl From<ClientState> for Replaced {
     /// Closes the connection.
     fn from(state: ClientState) -> Self {
-        let ClientState { file, client, sockets, own, .. } = state;
-        Self { file, client, sockets, own }
+        let ClientState { file, client, sockets, pusher, .. } = state;
+        Self { file, client, sockets, pusher }
     }
 }
 
@@ -40,7 +40,7 @@ impl Replaced {
     /// the engine knows.
     pub(crate) fn run(self, inbox: &Inbox) {
         // Makes the engine renew all its grants, and each reply is that it does not hold the lock.
-        self.own.push(Wakeup::CheckAll);
+        self.pusher.push(Wakeup::CheckAll);
         let clock = Clock::system();
         let mut deadline = clock.now() + QUIET_PERIOD;
         loop {

@@ -38,7 +38,7 @@ pub(crate) struct ClientState {
     pub(crate) turnstile: Turnstile,
     pub(crate) sockets: Arc<Sockets>,
     /// Pushes wake-ups to this client itself, without a socket.
-    pub(crate) own: Pusher,
+    pub(crate) pusher: Pusher,
     pub(crate) boot_id: i64,
     pub(crate) table: LockTable,
     pub(crate) counter: Counter,
@@ -155,7 +155,7 @@ impl ClientState {
         let mut others: HashMap<ClientId, Vec<Wakeup>> = HashMap::new();
         for (client, wakeup) in self.table.take_pushes() {
             if client == self.client {
-                self.own.push(wakeup);
+                self.pusher.push(wakeup);
             } else {
                 others.entry(client).or_default().push(wakeup);
             }

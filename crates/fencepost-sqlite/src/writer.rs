@@ -93,13 +93,13 @@ impl ClientState {
     fn poll_waiters(&mut self, clock: &Clock) {
         let now = StorageTime::read(clock);
         let version = self.statements.data_version().ok();
-        let Self { waiter_poll, statements, own, .. } = self;
+        let Self { waiter_poll, statements, pusher, .. } = self;
         for attempt in waiter_poll.next_page(version, clock.now()) {
             let owner = attempt.owner;
             let may_be_granted =
                 |want: &Want| statements.may_be_granted(&want.name, owner, now).unwrap_or(true);
             if attempt.wants.iter().any(may_be_granted) {
-                own.push(Wakeup::Check { owner });
+                pusher.push(Wakeup::Check { owner });
             }
         }
     }

@@ -30,10 +30,10 @@ pub(crate) struct ZooKeeperBackend {
 /// Connects as one client. Must be called inside the runtime in which the backend will be used.
 pub(crate) async fn open(url: &str, options: &Options) -> Result<ZooKeeperBackend> {
     let ensemble = Ensemble::open(config::parse(url)?).await?;
-    let (push, pushes) = push::channel();
-    let state = Arc::new(ClientState::new(ensemble, push));
+    let (pusher, wakeups) = push::channel();
+    let state = Arc::new(ClientState::new(ensemble, pusher));
     let storage_id = state.storage_id(options.is_only_existing()).await?;
-    Ok(ZooKeeperBackend { state, storage_id, pushes })
+    Ok(ZooKeeperBackend { state, storage_id, pushes: wakeups })
 }
 
 #[async_trait]

@@ -87,17 +87,17 @@ pub(crate) struct Registry {
     tombstones: HashMap<Owner, Moment>,
     /// The lock nodes that this client created.
     pub(crate) containers: Containers,
-    push: Pusher,
+    pusher: Pusher,
 }
 
 impl Registry {
-    pub(crate) fn new(push: Pusher) -> Self {
+    pub(crate) fn new(pusher: Pusher) -> Self {
         Self {
             entries: OwnEntries::default(),
             orphans: HashMap::new(),
             tombstones: HashMap::new(),
             containers: Containers::default(),
-            push,
+            pusher,
         }
     }
 
@@ -137,7 +137,7 @@ impl Registry {
     /// Wakes the attempts that waited in this process behind a removed one.
     pub(crate) fn wake_local_waiters(&self, removed: &Attempt) {
         for owner in self.entries.unblocked_by(removed) {
-            self.push.push(Wakeup::Check { owner });
+            self.pusher.push(Wakeup::Check { owner });
         }
     }
 
@@ -198,7 +198,7 @@ impl Registry {
         let lost: Vec<Owner> = self.entries_in(session).map(|(owner, _)| owner).collect();
         for owner in lost {
             let was_granted = self.remove(owner).is_some_and(|own| own.entry.award.is_some());
-            self.push.push(if was_granted {
+            self.pusher.push(if was_granted {
                 Wakeup::Lost { owner, reason }
             } else {
                 Wakeup::Check { owner }

@@ -39,7 +39,7 @@ pub(crate) struct ClientState {
     break_notices: Mutex<Vec<String>>,
     /// Remarks about locks, until they are taken.
     remarks: Mutex<HashMap<LockName, Finding>>,
-    push: Pusher,
+    pusher: Pusher,
 }
 
 fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
@@ -47,16 +47,16 @@ fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
 }
 
 impl ClientState {
-    pub(crate) fn new(ensemble: Ensemble, push: Pusher) -> Self {
+    pub(crate) fn new(ensemble: Ensemble, pusher: Pusher) -> Self {
         Self {
             ensemble,
             clock: Clock::system(),
             sessions: Mutex::default(),
-            registry: Mutex::new(Registry::new(push.clone())),
+            registry: Mutex::new(Registry::new(pusher.clone())),
             tasks: Mutex::default(),
             break_notices: Mutex::default(),
             remarks: Mutex::default(),
-            push,
+            pusher,
         }
     }
 
@@ -65,7 +65,7 @@ impl ClientState {
     }
 
     pub(crate) fn push(&self, wakeup: Wakeup) {
-        self.push.push(wakeup);
+        self.pusher.push(wakeup);
     }
 
     /// Runs a task that ends with this client.
@@ -193,7 +193,7 @@ impl ClientState {
     /// Removes and returns all sessions, and stops all tasks.
     pub(crate) fn take_sessions(&self) -> Vec<Arc<Session>> {
         lock(&self.tasks).abort_all();
-        *self.registry() = Registry::new(self.push.clone());
+        *self.registry() = Registry::new(self.pusher.clone());
         let slots: Vec<Slot> = lock(&self.sessions).drain().map(|(_, slot)| slot).collect();
         slots.into_iter().filter_map(|slot| slot.get().cloned()).collect()
     }

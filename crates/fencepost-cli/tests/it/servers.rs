@@ -147,7 +147,9 @@ fn the_doctor_checks_the_servers_and_finds_a_lock() {
 fn reading_creates_nothing() {
     let [etcd, zookeeper] = Stage::all();
     assert_eq!(etcd.json(&["list", "--json"]), Value::Array(Vec::new()));
-    assert!(finding(&etcd.json(&["doctor", "--json"]), "namespace").1.contains("no lock has been taken yet"));
+    assert!(
+        finding(&etcd.json(&["doctor", "--json"]), "namespace").1.contains("no lock has been acquired yet")
+    );
     let namespace = etcd.url.rsplit('=').next().unwrap();
     assert_eq!(etcd::shared().ctl(&["get", "--prefix", namespace, "--keys-only"]), "");
 

@@ -43,7 +43,7 @@ async fn a_healthy_server_is_ok_and_unchanged() {
     let findings = diagnosed(&url).await;
     assert!(findings.iter().all(|finding| finding.severity == Severity::Ok), "{findings:?}");
     expect(&findings, "server", Severity::Ok, "etcd 3.");
-    expect(&findings, "namespace", Severity::Ok, "where no lock has been taken yet");
+    expect(&findings, "namespace", Severity::Ok, "where no lock has been acquired yet");
     expect(&findings, "members", Severity::Ok, "1 of 1 responded");
     expect(&findings, "leader", Severity::Ok, "alone, in term ");
     expect(&findings, "alarms", Severity::Ok, "none");

@@ -14,20 +14,20 @@ use crate::state::ClientState;
 
 /// Adds the arguments of a flight.
 pub(crate) fn add_arguments(command: &mut Cmd, dialect: &Dialect, state: &ClientState, ops: &[&Op]) {
-    let ClientState { client, layout, largest_token, .. } = state;
+    let ClientState { client_id, layout, largest_token, .. } = state;
     let pace = dialect.pace();
-    command.arg(layout.prefix("")).arg(layout.counter()).arg(client).arg(layout.channels());
+    command.arg(layout.prefix("")).arg(layout.counter()).arg(client_id).arg(layout.channels());
     command
         .arg(largest_token.load(Ordering::Relaxed))
         .arg(millis(pace.poll_interval))
         .arg(millis(pace.max_streak))
         .arg(rand::random::<f32>());
     for op in ops {
-        add_op(command, dialect, client, op);
+        add_op(command, dialect, client_id, op);
     }
 }
 
-fn add_op(command: &mut Cmd, dialect: &Dialect, client: &str, op: &Op) {
+fn add_op(command: &mut Cmd, dialect: &Dialect, client_id: &str, op: &Op) {
     let name = op.names().next().map_or("", LockName::as_str);
     let token = |token: &FencingToken| token.to_string();
     let (kind, attempt, token) = match op {
@@ -47,7 +47,7 @@ fn add_op(command: &mut Cmd, dialect: &Dialect, client: &str, op: &Op) {
     match attempt.filter(|_| matches!(op, Op::Acquire { .. } | Op::Check(_))) {
         Some(attempt) => {
             let Attempt { owner, label, .. } = &**attempt;
-            command.arg(value(dialect, *owner, label, wall_time())).arg(tail(attempt, client));
+            command.arg(value(dialect, *owner, label, wall_time())).arg(tail(attempt, client_id));
         }
         None => {
             command.arg("").arg("");

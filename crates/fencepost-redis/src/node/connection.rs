@@ -5,7 +5,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fencepost_core::clock::Clock;
-use fencepost_core::{Error, ErrorKind, Result};
+use fencepost_core::{Error, ErrorKind, Result, duration_text};
 use fencepost_net::Address;
 use redis::aio::MultiplexedConnection;
 use redis::{Cmd, Pipeline, RedisError, Value};
@@ -32,7 +32,7 @@ pub(crate) struct LiveConnection {
     pub(super) last_response: AtomicU64,
     pub(super) driver: Task,
     /// Notified when the connection is lost.
-    pub(super) lost: Arc<Notify>,
+    pub(super) connection_lost: Arc<Notify>,
 }
 
 /// Why a call failed.
@@ -86,16 +86,16 @@ impl LiveConnection {
     pub(super) async fn send(
         &self,
         call: &ScriptCall<'_>,
-        arguments: &impl Fn(&mut Cmd),
+        add_arguments: &impl Fn(&mut Cmd),
         asking: Asking,
     ) -> Result<ScriptReply, Failure> {
         let script = self.scripts.iter().find(|(script, _)| *script == call.script);
         let mut command = redis::cmd("EVALSHA");
         command.arg(script.map_or("", |(_, hash)| hash)).arg(call.keys.len()).arg(&call.keys);
-        arguments(&mut command);
-        if call.replicas == 0 && asking == Asking::No {
+        add_arguments(&mut command);
+        if call.min_replicas == 0 && asking == Asking::No {
             let value = self.call(&command, call.timeout).await?;
-            return Ok(ScriptReply { value, replicas: 0 });
+            return Ok(ScriptReply { value, confirmed_replicas: 0 });
         }
         let mut commands = redis::pipe();
         if asking == Asking::Yes {
@@ -103,19 +103,19 @@ impl LiveConnection {
         }
         commands.add_command(command);
         let required = commands.len();
-        if call.replicas > 0 {
+        if call.min_replicas > 0 {
             // Half of the timeout, so that the script's reply arrives in time even if no replica confirms.
             let wait = u64::try_from((call.timeout / 2).as_millis()).unwrap_or(u64::MAX);
-            commands.cmd("WAIT").arg(call.replicas).arg(wait);
+            commands.cmd("WAIT").arg(call.min_replicas).arg(wait);
         }
         let values = self.call_all(&commands, required, call.timeout).await?;
         let mut values = values.into_iter().skip(usize::from(asking == Asking::Yes));
         let value = values.next().unwrap_or(Value::Nil);
-        let replicas = match values.next() {
-            Some(Value::Int(replicas)) => u32::try_from(replicas).unwrap_or_default(),
+        let confirmed_replicas = match values.next() {
+            Some(Value::Int(count)) => u32::try_from(count).unwrap_or_default(),
             _ => 0,
         };
-        Ok(ScriptReply { value, replicas })
+        Ok(ScriptReply { value, confirmed_replicas })
     }
 
     async fn call(&self, command: &Cmd, timeout: Duration) -> Result<Value, Failure> {
@@ -155,7 +155,7 @@ impl LiveConnection {
                 // No reply to any call since this one was sent: the connection is dead, even if the kernel has not noticed.
                 self.close();
             }
-            let message = format!("{location} did not answer within {timeout:?}");
+            let message = format!("no reply from {location} within {}", duration_text(timeout));
             return Err(Failure::Failed(Error::new(ErrorKind::OutcomeUnknown, message)));
         };
         self.last_response.store(clock.now().as_nanos(), Ordering::Relaxed);
@@ -176,7 +176,7 @@ impl LiveConnection {
     fn close(&self) {
         if !self.is_closed.swap(true, Ordering::AcqRel) {
             self.driver.stop();
-            self.lost.notify_one();
+            self.connection_lost.notify_one();
         }
     }
 }

@@ -23,14 +23,14 @@ use crate::task::Task;
 
 /// Connects to the server of a node and prepares the connection.
 pub(super) async fn connect(node: &Node) -> Result<LiveConnection> {
-    let Node { state, target, scripts, lost, .. } = node;
+    let Node { state, target, scripts, connection_lost, .. } = node;
     let address = match target {
         Target::Address(address) => address.clone(),
         Target::Primary => sentinel::primary(state).await?,
     };
     let is_closed = Arc::new(AtomicBool::new(false));
     let config = AsyncConnectionConfig::new()
-        .set_push_sender(push_handler(state.clone(), lost.clone(), is_closed.clone()))
+        .set_push_sender(push_handler(state.clone(), connection_lost.clone(), is_closed.clone()))
         .set_response_timeout(None);
     let (mut connection, driver) =
         log_in(state, &address, &state.config.account, state.config.db, config).await?;
@@ -49,14 +49,23 @@ pub(super) async fn connect(node: &Node) -> Result<LiveConnection> {
         node.identity().check(state, &mut connection).await?;
     }
     connection.subscribe(state.channel()).await.map_err(failed)?;
-    let (state, lost, last_response) = (state.clone(), lost.clone(), AtomicU64::new(0));
-    Ok(LiveConnection { state, address, connection, scripts, is_closed, last_response, driver, lost })
+    let (state, connection_lost, last_response) = (state.clone(), connection_lost.clone(), AtomicU64::new(0));
+    Ok(LiveConnection {
+        state,
+        address,
+        connection,
+        scripts,
+        is_closed,
+        last_response,
+        driver,
+        connection_lost,
+    })
 }
 
 /// Returns a handler that forwards the messages of a connection and marks it closed when it ends.
 fn push_handler(
     state: Arc<ClientState>,
-    lost: Arc<Notify>,
+    connection_lost: Arc<Notify>,
     is_closed: Arc<AtomicBool>,
 ) -> impl Fn(PushInfo) -> Result<(), ()> {
     move |push| {
@@ -68,7 +77,7 @@ fn push_handler(
             }
             PushKind::Disconnection => {
                 is_closed.store(true, Ordering::Release);
-                lost.notify_one();
+                connection_lost.notify_one();
             }
             _ => {}
         }
@@ -110,7 +119,12 @@ fn login_error(state: &ClientState, error: &RedisError) -> Error {
         redis::ErrorKind::Io if state.encryption.is_some() => handshake_failed(error.to_string()),
         redis::ErrorKind::AuthenticationFailed => crate::error::server_error(location, "WRONGPASS", ""),
         redis::ErrorKind::RESP3NotSupported => crate::error::server_error(location, "NOPROTO", ""),
-        // A server that requires TLS, or is not Redis, closes the connection or sends something else.
+        // Retrying does not help: it is another protocol.
+        redis::ErrorKind::Parse | redis::ErrorKind::UnexpectedReturnType => {
+            Error::new(ErrorKind::BadConfig, format!("{location} does not reply as a Redis server"))
+                .with_hint("is it a Redis server, and does it require TLS? Then use rediss://")
+        }
+        // A server that requires TLS, or is not Redis, may also close the connection.
         _ if error.code().is_none() => call_failed(location, error, Sent::No)
             .with_hint("is it a Redis server, and does it require TLS? Then use rediss://"),
         _ => call_failed(location, error, Sent::No),

@@ -12,8 +12,8 @@ use super::*;
 use crate::config::parse;
 
 fn nodes(servers: &[RedisServer]) -> Vec<Arc<Node>> {
-    let (push, _) = push::channel();
-    let state = Arc::new(ClientState::new(parse("redis://quorum").unwrap(), None, false, push));
+    let (pusher, _) = push::channel();
+    let state = Arc::new(ClientState::new(parse("redis://quorum").unwrap(), None, false, pusher));
     let node = |server: &RedisServer| {
         let target = Target::Address(Address { host: "127.0.0.1".into(), port: server.port() });
         Node::new(state.clone(), target, &Script::ALL, Arc::default()).keep_connected()
@@ -27,13 +27,13 @@ async fn inspect(node: &Node) -> Result<usize, Failure> {
         script: Script::Inspect,
         prefix: "fencepost:",
         keys: Vec::new(),
-        replicas: 0,
+        min_replicas: 0,
         timeout: READ_TIMEOUT,
     };
-    let arguments = |command: &mut Cmd| {
+    let add_arguments = |command: &mut Cmd| {
         command.arg("fencepost:").arg(1).arg("a");
     };
-    let reply = node.call_script(&call, &arguments, Asking::No);
+    let reply = node.call_script(&call, &add_arguments, Asking::No);
     match reply.await?.value {
         Value::Array(found) => Ok(found.len()),
         other => panic!("{other:?}"),

@@ -74,7 +74,7 @@ impl Cluster {
     pub(crate) async fn call_script(
         &self,
         call: &ScriptCall<'_>,
-        arguments: &impl Fn(&mut Cmd),
+        add_arguments: &impl Fn(&mut Cmd),
     ) -> Result<ScriptReply> {
         let slot = slot(call.prefix);
         let deadline = self.clock.now() + call.timeout;
@@ -87,7 +87,7 @@ impl Cluster {
                 self.pause().await;
                 continue;
             };
-            let failure = match node.call_script(call, arguments, asking).await {
+            let failure = match node.call_script(call, add_arguments, asking).await {
                 Ok(reply) => return Ok(reply),
                 Err(failure) => failure,
             };

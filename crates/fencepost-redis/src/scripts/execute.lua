@@ -1,10 +1,11 @@
--- Executes one flight of operations of one client on the locks of one prefix. Each operation is atomic; the replies are in
+-- Executes one batch of operations of one client on the locks of one prefix. Each operation is atomic; the replies are in
 -- the order of the operations.
 --
 -- Keys, all below the prefix P:
 --   l:NAME   the holders. A string if exclusive: "OWNER TOKEN SINCE CHOSEN TTL CLIENT LENGTH REST", then "C" and the
 --            bytes of the cell if the cell ends with the grant. A hash if shared or a semaphore: OWNER -> "MODE TOKEN UNTIL
---            SINCE CHOSEN TTL CLIENT LENGTH REST", and "=" -> "TOKEN BYTES" for such a cell.
+--            SINCE CHOSEN TTL CLIENT LENGTH REST", and "=" -> "TOKEN BYTES" for such a cell. REST is JSON of LENGTH bytes:
+--            the label, the metadata, and the names if the attempt wants all of several.
 --   q:NAME   the queue: a sorted set of owners by position.
 --   t:OWNER  a ticket, which expires with its lease: "POSITION SINCE LENGTH WANTS", and what the client sent,
 --            "TTL CLIENT LENGTH REST". Empty WANTS stand for one exclusive name.
@@ -18,10 +19,12 @@
 -- ARGV: P, the client's id, the prefix of channels, the largest token that the client has seen, how long `c` is kept (0: for
 -- ever), whether a free lock is only offered to a waiter, which must acquire it itself (1), and then for each operation:
 --   A, T  name, owner, ttl, tail   acquire an exclusive lock; if it is busy, A joins the queue and T does not
---   R     name, proof              release; the proof is "OWNER TOKEN ", the beginning of the stored value
---   N     name, proof, ttl         renew
+--   R     name, value prefix       release; the prefix is "OWNER TOKEN ", the beginning of the stored value
+--   N     name, value prefix, ttl  renew
 --   G     name, owner, ttl, JSON   everything else: {op, wants, rule, tail, token, keep}; instead of the ttl the bytes of a
---                                  cell that is written
+--                                  cell that is written. op is A, T, R or N as above, C check, L leave, B break, V read a
+--                                  cell, W write a cell, or S finish hand-overs
+-- The tail is "TTL CLIENT LENGTH REST", as it is stored.
 --
 -- One reply for each operation, and one more if a call would have blocked the server for too long: the names of the locks
 -- with unfinished hand-overs, which the client continues with operation S.
@@ -30,8 +33,10 @@
 -- grant. {G, token, chosen} granted, {H, token, chosen} already granted (to a leave), {W, ms} waiting, and when to check again,
 -- {V, token, bytes} a cell, {C, name, mode, wanted} in use in an incompatible mode, {E, message} an error.
 --
--- The first part executes most operations in bulk, with a few commands for all of them. Operations on locks with a queue,
--- and all but the plain ones, go through the second part one by one. Both read before they write.
+-- The first part executes most operations in bulk, with a few commands for all of them. The second part
+-- executes the others one by one: kind G, operations on a name that an earlier operation of the batch uses, acquires and
+-- releases of locks with a queue, acquires of locks that are not free, and all acquires while there are tombstones. Both
+-- parts read before they write.
 local A, call, try, sub, format = ARGV, redis.call, redis.pcall, string.sub, string.format
 local P, CLIENT, CHANNELS = A[1], A[2], A[3]
 local LARGEST_SEEN, RETENTION, OFFER_ONLY = tonumber(A[4]), A[5], A[6] == '1'
@@ -40,36 +45,36 @@ local CLUSTER = RETENTION ~= '0'
 local LOCK, QUEUE = P .. 'l:', P .. 'q:'
 -- The largest token that a client reports is used only up to this far ahead of the server's time, in microseconds.
 local MAX_AHEAD = 24 * 3600 * 1000000
-local replies, slow, now_us, last = {}, nil, nil, nil
+local replies, one_by_one, now_us, last_token = {}, nil, nil, nil
 local NUMBERS = '@NUMBERS@'
 
--- The first part: plain operations on names that no other operation of this flight uses. `offsets` is where the arguments of
--- an operation begin.
-local seen, offsets, acquires, holder_ops, holder_keys = {}, {}, {}, {}, {}
+-- The first part: operations with kind A, T, R or N on names that no earlier operation of the batch uses. `offsets` is where
+-- the arguments of an operation begin.
+local used_names, offsets, acquires, holder_ops, holder_keys = {}, {}, {}, {}, {}
 local acquire_count, holder_count = 0, 0
-local o, i, size = 6, 0, #A
-while o < size do
-  i = i + 1
-  local kind, name = A[o + 1], A[o + 2]
-  offsets[i] = o
-  if seen[name] or kind == 'G' then
-    slow = slow or {}
-    slow[#slow + 1] = i
+local offset, index, size = 6, 0, #A
+while offset < size do
+  index = index + 1
+  local kind, name = A[offset + 1], A[offset + 2]
+  offsets[index] = offset
+  if used_names[name] or kind == 'G' then
+    one_by_one = one_by_one or {}
+    one_by_one[#one_by_one + 1] = index
     if kind == 'G' then
-      for _, want in ipairs(cjson.decode(A[o + 5]).wants) do
-        seen[want[1]] = true
+      for _, want in ipairs(cjson.decode(A[offset + 5]).wants) do
+        used_names[want[1]] = true
       end
     end
   elseif kind == 'A' or kind == 'T' then
     acquire_count = acquire_count + 1
-    acquires[acquire_count] = i
+    acquires[acquire_count] = index
   else
     holder_count = holder_count + 1
-    holder_ops[holder_count] = i
+    holder_ops[holder_count] = index
     holder_keys[holder_count] = LOCK .. name
   end
-  seen[name] = true
-  o = o + (kind == 'R' and 3 or kind == 'N' and 4 or 5)
+  used_names[name] = true
+  offset = offset + (kind == 'R' and 3 or kind == 'N' and 4 or 5)
 end
 
 -- Which locks have a queue. Not read if no lock has one, nor for a renewal in a cluster, which reads only its lock.
@@ -79,11 +84,11 @@ if CLUSTER and not is_renewal or not CLUSTER and call('EXISTS', P .. 'w', P .. '
   has_tombstones = acquire_count > 0 and call('EXISTS', P .. 'd') == 1
   local names, keys = {}, {}
   for _, group in ipairs({ acquires, holder_ops }) do
-    for _, i in ipairs(group) do
-      local o = offsets[i]
-      if A[o + 1] ~= 'N' then
-        names[#names + 1] = A[o + 2]
-        keys[#keys + 1] = QUEUE .. A[o + 2]
+    for _, index in ipairs(group) do
+      local offset = offsets[index]
+      if A[offset + 1] ~= 'N' then
+        names[#names + 1] = A[offset + 2]
+        keys[#keys + 1] = QUEUE .. A[offset + 2]
       end
     end
   end
@@ -98,24 +103,24 @@ end
 if holder_count > 0 then
   local values, deleted, deleted_count = call('MGET', unpack(holder_keys)), {}, 0
   for j = 1, holder_count do
-    local i = holder_ops[j]
-    local o = offsets[i]
-    local kind, proof, value = A[o + 1], A[o + 3], values[j]
-    local is_ours = value and sub(value, 1, #proof) == proof
+    local index = holder_ops[j]
+    local offset = offsets[index]
+    local kind, value_prefix, value = A[offset + 1], A[offset + 3], values[j]
+    local is_ours = value and sub(value, 1, #value_prefix) == value_prefix
     if kind == 'N' then
       if is_ours then
-        call('PEXPIRE', holder_keys[j], A[o + 4])
+        call('PEXPIRE', holder_keys[j], A[offset + 4])
       end
-      replies[i] = is_ours and 2 or 3
-    elseif queued and queued[A[o + 2]] then
-      slow = slow or {}
-      slow[#slow + 1] = i
+      replies[index] = is_ours and 2 or 3
+    elseif queued and queued[A[offset + 2]] then
+      one_by_one = one_by_one or {}
+      one_by_one[#one_by_one + 1] = index
     else
       if is_ours then
         deleted_count = deleted_count + 1
         deleted[deleted_count] = holder_keys[j]
       end
-      replies[i] = is_ours and 1 or 3
+      replies[index] = is_ours and 1 or 3
     end
   end
   if deleted_count > 0 then
@@ -126,46 +131,47 @@ end
 if acquire_count > 0 then
   local time = call('TIME')
   now_us = time[1] * 1000000 + time[2]
-  last = tonumber(call('GET', P .. 'c') or 0)
-  local token = math.max(last + 1, now_us, math.min(LARGEST_SEEN + 1, now_us + MAX_AHEAD))
-  last = token + acquire_count - 1
+  last_token = tonumber(call('GET', P .. 'c') or 0)
+  local token = math.max(last_token + 1, now_us, math.min(LARGEST_SEEN + 1, now_us + MAX_AHEAD))
+  last_token = token + acquire_count - 1
   local stored
   if RETENTION == '0' then
-    stored = try('SET', P .. 'c', format('%.0f', last))
+    stored = try('SET', P .. 'c', format('%.0f', last_token))
   else
-    stored = try('SET', P .. 'c', format('%.0f', last), 'PX', RETENTION)
+    stored = try('SET', P .. 'c', format('%.0f', last_token), 'PX', RETENTION)
   end
   local since = ' ' .. format('%.0f', now_us / 1000) .. ' 0 '
   -- Formatting a number is expensive: only its thousands are formatted, the last three digits are cut out of a list.
   local thousands, last_three = nil, 1000
   for j = 1, acquire_count do
-    local i = acquires[j]
-    local o = offsets[i]
-    local name, result = A[o + 2], false
+    local index = acquires[j]
+    local offset = offsets[index]
+    local name, result = A[offset + 2], false
     if last_three > 999 then
       thousands, last_three = format('%.0f', math.floor(token / 1000)), token % 1000
     end
     if stored.err then
       result = stored
     elseif not has_tombstones and not (queued and queued[name]) then
-      local value = A[o + 3] .. ' ' .. thousands .. sub(NUMBERS, last_three * 3 + 1, last_three * 3 + 3) .. since .. A[o + 5]
-      result = try('SET', LOCK .. name, value, 'PX', A[o + 4], 'NX')
+      local token_digits = thousands .. sub(NUMBERS, last_three * 3 + 1, last_three * 3 + 3)
+      local value = A[offset + 3] .. ' ' .. token_digits .. since .. A[offset + 5]
+      result = try('SET', LOCK .. name, value, 'PX', A[offset + 4], 'NX')
     end
     if not result then
-      slow = slow or {}
-      slow[#slow + 1] = i
+      one_by_one = one_by_one or {}
+      one_by_one[#one_by_one + 1] = index
     elseif result.err then
-      replies[i] = { 'E', result.err }
+      replies[index] = { 'E', result.err }
     else
-      replies[i] = token
+      replies[index] = token
     end
     token, last_three = token + 1, last_three + 1
   end
 end
-if not slow then
+if not one_by_one then
   return replies
 end
-table.sort(slow)
+table.sort(one_by_one)
 
 -- The second part: all rules of the lock, one operation at a time.
 if not now_us then
@@ -180,22 +186,23 @@ local budget = 32
 local loaded, pending_deletes, unfinished = {}, {}, {}
 -- How many entries of an index or a queue are read at once.
 local BATCH = 128
--- Instead of an owner: the field of a hash that is the cell, and the member of an index that is the time of its last change.
-local MARK = '='
+-- Instead of an owner: the field of a hash that is the cell, and the member of an index whose score is the time of its last
+-- change.
+local CELL_FIELD, CHANGED_MEMBER = '=', '='
 
 local function digits(number)
   return format('%.0f', number)
 end
 
 local function next_token()
-  last = last or tonumber(call('GET', P .. 'c') or 0)
-  last = math.max(last + 1, now_us, math.min(LARGEST_SEEN + 1, now_us + MAX_AHEAD))
+  last_token = last_token or tonumber(call('GET', P .. 'c') or 0)
+  last_token = math.max(last_token + 1, now_us, math.min(LARGEST_SEEN + 1, now_us + MAX_AHEAD))
   if RETENTION == '0' then
-    call('SET', P .. 'c', digits(last))
+    call('SET', P .. 'c', digits(last_token))
   else
-    call('SET', P .. 'c', digits(last), 'PX', RETENTION)
+    call('SET', P .. 'c', digits(last_token), 'PX', RETENTION)
   end
-  return last
+  return last_token
 end
 
 -- Loads a lock: `holder` is set if it is held exclusively, `hash` if several may hold it. The fields of a hash are not read
@@ -234,19 +241,21 @@ local function load_lock(name)
   return lock
 end
 
+-- Formats the field of a holder. `unchanged` is the part that a renewal does not change: "SINCE CHOSEN TTL CLIENT
+-- LENGTH REST".
 local function format_holder(holder)
-  return holder.mode .. ' ' .. holder.token .. ' ' .. digits(holder.expires) .. ' ' .. holder.tail
+  return holder.mode .. ' ' .. holder.token .. ' ' .. digits(holder.expires) .. ' ' .. holder.unchanged
 end
 
 -- Parses a field of a hash, whether or not its lease has expired. No lease is longer than its ttl: if it seems to be, the
 -- server's clock was set back, and the field is corrected.
 local function parse_holder(lock, owner, field)
-  local mode, token, expires, tail_from = string.match(field, '^(%w+) (%d+) (%d+) ()')
-  local tail = sub(field, tail_from)
-  local chosen, ttl, client, length, from = string.match(tail, '^%d+ (%d+) (%d+) (%x+) (%d+) ()')
+  local mode, token, expires, unchanged_from = string.match(field, '^(%w+) (%d+) (%d+) ()')
+  local unchanged = sub(field, unchanged_from)
+  local chosen, ttl, client, length, from = string.match(unchanged, '^%d+ (%d+) (%d+) (%x+) (%d+) ()')
   expires, ttl = tonumber(expires), tonumber(ttl)
   local holder = { owner = owner, token = token, mode = mode, expires = math.min(expires, now + ttl), ttl = ttl,
-    client = client, chosen = tonumber(chosen), tail = tail, rest = sub(tail, from, from + length - 1) }
+    client = client, chosen = tonumber(chosen), unchanged = unchanged, rest = sub(unchanged, from, from + length - 1) }
   if expires > holder.expires then
     try('HSET', lock.key, owner, format_holder(holder))
   end
@@ -258,7 +267,7 @@ local function all_holders(lock)
   local holders = { lock.holder }
   local fields = lock.hash and call('HGETALL', lock.key) or {}
   for at = 1, #fields, 2 do
-    if fields[at] ~= MARK then
+    if fields[at] ~= CELL_FIELD then
       holders[#holders + 1] = parse_holder(lock, fields[at], fields[at + 1])
     end
   end
@@ -275,14 +284,15 @@ end
 -- Rebuilds the index of a hash from its fields: there is none yet, a client of an earlier version has changed the hash, or
 -- the clock was set back.
 local function rebuild_index(lock)
-  local known, scores, dead, stale, longest = { [MARK] = true }, { digits(now), MARK }, {}, {}, 0
+  local known, scores = { [CHANGED_MEMBER] = true }, { digits(now), CHANGED_MEMBER }
+  local expired, stale, longest = {}, {}, 0
   for _, holder in ipairs(all_holders(lock)) do
     if holder.expires > now then
       known[holder.owner], lock.mode = true, holder.mode
       scores[#scores + 1], scores[#scores + 2] = digits(holder.expires), holder.owner
       longest = math.max(longest, holder.expires - now)
     else
-      dead[#dead + 1] = holder.owner
+      expired[#expired + 1] = holder.owner
     end
   end
   for _, owner in ipairs(call('ZRANGE', lock.index, 0, -1)) do
@@ -293,7 +303,7 @@ local function rebuild_index(lock)
   lock.count = #scores / 2 - 1
   if lock.count > 0 then
     call('PEXPIRE', lock.key, longest)
-    in_portions('HDEL', lock.key, dead)
+    in_portions('HDEL', lock.key, expired)
     in_portions('ZADD', lock.index, scores)
     in_portions('ZREM', lock.index, stale)
     call('PEXPIRE', lock.index, longest)
@@ -305,7 +315,7 @@ end
 -- Compares these entries of the index with the hash: removes holders whose lease has expired, and stores when the others must
 -- be compared again.
 local function refresh(lock, owners)
-  local scores, dead = { digits(now), MARK }, {}
+  local scores, expired = { digits(now), CHANGED_MEMBER }, {}
   for at, field in ipairs(call('HMGET', lock.key, unpack(owners))) do
     if not field then
       return rebuild_index(lock)
@@ -315,13 +325,13 @@ local function refresh(lock, owners)
     if holder.expires > now then
       scores[#scores + 1], scores[#scores + 2] = digits(holder.expires), holder.owner
     else
-      dead[#dead + 1] = holder.owner
+      expired[#expired + 1] = holder.owner
     end
   end
-  if #dead > 0 then
-    call('HDEL', lock.key, unpack(dead))
-    call('ZREM', lock.index, unpack(dead))
-    lock.count = lock.count - #dead
+  if #expired > 0 then
+    call('HDEL', lock.key, unpack(expired))
+    call('ZREM', lock.index, unpack(expired))
+    lock.count = lock.count - #expired
   end
   if #scores > 2 then
     -- PEXPIRE first: once a script has written, a full server permits its further writes. If it does not, the entries are
@@ -335,7 +345,7 @@ end
 local function indexed(lock, from, to, limit)
   local members, owners, score = call('ZRANGEBYSCORE', lock.index, from, to, 'WITHSCORES', 'LIMIT', 0, limit), {}, nil
   for at = 1, #members, 2 do
-    if members[at] ~= MARK then
+    if members[at] ~= CHANGED_MEMBER then
       owners[#owners + 1] = members[at]
       score = score or tonumber(members[at + 1])
     end
@@ -350,9 +360,9 @@ local function count_holders(lock)
     return lock
   end
   lock.is_counted = true
-  lock.has_cell = call('HEXISTS', lock.key, MARK) == 1
+  lock.has_cell = call('HEXISTS', lock.key, CELL_FIELD) == 1
   lock.count = call('HLEN', lock.key) - (lock.has_cell and 1 or 0)
-  local changed = tonumber(call('ZSCORE', lock.index, MARK) or NEVER)
+  local changed = tonumber(call('ZSCORE', lock.index, CHANGED_MEMBER) or NEVER)
   if changed > now or call('ZCARD', lock.index) ~= lock.count + 1 then
     rebuild_index(lock)
   end
@@ -363,12 +373,12 @@ local function count_holders(lock)
       refresh(lock, due)
       budget = budget - 3
     end
-    local alive = indexed(lock, '(' .. digits(now), '+inf', 1)
-    if not lock.mode and #alive > 0 then
-      refresh(lock, alive)
+    local live = indexed(lock, '(' .. digits(now), '+inf', 1)
+    if not lock.mode and #live > 0 then
+      refresh(lock, live)
     end
     -- One live holder is enough to know, unless the permits of a semaphore are counted.
-    is_enough = #due < BATCH or #alive > 0 and lock.mode and sub(lock.mode, 1, 1) ~= 'n'
+    is_enough = #due < BATCH or #live > 0 and lock.mode and sub(lock.mode, 1, 1) ~= 'n'
   until is_enough or budget <= 0
   lock.has_more_due = #due >= BATCH
   if not is_enough then
@@ -394,7 +404,7 @@ local function holder_of(name, owner)
   end
 end
 
-local function holds(name, owner, token)
+local function holder_with_token(name, owner, token)
   local holder = holder_of(name, owner)
   return holder and holder.token == token and holder or nil
 end
@@ -404,7 +414,7 @@ local function add_holder(lock, holder)
   local longest = math.max(call('PTTL', lock.key), holder.ttl)
   lock.count = lock.count + call('HSET', lock.key, holder.owner, format_holder(holder))
   call('PEXPIRE', lock.key, longest)
-  call('ZADD', lock.index, digits(now), MARK, digits(holder.expires), holder.owner)
+  call('ZADD', lock.index, digits(now), CHANGED_MEMBER, digits(holder.expires), holder.owner)
   call('PEXPIRE', lock.index, longest)
   lock.hash, lock.is_counted, lock.mode = true, true, holder.mode
 end
@@ -437,9 +447,9 @@ local function remove_holder(name, holder)
     return
   end
   if lock.has_cell then
-    local cell = call('HMGET', lock.key, MARK)[1]
+    local cell = call('HMGET', lock.key, CELL_FIELD)[1]
     if sub(cell, 1, #holder.token + 1) == holder.token .. ' ' then
-      call('HDEL', lock.key, MARK)
+      call('HDEL', lock.key, CELL_FIELD)
       lock.has_cell = false
     end
   end
@@ -505,7 +515,7 @@ local function is_subscribed(client)
   return subscribed[client]
 end
 
--- How many tickets of clients that are not subscribed stay in the queue. A client may die with thousands of tickets: those
+-- How many tickets of clients that are not subscribed stay in the queue. A client may crash with thousands of tickets: those
 -- behind these are removed from the queue. The ticket keeps the position, and its next check adds it again.
 local MAX_SKIPPED = 2 * BATCH
 
@@ -536,15 +546,15 @@ local function skip_unreachable(key, skip)
 end
 
 -- Returns the first ticket in the queue of `name` whose client is subscribed. The second result is true if the budget was used
--- up before one was found. `least` is a budget for this search that is available in any case.
-local function first_waiter(name, least)
-  local key, skip, seen, longest = QUEUE .. name, 0, 0, 0
-  local floor = least and math.min(0, budget - least) or 0
+-- up before one was found. `min_budget` is a budget for this search that is available in any case.
+local function first_waiter(name, min_budget)
+  local key, skip, unreachable_count, longest = QUEUE .. name, 0, 0, 0
+  local floor = min_budget and math.min(0, budget - min_budget) or 0
   while budget > floor do
     budget = budget - 1
     local owner = call('ZRANGE', key, skip, skip)[1]
     if not owner then
-      if skip > 0 and skip == seen then
+      if skip > 0 and skip == unreachable_count then
         -- No client of the remaining tickets is subscribed: the queue expires with the last of them.
         call('PEXPIRE', key, longest)
       end
@@ -555,7 +565,7 @@ local function first_waiter(name, least)
       return waiter, false
     end
     if waiter then
-      seen, longest = seen + 1, math.max(longest, waiter.left, 1)
+      unreachable_count, longest = unreachable_count + 1, math.max(longest, waiter.left, 1)
     end
     skip = skip_unreachable(key, skip)
   end
@@ -593,15 +603,15 @@ end
 local function grant(owner, wants, rule, chosen, token, tail)
   local ttl, client, length, from = string.match(tail, '^(%d+) (%x+) (%d+) ()')
   local rest = sub(tail, from, from + length - 1)
-  tail = digits(now) .. ' ' .. chosen .. ' ' .. tail
+  local unchanged = digits(now) .. ' ' .. chosen .. ' ' .. tail
   token = digits(token)
   for at, want in ipairs(wants) do
     if rule == 'all' or at == chosen + 1 then
       local lock = load_lock(want[1])
       local holder = { owner = owner, token = token, mode = want[2], expires = now + ttl, ttl = tonumber(ttl),
-        client = client, chosen = chosen, tail = tail, rest = rest }
+        client = client, chosen = chosen, unchanged = unchanged, rest = rest }
       if want[2] == 'x' then
-        lock.head = owner .. ' ' .. token .. ' ' .. tail
+        lock.head = owner .. ' ' .. token .. ' ' .. unchanged
         lock.cell, lock.count, lock.mode, lock.holder = '', 1, 'x', holder
         call('SET', lock.key, lock.head, 'PX', ttl)
         if lock.pending_delete == 'hash' then
@@ -609,7 +619,7 @@ local function grant(owner, wants, rule, chosen, token, tail)
         end
       elseif lock.pending_delete == 'hash' then
         add_holder(lock, holder)
-        call('HDEL', lock.key, lock.former_owner, MARK)
+        call('HDEL', lock.key, lock.former_owner, CELL_FIELD)
         call('ZREM', lock.index, lock.former_owner)
       else
         if lock.pending_delete then
@@ -665,7 +675,7 @@ local function names_of(wants)
 end
 
 -- Returns a holder record of this attempt if it holds all locks that its rule requires.
-local function held_award(op)
+local function granted_holder(op)
   local held, first = 0, nil
   for _, want in ipairs(op.wants) do
     local holder = holder_of(want[1], op.owner)
@@ -684,7 +694,7 @@ end
 local function next_free_in(lock)
   if sub(lock.mode, 1, 1) ~= 'n' then
     local last = call('ZRANGE', lock.index, -1, -1)
-    if last[1] and last[1] ~= MARK then
+    if last[1] and last[1] ~= CHANGED_MEMBER then
       refresh(lock, last)
     end
     return tonumber(call('ZRANGE', lock.index, -1, -1, 'WITHSCORES')[2] or now) - now
@@ -754,17 +764,18 @@ local function renew_ticket(op)
   return true
 end
 
--- Returns the status of an attempt: its grant, which is renewed, or if `waits` that it waits; nil otherwise.
-local function status(op, waits)
-  local award = held_award(op)
-  if award then
+-- Returns the reply about the present state of an attempt: its grant, which is renewed, or if `waits` that it waits; nil
+-- otherwise.
+local function current_reply(op, waits)
+  local granted = granted_holder(op)
+  if granted then
     for at, want in ipairs(op.wants) do
-      local holder = (op.rule == 'all' or at == award.chosen + 1) and holder_of(want[1], op.owner)
+      local holder = (op.rule == 'all' or at == granted.chosen + 1) and holder_of(want[1], op.owner)
       if holder then
         renew_lease(want[1], holder)
       end
     end
-    return { 'G', tonumber(award.token), award.chosen }
+    return { 'G', tonumber(granted.token), granted.chosen }
   end
   return waits and { 'W', check_after(op) } or nil
 end
@@ -793,7 +804,7 @@ local function acquire(op)
     return 0
   end
   grant_waiters(names_of(op.wants))
-  local current = status(op, renew_ticket(op))
+  local current = current_reply(op, renew_ticket(op))
   if current then
     return current
   end
@@ -832,21 +843,21 @@ local function acquire(op)
     'PX', op.ttl)
   renew_ticket(op)
   grant_waiters(names_of(op.wants), op.owner)
-  return status(op, true)
+  return current_reply(op, true)
 end
 
 local function check(op)
   -- Renewed before it is read: a client that checks is alive.
   local waits = renew_ticket(op)
   grant_waiters(names_of(op.wants), op.owner)
-  return status(op, waits) or 5
+  return current_reply(op, waits) or 5
 end
 
 local function leave(op)
   grant_waiters(names_of(op.wants))
-  local award = held_award(op)
-  if award then
-    return { 'H', tonumber(award.token), award.chosen }
+  local granted = granted_holder(op)
+  if granted then
+    return { 'H', tonumber(granted.token), granted.chosen }
   end
   for _, want in ipairs(op.wants) do
     local holder = holder_of(want[1], op.owner)
@@ -871,7 +882,7 @@ end
 local function release(op)
   local held = false
   for _, want in ipairs(op.wants) do
-    local holder = holds(want[1], op.owner, op.token)
+    local holder = holder_with_token(want[1], op.owner, op.token)
     if holder then
       held = true
       remove_holder(want[1], holder)
@@ -884,7 +895,7 @@ end
 local function renew(op)
   local held = {}
   for at, want in ipairs(op.wants) do
-    held[at] = holds(want[1], op.owner, op.token)
+    held[at] = holder_with_token(want[1], op.owner, op.token)
     if not held[at] then
       -- If some of several names were deleted by another program, the remaining ones are released.
       release(op)
@@ -927,7 +938,7 @@ end
 local function read_cell(op)
   local name = op.wants[1][1]
   local lock = load_lock(name)
-  local cell = lock.hash and call('HMGET', lock.key, MARK)[1]
+  local cell = lock.hash and call('HMGET', lock.key, CELL_FIELD)[1]
   if cell then
     local token, from = string.match(cell, '^(%d+) ()')
     for _, holder in ipairs(all_holders(lock)) do
@@ -948,14 +959,14 @@ end
 
 local function write_cell(op, bytes)
   local name = op.wants[1][1]
-  local holder = holds(name, op.owner, op.token)
+  local holder = holder_with_token(name, op.owner, op.token)
   if not holder then
     return 3
   end
   local lock, kept_key = load_lock(name), P .. 'v:' .. name
   if op.keep == 'held' then
     if lock.hash then
-      call('HSET', lock.key, MARK, op.token .. ' ' .. bytes)
+      call('HSET', lock.key, CELL_FIELD, op.token .. ' ' .. bytes)
       lock.has_cell = true
     else
       lock.cell = 'C' .. bytes
@@ -970,7 +981,7 @@ local function write_cell(op, bytes)
     call('SET', kept_key, op.token .. ' ' .. bytes, 'PX', op.keep)
   end
   if lock.hash then
-    call('HDEL', lock.key, MARK)
+    call('HDEL', lock.key, CELL_FIELD)
     lock.has_cell = false
   elseif lock.cell ~= '' then
     call('SET', lock.key, lock.head, 'KEEPTTL')
@@ -994,35 +1005,35 @@ local function apply_deletes(reply)
   return reply
 end
 
-local rules = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = release, B = break_lock,
+local handlers = { A = acquire, T = acquire, C = check, L = leave, N = renew, R = release, B = break_lock,
   S = finish_hand_overs, V = read_cell, W = write_cell }
 
-for _, i in ipairs(slow) do
+for _, index in ipairs(one_by_one) do
   -- However much budget the others have used: the successor must be notified.
   budget = math.max(budget, MIN_BUDGET)
-  local o = offsets[i]
-  local kind = A[o + 1]
+  local offset = offsets[index]
+  local kind = A[offset + 1]
   local op
   if kind == 'G' then
-    op = cjson.decode(A[o + 5])
-    op.owner, op.ttl = A[o + 3], tonumber(A[o + 4])
+    op = cjson.decode(A[offset + 5])
+    op.owner, op.ttl = A[offset + 3], tonumber(A[offset + 4])
   else
-    op = { op = kind, owner = A[o + 3], ttl = tonumber(A[o + 4]), tail = A[o + 5], rule = 'all',
-      wants = { { A[o + 2], 'x' } } }
+    op = { op = kind, owner = A[offset + 3], ttl = tonumber(A[offset + 4]), tail = A[offset + 5], rule = 'all',
+      wants = { { A[offset + 2], 'x' } } }
     if kind == 'R' or kind == 'N' then
       op.owner, op.token = string.match(op.owner, '^(%x+) (%d+) $')
     end
   end
-  local succeeded, reply = pcall(rules[op.op], op, A[o + 4])
+  local succeeded, reply = pcall(handlers[op.op], op, A[offset + 4])
   if succeeded then
     succeeded, reply = pcall(apply_deletes, reply)
   end
   if succeeded then
-    replies[i] = reply
+    replies[index] = reply
   else
     -- The loaded locks may be half changed.
     loaded, pending_deletes = {}, {}
-    replies[i] = { 'E', type(reply) == 'table' and reply.err or tostring(reply) }
+    replies[index] = { 'E', type(reply) == 'table' and reply.err or tostring(reply) }
   end
 end
 local names = {}
@@ -1030,6 +1041,6 @@ for name in pairs(unfinished) do
   names[#names + 1] = name
 end
 if #names > 0 then
-  replies[i + 1] = names
+  replies[index + 1] = names
 end
 return replies

@@ -60,17 +60,17 @@ async fn a_server_that_is_down_is_unreachable() {
 }
 
 #[tokio::test]
-async fn a_server_that_is_not_redis_is_unreachable() {
+async fn a_server_that_is_not_redis_is_not_retried() {
     let echo = answering(|stream| {
         let _ = std::io::copy(&mut &stream, &mut &stream);
     });
-    refused(&at(echo), ErrorKind::Unreachable, "is it a Redis server").await;
+    refused(&at(echo), ErrorKind::BadConfig, "does not reply as a Redis server").await;
     let web = answering(|mut stream| {
         use std::io::{Read, Write};
         let _ = stream.read(&mut [0; 1024]);
         let _ = stream.write_all(b"HTTP/1.1 400 Bad Request\r\nConnection: close\r\n\r\n");
     });
-    refused(&at(web), ErrorKind::Unreachable, "is it a Redis server").await;
+    refused(&at(web), ErrorKind::BadConfig, "does not reply as a Redis server").await;
     let silent = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).unwrap();
     refused(&at(silent.local_addr().unwrap().port()), ErrorKind::Unreachable, "could not reach").await;
 }
