@@ -40,15 +40,15 @@ const MUTANTS: [Mutant; 8] = [
     Mutant {
         name: "a lease is renewed after its deadline",
         file: "crates/fencepost-core/src/machine/held.rs",
-        from: "            held.lose(why);
-            Some((why, held.award))
+        from: "            held.lose(reason);
+            Some((reason, held.award))
 ",
-        to: "            if why == LostReason::Expired {
+        to: "            if reason == LostReason::Expired {
                 (held.counted_from, held.renew_at) = (now, now);
                 return None;
             }
-            held.lose(why);
-            Some((why, held.award))
+            held.lose(reason);
+            Some((reason, held.award))
 ",
     },
     Mutant {
