@@ -1,12 +1,14 @@
 //! `fencepost break`: removes a holder, after its state and the consequences were shown.
 
 mod holder_kind;
+mod removal;
 
 use std::io::{self, IsTerminal};
 
 use fencepost::{Client, Error, ErrorKind, FencingToken, HolderState, LockName, LockState, Result};
 
 use self::holder_kind::HolderKind;
+use self::removal::removal;
 use super::{failed, printed, reach, show};
 use crate::args::Break;
 use crate::backend;
@@ -118,7 +120,7 @@ async fn without_token(client: &Client, name: &LockName, holder: &HolderState) -
 /// Returns how to remove the entry of a foreign holder with the backend's own tools.
 async fn by_hand(client: &Client, name: &LockName, holder: &HolderState) -> Option<String> {
     let findings = client.locate(name).await.ok()?;
-    holder_kind::removal(client.info().scheme, holder, &findings).map(|command| {
+    removal(&client.info().location, holder, &findings).map(|command| {
         format!("if that program no longer runs, or must lose the lock, remove its entry by hand: {command}")
     })
 }

@@ -1,6 +1,6 @@
 //! The kinds of holders, and what breaking does to each.
 
-use fencepost::{Finding, HolderState, shell_quote};
+use fencepost::HolderState;
 
 use crate::durations::show;
 use crate::environment::COMMAND_META;
@@ -52,25 +52,6 @@ impl HolderKind {
     }
 }
 
-/// Returns the command that removes the entry of a foreign holder; `findings` say where the lock is.
-pub(super) fn removal(scheme: &str, holder: &HolderState, findings: &[Finding]) -> Option<String> {
-    let located = |check: &str| {
-        let found = findings.iter().find(|finding| finding.check == check)?.found.as_str();
-        // What is stored there follows in parentheses.
-        Some(found.rsplit_once(" (").map_or(found, |(key, _)| key))
-    };
-    match scheme {
-        "redis" => Some(format!("redis-cli DEL {}", shell_quote(located("lock's key")?))),
-        // The label of a foreign holder is the name of its key or node.
-        "etcd" => Some(format!("etcdctl del {}", shell_quote(holder.label.strip_prefix("key ")?))),
-        "zk" => {
-            let node = format!("{}/{}", located("lock's node")?, holder.label);
-            Some(format!("zkCli.sh delete {}", shell_quote(&node)))
-        }
-        _ => None,
-    }
-}
-
 #[cfg(test)]
 mod tests {
     use fencepost::Mode;
@@ -91,18 +72,5 @@ mod tests {
         holder.ttl = None;
         assert_eq!(HolderKind::of(&holder), HolderKind::Foreign);
         assert_eq!(HolderKind::of(&foreign("x")), HolderKind::Foreign);
-    }
-
-    #[test]
-    fn an_entry_is_removed_with_the_tool_of_its_backend() {
-        let key = [Finding::ok("lock's key", "my lock (a string)")];
-        assert_eq!(removal("redis", &foreign("x"), &key).unwrap(), "redis-cli DEL 'my lock'");
-        let holder = foreign("key a/694d");
-        assert_eq!(removal("etcd", &holder, &[]).unwrap(), "etcdctl del a/694d");
-        let node = [Finding::ok("lock's node", "/locks/a (1 first, 0 behind)")];
-        let holder = foreign("_c_1-lock-0000000001");
-        assert_eq!(removal("zk", &holder, &node).unwrap(), "zkCli.sh delete /locks/a/_c_1-lock-0000000001");
-        assert_eq!(removal("redis", &holder, &[]), None);
-        assert_eq!(removal("sqlite", &holder, &key), None);
     }
 }
