@@ -92,7 +92,10 @@ fn unknown_facts_are_null() {
         assert!(shown.contains(line), "{line:?} is missing in {shown}");
     }
     let busy = stage.run(&["run", "-n", "a", "--", "true"]).expect(75).stderr();
-    assert!(busy.contains("\"a\" is held by not a Fencepost client, ttl 59s left"), "{busy}");
+    assert!(
+        busy.contains("\"a\" is held by a program that is not a Fencepost client, ttl 59s left"),
+        "{busy}"
+    );
 }
 
 /// A key without a token cannot be broken safely: the command that removes it is printed instead.
