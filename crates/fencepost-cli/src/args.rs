@@ -20,7 +20,7 @@ use crate::colors::{self, Palette};
 use crate::durations;
 use crate::exit::{Exit, NOT_ACQUIRED};
 use crate::output::{self, Level};
-use crate::secrets::without_secrets;
+use crate::secrets::{masked, without_secrets, without_secrets_of};
 use crate::stopping::OnLost;
 use crate::waiting::OnBusy;
 use crate::words::shortened;
@@ -293,7 +293,8 @@ pub(crate) fn parse() -> Result<Args, Exit> {
         let rendered = error.render();
         if error.use_stderr() {
             // Without colours: an escape sequence could hide the end of a password.
-            output::usage(&without_secrets(&rendered.to_string()));
+            let arguments = std::env::args_os().map(|argument| argument.to_string_lossy().into_owned());
+            output::usage(&without_secrets_of(arguments, &rendered.to_string()));
             return Exit::Failed;
         }
         let text =
@@ -308,7 +309,7 @@ fn shorten(error: &mut clap::Error) {
     for kind in [ContextKind::InvalidValue, ContextKind::InvalidArg, ContextKind::InvalidSubcommand] {
         if let Some(ContextValue::String(text)) = error.get(kind) {
             // Secrets first: the beginning of a URL cannot be told from one without a password.
-            let text = shortened(&without_secrets(text));
+            let text = shortened(&masked(text));
             error.insert(kind, ContextValue::String(text));
         }
     }

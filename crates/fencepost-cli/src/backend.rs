@@ -1,6 +1,6 @@
 //! The backend that a command uses: where its URL comes from, and the connection to it.
 
-use std::ffi::OsString;
+use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs;
 
@@ -33,8 +33,9 @@ impl Chosen {
     }
 
     async fn connect_with(&self, options: Options) -> Result<Client> {
+        let must_be_shared = must_be_shared()?;
         let client = fencepost::connect_with(&self.url, options).await?;
-        if must_be_shared() && client.info().scope != Scope::Fleet {
+        if must_be_shared && client.info().scope != Scope::Fleet {
             client.close().await;
             return Err(not_shared(&client));
         }
@@ -93,7 +94,7 @@ fn choose(
     }
 }
 
-/// Returns the value of a variable that is set; `what` says what belongs into it.
+/// Returns the value of a variable that is set; `what` says what belongs in it.
 fn filled(name: &str, what: &str, value: OsString) -> Result<String> {
     let bad = |wrong: &str| {
         Error::new(ErrorKind::BadConfig, format!("{name} is set but {wrong}"))
@@ -118,12 +119,25 @@ fn url_in_file(path: &str, text: std::io::Result<String>) -> Result<String> {
 }
 
 /// Returns whether a backend whose locks reach no further than one host must be rejected.
-pub(crate) fn must_be_shared() -> bool {
-    is_on(std::env::var(REQUIRE_SHARED).ok().as_deref())
+///
+/// # Errors
+/// If the variable is set to nothing: a value that was not filled in must not silently permit locks of one host.
+pub(crate) fn must_be_shared() -> Result<bool> {
+    is_on(std::env::var_os(REQUIRE_SHARED).as_deref())
 }
 
-fn is_on(value: Option<&str>) -> bool {
-    value.is_some_and(|value| !matches!(value, "" | "0" | "no" | "false"))
+fn is_on(value: Option<&OsStr>) -> Result<bool> {
+    match value.map(OsStr::to_string_lossy) {
+        None => Ok(false),
+        Some(value) if value.trim().is_empty() => Err(Error::new(
+            ErrorKind::BadConfig,
+            format!("{REQUIRE_SHARED} is set but empty"),
+        )
+        .with_hint(
+            "set it to 1 to reject backends whose locks reach no further than one host, or to 0, or unset it",
+        )),
+        Some(value) => Ok(!matches!(value.trim(), "0" | "no" | "false")),
+    }
 }
 
 pub(crate) fn not_shared(client: &Client) -> Error {
@@ -187,10 +201,18 @@ mod tests {
     }
 
     #[test]
-    fn a_variable_that_says_no_is_off() {
-        for no in [None, Some(""), Some("0"), Some("no"), Some("false")] {
-            assert!(!is_on(no), "{no:?}");
+    fn a_variable_that_says_no_is_off_and_an_empty_one_is_an_error() {
+        let is_on = |value: Option<&str>| is_on(value.map(OsStr::new));
+        for no in [None, Some("0"), Some("no"), Some("false"), Some("0\n")] {
+            assert!(!is_on(no).unwrap(), "{no:?}");
         }
-        assert!(is_on(Some("1")));
+        for yes in ["1", "yes", "true", "on"] {
+            assert!(is_on(Some(yes)).unwrap(), "{yes}");
+        }
+        for empty in ["", " ", "\n"] {
+            let error = is_on(Some(empty)).unwrap_err();
+            assert_eq!(error.to_string(), "FENCEPOST_REQUIRE_SHARED is set but empty");
+            assert_eq!(error.kind(), ErrorKind::BadConfig);
+        }
     }
 }

@@ -151,6 +151,15 @@ pub(crate) fn exact(duration: Duration) -> String {
     format!("{}s", duration.as_secs_f64())
 }
 
+/// Formats a duration to a tenth of a second, rounded down: `11.9s`. From a minute on to a second.
+pub(crate) fn tenths(duration: Duration) -> String {
+    match duration.subsec_millis() / 100 {
+        _ if duration < Duration::from_secs(1) => show(duration),
+        tenths if tenths > 0 && duration.as_secs() < 60 => format!("{}.{tenths}s", duration.as_secs()),
+        _ => parts(duration.as_secs()).concat(),
+    }
+}
+
 /// Returns the parts, starting with the largest unit that fits, without trailing zeros.
 fn parts(seconds: u64) -> Vec<String> {
     let mut left = seconds;
@@ -220,6 +229,17 @@ mod tests {
         assert_eq!(show(Duration::from_millis(250)), "250ms");
         assert_eq!(show(Duration::from_micros(3)), "1ms");
         assert_eq!(show(Duration::from_millis(21_900)), "21s");
+    }
+
+    #[test]
+    fn tenths_are_rounded_down() {
+        let millis = |millis| tenths(Duration::from_millis(millis));
+        assert_eq!(millis(11_999), "11.9s");
+        assert_eq!(millis(3_333), "3.3s");
+        assert_eq!(millis(10_050), "10s");
+        assert_eq!(millis(333), "333ms");
+        assert_eq!(millis(0), "0s");
+        assert_eq!(millis(83_333), "1m23s");
     }
 
     #[test]

@@ -67,7 +67,7 @@ fn fit(texts: &[String], columns: usize) -> String {
     let texts = texts.iter().map(|text| plain(text));
     let mut shortest = String::new();
     for text in texts {
-        if text.chars().map(width).sum::<usize>() <= room {
+        if text_width(&text) <= room {
             return text;
         }
         shortest = text;
@@ -76,13 +76,18 @@ fn fit(texts: &[String], columns: usize) -> String {
 }
 
 /// Returns the beginning of a text that is as wide as `room` at most, its last column an ellipsis.
-fn cut(text: &str, room: usize) -> String {
+pub(crate) fn cut(text: &str, room: usize) -> String {
     let mut used = 1;
     let fits = |c: &char| {
         used += width(*c);
         used <= room
     };
     if room == 0 { String::new() } else { text.chars().take_while(fits).chain(['…']).collect() }
+}
+
+/// Returns the columns that a text takes at most.
+pub(crate) fn text_width(text: &str) -> usize {
+    text.chars().map(width).sum()
 }
 
 /// Returns the columns that a character takes at most.

@@ -12,7 +12,7 @@ use rustix::process::Signal;
 use crate::args::Run;
 use crate::child::{Group, Placement};
 use crate::commands::failed;
-use crate::durations::show;
+use crate::durations::{show, tenths};
 use crate::environment;
 use crate::exit::Exit;
 use crate::holding::End;
@@ -157,7 +157,7 @@ impl LockedRun<'_> {
         // A backend may grant a shorter ttl than was requested.
         self.kill_after = self.kill_after.min(guard.ttl() / 3);
         let outage = self.args.timing.on_lost.survivable_outage(guard.ttl(), self.kill_after);
-        self.output.detail(format_args!("outages of the backend below {} go unnoticed", show(outage)));
+        self.output.detail(format_args!("outages of the backend below {} go unnoticed", tenths(outage)));
         tokio::select! {
             biased;
             signal = self.signals.next() => return Ok(self.release_and_exit(guard, signal).await),

@@ -12,10 +12,10 @@ use fencepost::clock::{Moment, survivable_outage};
 /// What happens to a command whose lock is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
 pub(crate) enum OnLost {
-    /// TERM a kill-after before the lease can end, and KILL when it can end
+    /// TERM --kill-after before the deadline, KILL at the deadline, shortly before the lease can end
     #[default]
     Term,
-    /// KILL when the lease can end, without a warning
+    /// KILL at the deadline, without TERM before it
     Kill,
     /// Nothing: it continues without the lock, and its exit code is returned
     Ignore,

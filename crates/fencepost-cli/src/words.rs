@@ -75,7 +75,7 @@ pub(crate) fn quoted(name: &LockName) -> String {
 pub(crate) fn waiting(state: &LockState, own_label: &str, queued: Duration) -> String {
     let position = position(state, own_label, queued);
     let parts: Vec<String> = held_by(state).into_iter().chain([position]).collect();
-    format!("waiting for {:?}: {}", state.name, parts.join(", "))
+    format!("waiting for {}: {}", quoted(&state.name), parts.join(", "))
 }
 
 /// The live line of a waiter, from its longest form to its shortest. `waited` is how long the run has waited.
@@ -93,7 +93,7 @@ pub(crate) fn waiting_live(
             format!("{name}: {position}, {waited}"),
         ];
     };
-    let (label, lease) = (plain(&holder.label), lease_left(holder));
+    let (label, lease) = (label(holder), lease_left(holder));
     let all = held_by(state).unwrap_or_default();
     vec![
         format!("fencepost: waiting for {name}: {all}, {position}, waited {waited}"),
@@ -118,8 +118,8 @@ fn position(state: &LockState, own_label: &str, queued: Duration) -> String {
 /// The reason why the lock was not acquired.
 pub(crate) fn busy(state: &LockState) -> String {
     match held_by(state) {
-        Some(holder) => format!("{:?} is {holder}", state.name),
-        None => format!("{:?} was granted to another client", state.name),
+        Some(holder) => format!("{} is {holder}", quoted(&state.name)),
+        None => format!("{} was granted to another client", quoted(&state.name)),
     }
 }
 
@@ -132,7 +132,18 @@ fn held_by(state: &LockState) -> Option<String> {
         others => format!(" and {others} others"),
     };
     let held_for = holder.held_for.map(|held_for| format!(" for {}", show(held_for))).unwrap_or_default();
-    Some(format!("held by {}{held_for}{}{others}", plain(&holder.label), lease_left(holder)))
+    Some(format!("held by {}{held_for}{}{others}", label(holder), lease_left(holder)))
+}
+
+/// The label of a holder that is not a Fencepost client and stores nothing that could be its name.
+const FOREIGN_LABEL: &str = "not a Fencepost client";
+
+/// The label of a holder within a sentence: after "held by".
+pub(crate) fn label(holder: &HolderState) -> String {
+    if holder.token.is_none() && *holder.label == *FOREIGN_LABEL {
+        return "a program that is not a Fencepost client".to_owned();
+    }
+    plain(&holder.label)
 }
 
 /// `, ttl 21s left`, as far as it is known.
@@ -217,6 +228,12 @@ mod tests {
     fn a_lock_that_was_not_acquired_is_reported_with_its_holder() {
         assert_eq!(busy(&held(&["x"])), "\"backup\" is held by x for 2m10s, ttl 21s left");
         assert_eq!(busy(&held(&[])), "\"backup\" was granted to another client");
+        let mut foreign = held(&[FOREIGN_LABEL]);
+        foreign.holders[0].token = None;
+        assert_eq!(
+            busy(&foreign),
+            "\"backup\" is held by a program that is not a Fencepost client for 2m10s, ttl 21s left"
+        );
     }
 
     #[test]
@@ -232,5 +249,10 @@ mod tests {
         assert_eq!(quoted(&LockName::new("backup").unwrap()), "\"backup\"");
         let long = LockName::new("x".repeat(512)).unwrap();
         assert_eq!(quoted(&long), format!("\"{}\"… (512 bytes)", "x".repeat(60)));
+        let mut state = with_queue(held(&["web"]), &[("me", 2)]);
+        state.name = long;
+        for text in [busy(&state), waiting(&state, "me", QUEUED)] {
+            assert!(text.contains("x\"… (512 bytes)") && text.len() < 200, "{text}");
+        }
     }
 }

@@ -51,13 +51,13 @@ pub mod blocking;
 mod connect;
 
 pub use connect::{connect, connect_with, preflight, rights};
-#[doc(hidden)]
-pub use fencepost_core::shell_quote;
 pub use fencepost_core::{
     BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Finding, Guard, HolderState, Keep,
     ListPage, Lock, LockName, LockState, Locks, LostReason, Mode, Options, Page, Result, Scope, Severity,
     StorageId, WaiterState, Watch, clock,
 };
+#[doc(hidden)]
+pub use fencepost_core::{did_you_mean, shell_quote};
 
 /// The backend in memory, with scripted faults and a clock that tests can move.
 #[cfg(feature = "memory")]

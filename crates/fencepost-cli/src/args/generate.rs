@@ -12,6 +12,9 @@ pub(crate) struct Completions {
     /// The shell
     #[arg(value_enum)]
     pub(crate) shell: Shell,
+
+    #[command(flatten)]
+    _backend: UnusedUrl,
 }
 
 /// Print the man page of fencepost or of one command
@@ -24,4 +27,14 @@ pub(crate) struct Man {
     /// Write all pages to this directory instead
     #[arg(long, value_name = "DIR", value_hint = ValueHint::DirPath, conflicts_with = "command")]
     pub(crate) dir: Option<PathBuf>,
+
+    #[command(flatten)]
+    _backend: UnusedUrl,
+}
+
+/// The URL of commands that use no backend: accepted, as everywhere, but not in their help.
+#[derive(Debug, ClapArgs)]
+struct UnusedUrl {
+    #[arg(long = "url", id = "url", value_name = "URL", hide = true)]
+    _url: Option<String>,
 }

@@ -1,12 +1,16 @@
 //! `fencepost break`: removes a holder, after its state and the consequences were shown.
 
 mod holder_kind;
+mod removal;
 
 use std::io::{self, IsTerminal};
 
-use fencepost::{Client, Error, ErrorKind, FencingToken, HolderState, LockName, LockState, Result};
+use fencepost::{
+    Client, Error, ErrorKind, FencingToken, HolderState, LockName, LockState, Result, shell_quote,
+};
 
 use self::holder_kind::HolderKind;
+use self::removal::removal;
 use super::{failed, printed, reach, show};
 use crate::args::Break;
 use crate::backend;
@@ -14,7 +18,7 @@ use crate::durations;
 use crate::exit::Exit;
 use crate::json;
 use crate::output;
-use crate::words::plain;
+use crate::words::{label, quoted};
 
 pub(crate) async fn break_lock(args: &Break) -> Result<Exit> {
     if !args.yes && !io::stdin().is_terminal() {
@@ -34,7 +38,7 @@ async fn break_on(client: &Client, args: &Break) -> Result<Exit> {
     let name = &args.name;
     let state = client.inspect(name).await?;
     let Some(holder) = choose(&state, args.token.map(FencingToken::new))? else {
-        output::remark(format_args!("no client holds {name:?}"));
+        output::remark(format_args!("no client holds {}", quoted(name)));
         return if args.json { print_json(name, None) } else { Ok(Exit::Done) };
     };
     let kind = HolderKind::of(holder);
@@ -47,7 +51,7 @@ async fn break_on(client: &Client, args: &Break) -> Result<Exit> {
     // The holder that was shown is broken and no other: the backend rejects a token that is no longer current.
     match client.break_lock(name, token).await {
         Ok(()) if args.json => print_json(name, Some(holder)),
-        Ok(()) => printed(output::results(format_args!("broke {name:?}: {}\n", in_brief(holder)))),
+        Ok(()) => printed(output::results(format_args!("broke {}: {}\n", quoted(name), in_brief(holder)))),
         Err(error) if error.kind() == ErrorKind::Conflict && kind == HolderKind::Foreign => {
             let error = error.context("nothing was broken");
             Err(match by_hand(client, name, holder).await {
@@ -69,7 +73,7 @@ fn print_json(name: &LockName, broken: Option<&HolderState>) -> Result<Exit> {
 
 /// Returns the holder that is meant; `None` if there is nothing to break.
 fn choose(state: &LockState, token: Option<FencingToken>) -> Result<Option<&HolderState>> {
-    let name = &state.name;
+    let name = quoted(&state.name);
     let holders: Vec<String> = state.holders.iter().map(in_brief).collect();
     let all = || holders.join("; ");
     let reject = |kind, text: String, hint: &str| Err(Error::new(kind, text).with_hint(hint));
@@ -77,21 +81,21 @@ fn choose(state: &LockState, token: Option<FencingToken>) -> Result<Option<&Hold
         ([], None) => Ok(None),
         ([], Some(token)) => reject(
             ErrorKind::Conflict,
-            format!("nothing was broken: no client holds {name:?}, with token {token} or another"),
+            format!("nothing was broken: no client holds {name}, with token {token} or another"),
             "it was released, or its lease has expired",
         ),
         ([holder], None) => Ok(Some(holder)),
         (several, None) => reject(
             ErrorKind::BadConfig,
-            format!("nothing was broken: {} clients hold {name:?}: {}", several.len(), all()),
+            format!("nothing was broken: {} clients hold {name}: {}", several.len(), all()),
             "choose one with --token N",
         ),
         (holders, Some(token)) => match holders.iter().find(|holder| holder.token == Some(token)) {
             Some(holder) => Ok(Some(holder)),
             None => reject(
                 ErrorKind::Conflict,
-                format!("nothing was broken: {name:?} is not held with token {token}, but with: {}", all()),
-                "check with `fencepost show` who holds it now",
+                format!("nothing was broken: {name} is not held with token {token}, but with: {}", all()),
+                &format!("`fencepost show {}` prints the current holders", shell_quote(state.name.as_str())),
             ),
         },
     }
@@ -99,18 +103,21 @@ fn choose(state: &LockState, token: Option<FencingToken>) -> Result<Option<&Hold
 
 /// `token 7, held by web-3:4711:deploy for 2m10s`.
 fn in_brief(holder: &HolderState) -> String {
-    let HolderState { token, label, held_for, .. } = holder;
+    let HolderState { token, held_for, .. } = holder;
     let token = token.map_or_else(|| "no token".to_owned(), |token| format!("token {token}"));
     let held_for = held_for.map_or_else(|| "an unknown time".to_owned(), durations::show);
-    format!("{token}, held by {} for {held_for}", plain(label))
+    format!("{token}, held by {} for {held_for}", label(holder))
 }
 
 /// Returns the error for a holder that only its own program, or an administrator, can remove.
 async fn without_token(client: &Client, name: &LockName, holder: &HolderState) -> Error {
-    let text =
-        format!("nothing was broken: the holder of {name:?} is not a Fencepost client and has no token");
+    let text = format!(
+        "nothing was broken: the holder of {} is not a Fencepost client and has no token",
+        quoted(name)
+    );
     let hint = by_hand(client, name, holder).await;
     Error::new(ErrorKind::Unsupported, text).with_hint(hint.unwrap_or_else(|| {
+        let name = shell_quote(name.as_str());
         format!("`fencepost doctor {name}` shows its keys; remove them with the tools of the backend")
     }))
 }
@@ -118,7 +125,7 @@ async fn without_token(client: &Client, name: &LockName, holder: &HolderState) -
 /// Returns how to remove the entry of a foreign holder with the backend's own tools.
 async fn by_hand(client: &Client, name: &LockName, holder: &HolderState) -> Option<String> {
     let findings = client.locate(name).await.ok()?;
-    holder_kind::removal(client.info().scheme, holder, &findings).map(|command| {
+    removal(&client.info().location, holder, &findings).map(|command| {
         format!("if that program no longer runs, or must lose the lock, remove its entry by hand: {command}")
     })
 }

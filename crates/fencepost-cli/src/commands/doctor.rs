@@ -101,10 +101,11 @@ fn not_connected(error: &Error) -> Vec<Finding> {
 
 fn check_scope(client: &Client) -> Finding {
     let reach = client.info().scope;
-    if backend::must_be_shared() && reach != Scope::Fleet {
-        return Finding::failed("scope", &backend::not_shared(client));
+    match backend::must_be_shared() {
+        Ok(true) if reach != Scope::Fleet => Finding::failed("scope", &backend::not_shared(client)),
+        Ok(_) => Finding::ok("scope", scope(reach)),
+        Err(error) => Finding::failed("scope", &error),
     }
-    Finding::ok("scope", scope(reach))
 }
 
 async fn within<T>(what: &str, work: impl Future<Output = T>) -> Result<T> {

@@ -6,12 +6,13 @@ use std::path::Path;
 
 use clap::{Command, CommandFactory};
 use clap_mangen::Man;
-use fencepost::{Error, ErrorKind, Result};
+use fencepost::{Error, ErrorKind, Result, did_you_mean};
 
 use super::{failed, printed};
 use crate::args;
 use crate::exit::Exit;
 use crate::output;
+use crate::words::shortened;
 
 pub(crate) fn man(args: &args::Man) -> Result<Exit> {
     let mut root = args::Args::command().disable_help_subcommand(true);
@@ -29,7 +30,8 @@ pub(crate) fn man(args: &args::Man) -> Result<Exit> {
 
 fn unknown(root: &Command, name: &str) -> Error {
     let known: Vec<&str> = root.get_subcommands().map(Command::get_name).collect();
-    Error::new(ErrorKind::BadConfig, format!("there is no command {name:?}"))
+    let suggestion = did_you_mean(name, known.iter().copied());
+    Error::new(ErrorKind::BadConfig, format!("there is no command {:?}{suggestion}", shortened(name)))
         .with_hint(format!("the commands are {}", known.join(", ")))
 }
 
@@ -86,6 +88,13 @@ fn escape(line: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_misspelt_command_is_answered_with_the_nearest() {
+        let root = args::Args::command();
+        assert_eq!(unknown(&root, "rnu").to_string(), "there is no command \"rnu\"; did you mean \"run\"?");
+        assert_eq!(unknown(&root, "elephant").to_string(), "there is no command \"elephant\"");
+    }
 
     #[test]
     fn headings_begin_sections_and_examples_keep_their_lines() {

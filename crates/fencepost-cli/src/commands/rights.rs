@@ -5,14 +5,14 @@ use fencepost::Result;
 use super::printed;
 use crate::args::Rights;
 use crate::exit::Exit;
-use crate::secrets::without_secrets;
+use crate::secrets::location;
 use crate::{backend, json, output};
 
 pub(crate) fn rights(args: &Rights) -> Result<Exit> {
     let url = backend::chosen(args.backend.url.as_deref())?.url;
     let rights = fencepost::rights(&url)?;
     if args.json {
-        let rights = json::Rights { url: &without_secrets(&url), rights: &rights };
+        let rights = json::Rights { url: &location(&url), rights: &rights };
         return printed(output::results(json::line(&rights) + "\n"));
     }
     printed(output::results(rights))

@@ -9,7 +9,7 @@ use super::{failed, on_this_thread, reach};
 use crate::args::{Run, Timing};
 use crate::backend;
 use crate::connecting;
-use crate::durations::exact;
+use crate::durations::{exact, tenths};
 use crate::exit::Exit;
 use crate::locked_run::{LockedRun, Task};
 use crate::output::{self, Output};
@@ -108,9 +108,11 @@ fn lease_of(timing: Timing, default_ttl: Duration) -> Result<(Duration, Duration
     }
     let kill_after = timing.kill_after.unwrap_or(DEFAULT_KILL_AFTER.min(ttl / 4));
     if kill_after > ttl / 3 {
-        let (kill_after, third, ttl) = (exact(kill_after), exact(ttl / 3), exact(ttl));
+        let (kill_after, third, ttl) = (exact(kill_after), tenths(ttl / 3), exact(ttl));
         return bad(
-            format!("--kill-after {kill_after} is more than a third of the ttl: {ttl} / 3 = {third}"),
+            format!(
+                "--kill-after {kill_after} is more than a third of the ttl: at most {third} for a ttl of {ttl}"
+            ),
             "it is part of the ttl, and the rest must be enough for renewals: raise --ttl or lower --kill-after",
         );
     }
@@ -119,7 +121,7 @@ fn lease_of(timing: Timing, default_ttl: Duration) -> Result<(Duration, Duration
 
 fn print_scope(client: &Client, output: Output) {
     if client.info().scope == Scope::Process {
-        output.warning("this backend lives in one process: the lock excludes no other process");
+        output.warning("locks of this backend exist in this process only: other processes are not excluded");
     }
     output.detail(format_args!("scope: {}", reach(client)));
 }
@@ -153,8 +155,9 @@ mod tests {
         let text = |ttl, kill_after| chosen(ttl, kill_after).unwrap_err().to_string();
         assert_eq!(
             text(Some(30_000), Some(15_000)),
-            "--kill-after 15s is more than a third of the ttl: 30s / 3 = 10s"
+            "--kill-after 15s is more than a third of the ttl: at most 10s for a ttl of 30s"
         );
+        assert!(text(Some(10_000), Some(5_000)).ends_with(": at most 3.3s for a ttl of 10s"));
         let range = "is out of range: from 1s to 24h";
         assert_eq!(text(Some(500), None), format!("--ttl 500ms {range}"));
         assert_eq!(text(Some(0), None), format!("--ttl 0s {range}"));

@@ -3,7 +3,7 @@
 use std::fmt::Write;
 
 use fencepost::clock::wall_time;
-use fencepost::{Cell, HolderState, LockState, Result, WaiterState};
+use fencepost::{Cell, ErrorKind, HolderState, LockState, Result, WaiterState};
 
 use super::{printed, reach};
 use crate::args::Show;
@@ -21,7 +21,15 @@ const UNKNOWN: &str = "unknown";
 const CELL_TEXT: usize = 200;
 
 pub(crate) async fn show(args: &Show) -> Result<Exit> {
-    let client = backend::connect_existing(args.backend.url.as_deref()).await?;
+    let client = match backend::connect_existing(args.backend.url.as_deref()).await {
+        Ok(client) => client,
+        // Nothing was ever locked there: the lock is free.
+        Err(error) if args.exit_code && error.kind() == ErrorKind::Missing => {
+            output::remark(format_args!("{error}: nothing is locked there"));
+            return Ok(Exit::Done);
+        }
+        Err(error) => return Err(error),
+    };
     let state = client.inspect(&args.name).await?;
     let text = if args.json {
         json::line(&json::Lock::new(&state, client.info().scope)) + "\n"

@@ -140,8 +140,9 @@ fn the_successor_gets_a_broken_lock_and_the_command_of_the_old_holder_is_stopped
     sandbox.until_waiting("a", 1);
     let said = sandbox.run(&["break", "a", "--yes"]).expect(0).stderr();
     for part in [
-        "The holder is `fencepost run`, with the command sh.",
+        "It says that it runs the command sh.",
         "within 10s",
+        "If it is `fencepost run`, it then stops the command",
         "exits with 76",
         "only by a fence",
     ] {
@@ -149,6 +150,18 @@ fn the_successor_gets_a_broken_lock_and_the_command_of_the_old_holder_is_stopped
     }
     successor.expect(0);
     old.expect(76);
+}
+
+/// Any client may record a command: `fencepost hold` and programs that use the library are not stopped.
+#[test]
+fn a_command_in_the_metadata_does_not_make_a_run() {
+    let sandbox = Sandbox::new();
+    let lock = sandbox.client().lock("a").meta("command", "import.sh");
+    let _guard = block_on(lock.acquire()).unwrap();
+    let said = sandbox.run(&["break", "a", "--yes"]).expect(0).stderr();
+    assert!(said.contains("It says that it runs the command import.sh."), "{said}");
+    assert!(said.contains("any other program is not stopped"), "{said}");
+    assert!(!said.contains("The holder is `fencepost run`"), "{said}");
 }
 
 #[test]

@@ -23,6 +23,7 @@ fn run(sandbox: &Sandbox, url: &str, args: &[&str]) -> Ran {
     Ran(fencepost(sandbox, url, args).output().unwrap())
 }
 
+/// Scenario 74: the server is unreachable when a run with `--wait` starts.
 #[test]
 fn a_server_that_starts_later_is_waited_for() {
     let sandbox = Sandbox::new();

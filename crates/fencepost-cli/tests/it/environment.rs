@@ -13,7 +13,7 @@ fn with(sandbox: &Sandbox, args: &[&str], variables: &[(&str, &str)]) -> Ran {
     Ran(command.envs(variables.iter().copied()).output().unwrap())
 }
 
-/// A secret that was not set must not become a lock that every host has for itself.
+/// Scenario 72: a secret that was not set must not become a lock that every host has for itself.
 #[test]
 fn a_url_that_is_set_but_empty_is_rejected() {
     let sandbox = Sandbox::new();
@@ -37,6 +37,21 @@ fn a_url_that_is_set_but_empty_is_rejected() {
     assert!(!sandbox.path("ran").exists() && !sandbox.path("state").exists());
     with(&sandbox, &["run", "a", "--", "touch", "ran"], &[]).expect(0);
     assert!(sandbox.path("ran").exists(), "an unset variable means the default");
+}
+
+/// A value that was not filled in must not permit locks of one host.
+#[test]
+fn a_requirement_that_is_set_but_empty_is_rejected() {
+    let sandbox = Sandbox::new();
+    let error = "FENCEPOST_REQUIRE_SHARED is set but empty";
+    for args in [["run", "a", "--", "touch", "ran"].as_slice(), &["list"], &["show", "a"]] {
+        let said = with(&sandbox, args, &[("FENCEPOST_REQUIRE_SHARED", "")]).expect(125).stderr();
+        assert!(said.contains(&format!("fencepost: error: {error}\nhint: ")), "{args:?}: {said}");
+    }
+    assert!(!sandbox.path("ran").exists() && !sandbox.path("state").exists());
+    with(&sandbox, &["run", "a", "--", "touch", "ran"], &[("FENCEPOST_REQUIRE_SHARED", "no")]).expect(0);
+    let doctor = with(&sandbox, &["doctor"], &[("FENCEPOST_REQUIRE_SHARED", "")]).expect(1).stdout();
+    assert!(doctor.contains(&format!("problem  scope: {error}")), "{doctor}");
 }
 
 #[test]

@@ -100,7 +100,7 @@ fn misuse_is_125() {
         (&["run", "--wait", "-1", "a", "touch", "entered"], "'--wait <DUR>': it must not be negative"),
         (&["run", &long, "touch", "entered"], "a lock's name may have 512 bytes, this one has 600"),
         (&["run", "a\u{1b}[2J", "touch", "entered"], "'a\\u{1b}[2J'"),
-        (&["run", "--ttl", "9", "--kill-after", "4", "a", "touch", "entered"], "9s / 3 = 3s"),
+        (&["run", "--ttl", "9", "--kill-after", "4", "a", "touch", "entered"], "at most 3s for a ttl of 9s"),
         (&["run", "--semaphore", "0", "a", "touch", "entered"], "0"),
         (&["run", "-c", "touch entered", "a", "touch", "entered"], "cannot be used with"),
         (&["backup"], "backup"),

@@ -92,7 +92,10 @@ fn unknown_facts_are_null() {
         assert!(shown.contains(line), "{line:?} is missing in {shown}");
     }
     let busy = stage.run(&["run", "-n", "a", "--", "true"]).expect(75).stderr();
-    assert!(busy.contains("\"a\" is held by not a Fencepost client, ttl 59s left"), "{busy}");
+    assert!(
+        busy.contains("\"a\" is held by a program that is not a Fencepost client, ttl 59s left"),
+        "{busy}"
+    );
 }
 
 /// A key without a token cannot be broken safely: the command that removes it is printed instead.
@@ -102,7 +105,9 @@ fn a_foreign_key_on_redis_is_removed_by_hand() {
     stage.server.cli(&["SET", "my lock", "theirs"]);
     let said = stage.run(&["break", "my lock", "--yes"]).expect(125).stderr();
     assert!(said.contains("the holder of \"my lock\" is not a Fencepost client and has no token"), "{said}");
-    assert!(said.contains("remove its entry by hand: redis-cli DEL 'my lock'\n"), "{said}");
+    let port = stage.server.port();
+    let command = format!("remove its entry by hand: redis-cli -h 127.0.0.1 -p {port} DEL 'my lock'\n");
+    assert!(said.contains(&command), "{said}");
     assert!(!said.contains("moved on"), "{said}");
     assert_eq!(stage.server.cli(&["DEL", "my lock"]).trim(), "1");
 
@@ -119,7 +124,8 @@ fn a_foreign_key_on_redis_is_removed_by_hand() {
     let key = key["found"].as_str().unwrap().split(" (").next().unwrap();
     stage.server.cli(&["SET", key, "theirs"]);
     let said = native(&["break", "a", "--yes"]).expect(125).stderr();
-    assert!(said.contains("remove its entry by hand: redis-cli DEL ") && said.contains(key), "{said}");
+    let command = format!("remove its entry by hand: redis-cli -h 127.0.0.1 -p {port} DEL ");
+    assert!(said.contains(&command) && said.contains(key), "{said}");
 }
 
 /// The entries of other programs on etcd and ZooKeeper have a revision, which is their token.

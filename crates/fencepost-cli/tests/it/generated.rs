@@ -59,7 +59,22 @@ fn the_man_page_names_every_command_and_each_has_its_own() {
     assert_eq!(std::fs::read_dir(sandbox.path("pages")).unwrap().count(), commands.len() + 1);
     let ran = sandbox.run(&["man", "nonsense"]).expect(125);
     assert!(ran.stderr().contains("there is no command \"nonsense\""), "{}", ran.stderr());
+    let ran = sandbox.run(&["man", "rnu"]).expect(125);
+    assert!(ran.stderr().contains("; did you mean \"run\"?"), "{}", ran.stderr());
     sandbox.run(&["man", "--dir", "no/such/folder"]).expect(125);
+}
+
+/// They use no backend. The option is accepted nevertheless, before and after the command.
+#[test]
+fn the_help_of_commands_without_a_backend_does_not_show_the_url() {
+    let sandbox = Sandbox::new();
+    for args in [["man", "-h"], ["completions", "-h"]] {
+        let help = sandbox.run(&args).expect(0).stdout();
+        assert!(!help.contains("--url") && help.contains("--color"), "{help}");
+    }
+    for args in [["--url", "sqlite:", "man"], ["man", "--url", "sqlite:"]] {
+        sandbox.run(&args).expect(0);
+    }
 }
 
 /// Where groff is not installed, nothing is checked.

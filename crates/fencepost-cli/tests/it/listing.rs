@@ -163,6 +163,19 @@ fn the_exit_code_tells_whether_a_lock_is_held() {
 }
 
 #[test]
+fn without_a_database_a_lock_is_free() {
+    let sandbox = Sandbox::new();
+    for args in [["show", "a", "--exit-code"].as_slice(), &["show", "a", "--exit-code", "--json"]] {
+        let ran = sandbox.run(args).expect(0);
+        let remark =
+            format!("there is no database {}: nothing is locked there\n", sandbox.path("locks.db").display());
+        assert_eq!((ran.stdout().as_str(), ran.stderr().as_str()), ("", remark.as_str()));
+    }
+    sandbox.run(&["show", "a"]).expect(125);
+    assert_eq!(std::fs::read_dir(sandbox.path(".")).unwrap().count(), 0);
+}
+
+#[test]
 fn rows_are_cut_to_the_width_of_a_terminal_and_only_there() {
     let sandbox = Sandbox::new();
     let command = "/a/program/with/a/very/long/path/".repeat(4);

@@ -32,6 +32,42 @@ fn a_password_is_never_printed() {
     }
 }
 
+/// The parser of URLs takes everything before the last `@` for user and password.
+#[test]
+fn a_password_with_any_character_is_never_printed() {
+    let sandbox = Sandbox::new();
+    for url in [
+        format!("redis://user:pa/ss{SECRET}@localhost:1/0"),
+        format!("redis://user:pa'ss{SECRET}@localhost:1/0"),
+        format!("redis://user:pa ss{SECRET}@localhost:1/0"),
+        format!("redis+sentinel://localhost:1/main?sentinel_password=ab'{SECRET}"),
+        format!("redis+sentinel://localhost:1/main?sentinel_password=ab {SECRET}"),
+    ] {
+        let flag = format!("--flag={url}");
+        for args in [
+            ["list", "x", &url].as_slice(),
+            &["list", &flag],
+            &["list", "x", &format!("-{url}")],
+            &["run", "-w", &url, "a", "true"],
+            &["run", "--url", &url, "a", "true"],
+            &["--color", "always", "list", "a", &url],
+            &[&url],
+        ] {
+            let ran = sandbox.run(args).expect(125);
+            let said = ran.stdout() + &ran.stderr();
+            assert!(!said.contains(SECRET), "{args:?}: {said}");
+        }
+        for args in [["rights", "--json", "--url", &url].as_slice(), &["rights", "--url", &url]] {
+            let ran = sandbox.run(args).expect(0);
+            let said = ran.stdout() + &ran.stderr();
+            assert!(said.contains("localhost:1") && !said.contains(SECRET), "{args:?}: {said}");
+        }
+        let ran = sandbox.run(&["doctor", "--url", &url]).expect(1);
+        assert!(ran.stdout().contains("the URL, with a password, is "), "{}", ran.stdout());
+        assert!(!(ran.stdout() + &ran.stderr()).contains(SECRET), "{}", ran.stdout());
+    }
+}
+
 #[test]
 fn help_does_not_show_what_is_in_the_environment() {
     let sandbox = Sandbox::new();

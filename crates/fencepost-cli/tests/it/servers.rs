@@ -299,7 +299,7 @@ fn a_server_that_rejects_writes_for_a_while_ends_no_waiter() {
     waiter.expect(0);
 }
 
-/// A default is never an error: it is the nearest ttl that the servers can keep. An explicit one is rejected.
+/// Scenario 73: a default is never an error: it is the nearest ttl that the servers can keep. An explicit one is rejected.
 #[test]
 fn the_default_ttl_is_one_that_the_backend_can_keep() {
     let server =

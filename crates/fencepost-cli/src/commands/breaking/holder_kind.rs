@@ -1,6 +1,6 @@
 //! The kinds of holders, and what breaking does to each.
 
-use fencepost::{Finding, HolderState, shell_quote};
+use fencepost::HolderState;
 
 use crate::durations::show;
 use crate::environment::COMMAND_META;
@@ -11,9 +11,9 @@ const ONLY_A_FENCE: &str = "What it has in flight is stopped only by a fence tha
 /// What kind of client holds a lock, as far as its entry says.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum HolderKind {
-    /// `fencepost run`, with the program that it executes.
-    Run(String),
-    /// Another Fencepost client: a program that uses the library, or `fencepost hold`.
+    /// A Fencepost client that has recorded a command: `fencepost run`, or any other with metadata of that key.
+    WithCommand(String),
+    /// A Fencepost client without a command: a program that uses the library, or `fencepost hold`.
     Client,
     /// A program that is not Fencepost.
     Foreign,
@@ -26,17 +26,18 @@ impl HolderKind {
             return Self::Foreign;
         }
         let command = holder.meta.iter().find(|(key, _)| key == COMMAND_META);
-        command.map_or(Self::Client, |(_, command)| Self::Run(shortened(command)))
+        command.map_or(Self::Client, |(_, command)| Self::WithCommand(shortened(command)))
     }
 
     /// Says what happens to this holder when it is broken.
     pub(super) fn consequences(&self, holder: &HolderState) -> String {
         let within = show(holder.ttl.unwrap_or_default() / 3);
         match self {
-            Self::Run(command) => format!(
-                "The holder is `fencepost run`, with the command {command}. It is notified at once, or learns of it at its\n\
-                 next renewal, within {within}. It then stops the command with TERM and KILL (not with --on-lost ignore)\n\
-                 and exits with 76. {ONLY_A_FENCE}"
+            Self::WithCommand(command) => format!(
+                "The holder is a Fencepost client. It says that it runs the command {command}. It is notified at once, or\n\
+                 learns of it at its next renewal, within {within}. If it is `fencepost run`, it then stops the command with\n\
+                 TERM and KILL (not with --on-lost ignore) and exits with 76; any other program is not stopped.\n\
+                 {ONLY_A_FENCE}"
             ),
             Self::Client => format!(
                 "The holder is a Fencepost client without a command. It is notified at once, or learns of it at its next\n\
@@ -49,25 +50,6 @@ impl HolderKind {
                     .to_owned()
             }
         }
-    }
-}
-
-/// Returns the command that removes the entry of a foreign holder; `findings` say where the lock is.
-pub(super) fn removal(scheme: &str, holder: &HolderState, findings: &[Finding]) -> Option<String> {
-    let located = |check: &str| {
-        let found = findings.iter().find(|finding| finding.check == check)?.found.as_str();
-        // What is stored there follows in parentheses.
-        Some(found.rsplit_once(" (").map_or(found, |(key, _)| key))
-    };
-    match scheme {
-        "redis" => Some(format!("redis-cli DEL {}", shell_quote(located("lock's key")?))),
-        // The label of a foreign holder is the name of its key or node.
-        "etcd" => Some(format!("etcdctl del {}", shell_quote(holder.label.strip_prefix("key ")?))),
-        "zk" => {
-            let node = format!("{}/{}", located("lock's node")?, holder.label);
-            Some(format!("zkCli.sh delete {}", shell_quote(&node)))
-        }
-        _ => None,
     }
 }
 
@@ -87,22 +69,9 @@ mod tests {
         let mut holder = sample::holder("web", 7, Mode::Exclusive);
         assert_eq!(HolderKind::of(&holder), HolderKind::Client);
         holder.meta = [(COMMAND_META.to_owned(), "backup\u{1b}".to_owned())].into();
-        assert_eq!(HolderKind::of(&holder), HolderKind::Run("backup\\u{1b}".into()));
+        assert_eq!(HolderKind::of(&holder), HolderKind::WithCommand("backup\\u{1b}".into()));
         holder.ttl = None;
         assert_eq!(HolderKind::of(&holder), HolderKind::Foreign);
         assert_eq!(HolderKind::of(&foreign("x")), HolderKind::Foreign);
-    }
-
-    #[test]
-    fn an_entry_is_removed_with_the_tool_of_its_backend() {
-        let key = [Finding::ok("lock's key", "my lock (a string)")];
-        assert_eq!(removal("redis", &foreign("x"), &key).unwrap(), "redis-cli DEL 'my lock'");
-        let holder = foreign("key a/694d");
-        assert_eq!(removal("etcd", &holder, &[]).unwrap(), "etcdctl del a/694d");
-        let node = [Finding::ok("lock's node", "/locks/a (1 first, 0 behind)")];
-        let holder = foreign("_c_1-lock-0000000001");
-        assert_eq!(removal("zk", &holder, &node).unwrap(), "zkCli.sh delete /locks/a/_c_1-lock-0000000001");
-        assert_eq!(removal("redis", &holder, &[]), None);
-        assert_eq!(removal("sqlite", &holder, &key), None);
     }
 }

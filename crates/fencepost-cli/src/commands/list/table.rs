@@ -7,6 +7,7 @@ use fencepost::{HolderState, LockState};
 use crate::colors::{HEADER, Palette};
 use crate::durations::{show, show_lease};
 use crate::environment::COMMAND_META;
+use crate::live::{self, text_width};
 use crate::timestamps;
 use crate::words::{mode, plain};
 
@@ -15,14 +16,16 @@ const TITLES: [&str; COLUMNS] =
     ["NAME", "MODE", "HOLDER", "TOKEN", "SINCE", "HELD FOR", "TTL LEFT", "WAITING", "COMMAND"];
 const GAP: &str = "  ";
 /// What is done, in this order, until a row fits the terminal.
-const STEPS: [Step; 7] = [
+const STEPS: [Step; 8] = [
     Step::Cut(8, 7),
-    Step::Omit(4),
+    // SINCE says the same.
+    Step::Omit(5),
     Step::Cut(2, 12),
     Step::Omit(1),
     Step::Cut(0, 12),
     Step::Cut(2, 8),
     Step::Cut(0, 8),
+    Step::Omit(4),
 ];
 
 type Row = [String; COLUMNS];
@@ -45,7 +48,7 @@ pub(super) fn table(locks: &[LockState], now: Duration, width: Option<usize>, pa
     let rows: Vec<Row> = locks.iter().flat_map(|state| rows(state, now)).collect();
     let titles = TITLES.map(str::to_owned);
     let widest = |column: usize| {
-        let cells = rows.iter().chain([&titles]).map(|row| row[column].chars().count());
+        let cells = rows.iter().chain([&titles]).map(|row| text_width(&row[column]));
         cells.max()
     };
     let widths = fit(std::array::from_fn(widest), width);
@@ -110,17 +113,16 @@ fn fit(mut widths: Widths, terminal: Option<usize>) -> Widths {
 fn line(row: &Row, widths: &Widths) -> String {
     let cells = row.iter().zip(widths).filter_map(|(cell, width)| {
         let width = (*width)?;
-        Some(format!("{:<width$}", cut(cell, width)))
+        let cell = cut(cell, width);
+        let padding = width.saturating_sub(text_width(&cell));
+        Some(cell + &" ".repeat(padding))
     });
     cells.collect::<Vec<_>>().join(GAP).trim_end().to_owned()
 }
 
-/// Returns the text in at most this many characters.
+/// Returns the text in at most this many columns.
 fn cut(text: &str, width: usize) -> String {
-    if text.chars().count() <= width {
-        return text.to_owned();
-    }
-    text.chars().take(width.saturating_sub(1)).chain(['…']).collect()
+    if text_width(text) <= width { text.to_owned() } else { live::cut(text, width) }
 }
 
 #[cfg(test)]
@@ -168,14 +170,15 @@ mod tests {
         );
         assert_eq!(
             row(90),
-            "a           shared  web-3:4711:deploy  7      2m10s     21s       2        /srv/j…"
+            "a           shared  web-3:4711:deploy  7      07:27:23Z  21s       2        /srv/j…"
         );
         assert_eq!(
             row(80),
-            "a           shared  web-3:4711:dep…  7      2m10s     21s       2        /srv/j…"
+            "a           shared  web-3:4711:de…  7      07:27:23Z  21s       2        /srv/j…"
         );
-        assert_eq!(row(66), "a           web-3:47…  7      2m10s     21s       2        /srv/j…");
-        for width in 63..120 {
+        assert_eq!(row(66), "a           web-3:4…  7      07:27:23Z  21s       2        /srv/j…");
+        assert_eq!(row(60), "a         web-3:4…  7      21s       2        /srv/j…");
+        for width in 53..120 {
             assert!(at(width).lines().all(|line| line.chars().count() <= width), "{width}");
         }
         assert_eq!(at(20), at(10), "a terminal that is too narrow for the rest");
@@ -190,6 +193,22 @@ mod tests {
         lock.holders[0].meta = [("command".to_owned(), "./backup.sh".to_owned())].into();
         let text = table(&[lock], NOW, Some(80), Palette::PLAIN);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
+        assert!(text.contains("  SINCE  ") && text.contains("  07:27:23Z  "), "{text}");
+    }
+
+    #[test]
+    fn wide_characters_keep_the_columns_aligned() {
+        let locks = [lock("🔒🔒", &[("web", 7)]), lock("a", &[("語語語語語語語語語語", 8)])];
+        assert_eq!(
+            table(&locks, NOW, None, Palette::PLAIN),
+            "NAME  MODE    HOLDER                TOKEN  SINCE      HELD FOR  TTL LEFT  WAITING  COMMAND\n\
+             🔒🔒  shared  web                   7      07:27:23Z  2m10s     21s       2        -\n\
+             a     shared  語語語語語語語語語語  8      07:27:23Z  2m10s     21s       2        -\n"
+        );
+        for width in 60..90 {
+            let text = table(&locks, NOW, Some(width), Palette::PLAIN);
+            assert!(text.lines().all(|line| text_width(line) <= width), "{width}\n{text}");
+        }
     }
 
     #[test]
