@@ -25,7 +25,7 @@ use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
 use crate::unchecked::Start;
 use crate::wait_limit::WaitLimit;
-use crate::waiting::{AcquireOutcome, Waiter};
+use crate::waiting::{AcquireOutcome, Observed, Waiter};
 use crate::warden::{Order, Warden, WardenState};
 use crate::words;
 
@@ -129,8 +129,15 @@ impl LockedRun<'_> {
     async fn enqueue(&mut self) -> Result<AcquireOutcome> {
         let (label, lock) = (self.label().to_owned(), self.lock());
         let Self { client, output, status, args, signals, limit, .. } = self;
-        let waiter =
-            Waiter { client, name: &args.name, label: &label, output: *output, status, limit: *limit };
+        let waiter = Waiter {
+            client,
+            name: &args.name,
+            label: &label,
+            output: *output,
+            status,
+            limit: *limit,
+            observed: Observed::default(),
+        };
         waiter.acquire(&lock, args.waiting.on_busy(), signals).await
     }
 
