@@ -109,7 +109,7 @@ impl Connecting<'_> {
             Error::new(ErrorKind::Unreachable, text)
                 .with_hint("check the host and the port of the URL, and whether the server is up")
         });
-        self.limit.exhausted(error, "connecting")
+        self.limit.exhausted(error, "connecting", Clock::system().now())
     }
 }
 

@@ -186,7 +186,8 @@ impl Waiter<'_> {
     }
 
     fn gave_up(&self, error: Error) -> Error {
-        self.limit.exhausted(error, &format!("waiting for lock {:?}", self.name))
+        let what = format!("waiting for lock {:?}", self.name);
+        self.limit.exhausted(error, &what, Clock::system().now())
     }
 
     /// Reads the state of the lock. A server that does not reply in time counts as unreachable.

@@ -56,6 +56,19 @@ fn a_server_that_never_starts_is_an_error_when_the_wait_is_over() {
     assert!(!sandbox.path("ran").exists());
 }
 
+/// The first attempt to connect has longer than this wait.
+#[test]
+fn the_time_really_waited_is_reported() {
+    let sandbox = Sandbox::new();
+    let server = RedisServer::start(&RedisServerConfig::plain());
+    server.pause();
+    let said =
+        run(&sandbox, &server.url(), &["run", "--wait", "100ms", "a", "--", "true"]).expect(125).stderr();
+    server.resume();
+    assert!(said.contains("gave up connecting after "), "{said}");
+    assert!(!said.contains("after 100ms"), "{said}");
+}
+
 /// Without `--wait`, and with `-n`, nothing is retried.
 #[test]
 fn a_run_that_was_not_told_to_wait_fails_at_once() {
