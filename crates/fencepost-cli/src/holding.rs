@@ -9,12 +9,13 @@ use rustix::fs::{FileType, Stat, fstat, stat};
 use rustix::process::Signal;
 use tokio::sync::oneshot;
 
+use crate::args::Run;
 use crate::commands::failed;
-use crate::exit::Exit;
+use crate::exit::{Exit, NOT_ACQUIRED};
 use crate::json;
 use crate::lines::Lines;
 use crate::locked_run::LockedRun;
-use crate::output;
+use crate::output::{self, Output};
 use crate::status::{Event, Status};
 use crate::terminal::is_in_foreground;
 
@@ -82,6 +83,13 @@ pub(crate) fn stdin_is_null() -> bool {
     };
     let null = stat("/dev/null").ok().and_then(device);
     null.is_some() && fstat(io::stdin()).ok().and_then(device) == null
+}
+
+/// Reports that stdin has ended before the lock was acquired. Another client need not hold it, so `--skip-ok` does not
+/// make this a success.
+pub(crate) fn stdin_ended(args: &Run, output: Output) -> Exit {
+    output.note(format_args!("stdin ended before lock {:?} was acquired", args.name));
+    Exit::NotAcquired(args.waiting.conflict_exit_code.unwrap_or(NOT_ACQUIRED))
 }
 
 /// Why a hold has ended.

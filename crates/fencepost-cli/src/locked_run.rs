@@ -15,7 +15,7 @@ use crate::commands::failed;
 use crate::durations::show;
 use crate::environment;
 use crate::exit::Exit;
-use crate::holding::End;
+use crate::holding::{End, stdin_ended};
 use crate::nesting::HeldAbove;
 use crate::output::{self, Output};
 use crate::signals::Signals;
@@ -72,7 +72,7 @@ impl LockedRun<'_> {
         let outcome = tokio::select! {
             biased;
             outcome = self.acquire(&above) => outcome?,
-            () = task.abandoned() => AcquireOutcome::NotAcquired(None),
+            () = task.abandoned() => return Ok(stdin_ended(self.args, self.output)),
         };
         let guard = match outcome {
             AcquireOutcome::Granted(guard) => guard,

@@ -4,6 +4,7 @@ use std::fs::File;
 use std::io::PipeWriter;
 use std::process::Command;
 
+use fencepost_testkit::servers::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
@@ -154,6 +155,35 @@ fn the_end_of_stdin_ends_the_wait() {
     assert_eq!((sandbox.inspect("a").waiter_count, sandbox.read("out")), (0, String::new()));
     sandbox.let_go();
     holder.expect(0);
+}
+
+/// It does not mean that another client holds the lock.
+#[test]
+fn the_end_of_stdin_before_the_grant_is_reported_and_no_success() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("a", &[]);
+    for (options, code) in [(["--skip-ok", "-w", "10m"], 75), (["-v", "-E", "9"], 9)] {
+        let mut holding = Holding::start(&sandbox, &[&options[..], &["a"]].concat());
+        sandbox.until_waiting("a", 1);
+        holding.close_stdin();
+        holding.process.expect(code);
+        let said = holding.process.said();
+        assert!(said.contains("stdin ended before lock \"a\" was acquired"), "{said}");
+    }
+    sandbox.let_go();
+    holder.expect(0);
+}
+
+#[test]
+fn the_end_of_stdin_during_an_outage_is_an_error() {
+    let sandbox = Sandbox::new();
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let mut holding = Holding::start(&sandbox, &["-v", "-w", "10m", "--skip-ok", "--url", &url, "a"]);
+    holding.process.until_said("retrying");
+    holding.close_stdin();
+    holding.process.expect(125);
+    let said = holding.process.said();
+    assert!(said.contains("fencepost: error: gave up connecting after "), "{said}");
 }
 
 #[test]
