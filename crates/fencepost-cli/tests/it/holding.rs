@@ -11,7 +11,7 @@ use serde_json::Value;
 use crate::events::{events, kinds};
 use crate::losing::break_it;
 use crate::sandbox::{Ran, Running, Sandbox, until};
-use crate::terminal::{CTRL_C, PROMPT, Terminal};
+use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
 
 /// A `fencepost hold` that writes to the file `out`, and the open end of its stdin.
 struct Holding<'a> {
@@ -335,5 +335,27 @@ fn in_the_background_of_a_terminal_only_a_signal_ends_it() {
     terminal.until_next("end of input");
     terminal.type_text(CTRL_C);
     terminal.until_next(PROMPT);
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn a_hold_that_is_moved_to_the_background_keeps_the_lock() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::with_shell(&sandbox);
+    let shell = terminal.foreground();
+    terminal.type_line("fencepost hold --ttl 6s --status-file events a");
+    terminal.until_next("end of input");
+    terminal.type_text(CTRL_Z);
+    terminal.until_next("Stopped");
+    terminal.until_next(PROMPT);
+    terminal.type_line("bg");
+    terminal.until_next(PROMPT);
+    let renewals = || sandbox.read("events").matches("renewed").count();
+    let before = renewals();
+    until("it is renewed in the background", || renewals() > before + 1);
+    terminal.type_line("fg");
+    until("it has the terminal", || terminal.foreground() != shell);
+    terminal.type_text("\x04");
+    terminal.expect_code(0);
     sandbox.assert_free("a");
 }
