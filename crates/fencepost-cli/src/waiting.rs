@@ -169,17 +169,28 @@ impl Waiter<'_> {
                 Some(left) => lock.wait(left),
                 None => lock,
             };
-            let error = match lock.acquire().await {
+            let acquired = tokio::select! {
+                biased;
+                acquired = lock.acquire() => acquired,
+                // A wait that is over already is one attempt, which lasts until the server replies.
+                _ = clock.sleep_until(clock.now().max(self.limit.end()) + PROBE_TIMEOUT), if self.limit.is_limited() => {
+                    Err(self.no_reply(PROBE_TIMEOUT))
+                }
+            };
+            let error = match acquired {
                 Ok(guard) => return Ok(Some(guard)),
                 Err(error) if error.kind() == ErrorKind::WaitTimeout => return Ok(None),
                 Err(error) => error,
             };
-            if error.kind() != ErrorKind::Unreachable || !self.limit.covers(&error) {
+            if !self.limit.covers(&error) {
                 return Err(error);
             }
             let retry_at = clock.now() + RETRY_INTERVAL;
             if retry_at >= self.limit.end() {
                 return Err(self.gave_up(error));
+            }
+            if error.kind() != ErrorKind::Unreachable {
+                return Err(error);
             }
             clock.sleep_until(retry_at).await.map_err(|error| failed("could not wait", error))?;
         }
@@ -196,11 +207,13 @@ impl Waiter<'_> {
         tokio::select! {
             biased;
             state = self.client.inspect(self.name) => state,
-            _ = clock.sleep_until(clock.now() + timeout) => {
-                let text = format!("no reply from {} within {}", self.client.info().location, show(timeout));
-                Err(Error::new(ErrorKind::Unreachable, text))
-            }
+            _ = clock.sleep_until(clock.now() + timeout) => Err(self.no_reply(timeout)),
         }
+    }
+
+    fn no_reply(&self, timeout: Duration) -> Error {
+        let text = format!("no reply from {} within {}", self.client.info().location, show(timeout));
+        Error::new(ErrorKind::Unreachable, text)
     }
 
     async fn report(&self) -> Infallible {
