@@ -23,15 +23,25 @@ const MAX_BACKOFF: Duration = Duration::from_secs(2);
 /// `--wait 100ms`, and is no outage.
 const FIRST_ATTEMPT_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// Connects to the backend, again and again while the server is away and `--wait` allows it.
+/// Connects to the backend, again and again while the server is away and `--wait` allows it. Returns `None` if the
+/// connection was abandoned before that.
 ///
 /// # Errors
-/// Those of the backend: at once if waiting cannot mend it, and the last one when the wait is over.
-pub(crate) async fn connect(chosen: &Chosen, limit: WaitLimit, output: Output) -> Result<Client> {
-    if !limit.is_limited() {
-        return chosen.connect().await;
+/// Those of the backend: at once if waiting cannot mend it, and the last one when the wait is over or abandoned.
+pub(crate) async fn connect(
+    chosen: &Chosen,
+    limit: WaitLimit,
+    output: Output,
+    abandoned: impl Future<Output = ()>,
+) -> Result<Option<Client>> {
+    if limit.is_limited() {
+        return Connecting { chosen, limit, output, outage: RefCell::new(None) }.run(abandoned).await;
     }
-    Connecting { chosen, limit, output, outage: RefCell::new(None) }.run().await
+    tokio::select! {
+        biased;
+        connected = chosen.connect() => connected.map(Some),
+        () = abandoned => Ok(None),
+    }
 }
 
 struct Connecting<'a> {
@@ -43,13 +53,14 @@ struct Connecting<'a> {
 }
 
 impl Connecting<'_> {
-    async fn run(&self) -> Result<Client> {
+    async fn run(&self, abandoned: impl Future<Output = ()>) -> Result<Option<Client>> {
         let first_timeout = Clock::system().now() + FIRST_ATTEMPT_TIMEOUT;
         tokio::select! {
             biased;
-            connected = self.retry() => connected,
+            connected = self.retry() => connected.map(Some),
             never = self.report() => match never? {},
             ended = self.wait_until_over(first_timeout) => Err(ended.map_or_else(|error| error, |()| self.gave_up())),
+            () = abandoned => if self.outage.borrow().is_some() { Err(self.gave_up()) } else { Ok(None) },
         }
     }
 
@@ -109,7 +120,7 @@ impl Connecting<'_> {
             Error::new(ErrorKind::Unreachable, text)
                 .with_hint("check the host and the port of the URL, and whether the server is up")
         });
-        self.limit.exhausted(error, "connecting")
+        self.limit.exhausted(error, "connecting", Clock::system().now())
     }
 }
 

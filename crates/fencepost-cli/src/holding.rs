@@ -2,21 +2,28 @@
 
 use std::future::pending;
 use std::io::{self, IsTerminal, Read};
+use std::time::Duration;
 
 use fencepost::{ErrorKind, Guard, LostReason, Result};
+use nix::sys::signal::{SigSet, Signal as NixSignal};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{FileType, Stat, fstat, stat};
+use rustix::io::Errno;
 use rustix::process::Signal;
 use tokio::sync::oneshot;
 
+use crate::args::Run;
 use crate::commands::failed;
-use crate::exit::Exit;
+use crate::exit::{Exit, NOT_ACQUIRED};
 use crate::json;
 use crate::lines::Lines;
 use crate::locked_run::LockedRun;
-use crate::output;
+use crate::output::{self, Output};
 use crate::status::{Event, Status};
 use crate::terminal::is_in_foreground;
+
+/// How often a job in the background tries to read from its terminal again.
+const FOREGROUND_CHECK_INTERVAL: Duration = Duration::from_millis(500);
 
 /// What ends the hold, apart from a signal.
 pub(crate) enum End {
@@ -60,15 +67,30 @@ impl End {
 
 /// Reads stdin to its end. An error is an end, too: a terminal that was hung up.
 fn discard_stdin() {
+    // A job that was moved to the background of its terminal gets an error when it reads, and is not stopped.
+    let mut blocked = SigSet::empty();
+    blocked.add(NixSignal::SIGTTIN);
+    // If this fails, such a job is stopped, as any other that reads.
+    let _ = blocked.thread_block();
     let mut buffer = [0; 4096];
     let mut stdin = io::stdin().lock();
+    let mut failed_in_foreground = false;
     loop {
         match stdin.read(&mut buffer) {
-            Ok(1..) => {}
+            Ok(1..) => failed_in_foreground = false,
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             // Another process has made the descriptor non-blocking.
             Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
                 let _ = poll(&mut [PollFd::new(&io::stdin(), PollFlags::IN)], None);
+            }
+            Err(error) if Errno::from_io_error(&error) == Some(Errno::IO) && stdin.is_terminal() => {
+                let in_foreground = is_in_foreground();
+                // Once is no proof: it may have been moved there after the read.
+                if in_foreground && failed_in_foreground {
+                    return;
+                }
+                failed_in_foreground = in_foreground;
+                std::thread::park_timeout(FOREGROUND_CHECK_INTERVAL);
             }
             Ok(0) | Err(_) => return,
         }
@@ -82,6 +104,13 @@ pub(crate) fn stdin_is_null() -> bool {
     };
     let null = stat("/dev/null").ok().and_then(device);
     null.is_some() && fstat(io::stdin()).ok().and_then(device) == null
+}
+
+/// Reports that stdin has ended before the lock was acquired. Another client need not hold it, so `--skip-ok` does not
+/// make this a success.
+pub(crate) fn stdin_ended(args: &Run, output: Output) -> Exit {
+    output.note(format_args!("stdin ended before lock {:?} was acquired", args.name));
+    Exit::NotAcquired(args.waiting.conflict_exit_code.unwrap_or(NOT_ACQUIRED))
 }
 
 /// Why a hold has ended.

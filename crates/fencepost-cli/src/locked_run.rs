@@ -15,7 +15,7 @@ use crate::commands::failed;
 use crate::durations::{show, tenths};
 use crate::environment;
 use crate::exit::Exit;
-use crate::holding::End;
+use crate::holding::{End, stdin_ended};
 use crate::nesting::HeldAbove;
 use crate::output::{self, Output};
 use crate::signals::Signals;
@@ -25,7 +25,7 @@ use crate::supervise::{Outcome, Supervisor};
 use crate::terminal::Terminal;
 use crate::unchecked::Start;
 use crate::wait_limit::WaitLimit;
-use crate::waiting::{AcquireOutcome, Waiter};
+use crate::waiting::{AcquireOutcome, Observed, Waiter};
 use crate::warden::{Order, Warden, WardenState};
 use crate::words;
 
@@ -72,7 +72,7 @@ impl LockedRun<'_> {
         let outcome = tokio::select! {
             biased;
             outcome = self.acquire(&above) => outcome?,
-            () = task.abandoned() => AcquireOutcome::NotAcquired(None),
+            () = task.abandoned() => return Ok(stdin_ended(self.args, self.output)),
         };
         let guard = match outcome {
             AcquireOutcome::Granted(guard) => guard,
@@ -89,7 +89,7 @@ impl LockedRun<'_> {
 
     async fn acquire(&mut self, above: &HeldAbove) -> Result<AcquireOutcome> {
         match self.try_if_held_above(above).await? {
-            Some(guard) => Ok(AcquireOutcome::Granted(guard)),
+            Some(outcome) => Ok(outcome),
             None => self.enqueue().await,
         }
     }
@@ -104,33 +104,38 @@ impl LockedRun<'_> {
         environment::meta(args).into_iter().fold(lock, |lock, (key, value)| lock.meta(key, value))
     }
 
-    /// Tries to acquire a lock that may be held above this run before waiting for it: it could wait for itself.
-    async fn try_if_held_above(&mut self, above: &HeldAbove) -> Result<Option<Guard>> {
-        let (name, storage) = (&self.args.name, self.client.info().storage_id);
-        if !above.mentions(name, storage) {
+    /// Tries to acquire a lock that may be held above this run before waiting for it: it could wait for itself. Returns
+    /// `None` if it has to be waited for, as `--wait` says if the server is away.
+    async fn try_if_held_above(&mut self, above: &HeldAbove) -> Result<Option<AcquireOutcome>> {
+        if !above.mentions(&self.args.name, self.client.info().storage_id) {
             return Ok(None);
         }
-        let guard = self.lock().try_acquire().await?;
-        if guard.is_none() {
-            let state = self.client.inspect(name).await?;
-            if above.would_wait_for_itself(&state, storage, self.args.sharing.mode()) {
-                return Err(Error::new(
-                    ErrorKind::Conflict,
-                    format!("lock {name:?} is held by a `fencepost run` that this one runs under"),
-                )
-                .with_hint(
-                    "it could only wait for itself: leave the inner lock out, or give it another name",
-                ));
-            }
+        let (lock, clock) = (self.lock(), Clock::system());
+        let Self { client, args, signals, limit, .. } = self;
+        let tried = tokio::select! {
+            biased;
+            signal = signals.next() => return Ok(Some(AcquireOutcome::Signalled(signal))),
+            tried = try_unless_held_above(client, args, &lock, above) => tried,
+            _ = clock.sleep_until(limit.end()), if limit.is_limited() => return Ok(None),
+        };
+        match tried {
+            Err(error) if limit.covers(&error) => Ok(None),
+            tried => Ok(tried?.map(AcquireOutcome::Granted)),
         }
-        Ok(guard)
     }
 
     async fn enqueue(&mut self) -> Result<AcquireOutcome> {
         let (label, lock) = (self.label().to_owned(), self.lock());
         let Self { client, output, status, args, signals, limit, .. } = self;
-        let waiter =
-            Waiter { client, name: &args.name, label: &label, output: *output, status, limit: *limit };
+        let waiter = Waiter {
+            client,
+            name: &args.name,
+            label: &label,
+            output: *output,
+            status,
+            limit: *limit,
+            observed: Observed::default(),
+        };
         waiter.acquire(&lock, args.waiting.on_busy(), signals).await
     }
 
@@ -313,6 +318,29 @@ impl LockedRun<'_> {
             () = self.signals.requests_to_end(1) => {}
         }
     }
+}
+
+/// Tries to acquire the lock.
+///
+/// # Errors
+/// Those of the backend, and [`ErrorKind::Conflict`] if a waiter would wait for itself.
+async fn try_unless_held_above(
+    client: &Client,
+    args: &Run,
+    lock: &Lock,
+    above: &HeldAbove,
+) -> Result<Option<Guard>> {
+    let guard = lock.try_acquire().await?;
+    if guard.is_none() {
+        let (name, state) = (&args.name, client.inspect(&args.name).await?);
+        if above.would_wait_for_itself(&state, client.info().storage_id, args.sharing.mode()) {
+            let text = format!("lock {name:?} is held by a `fencepost run` that this one runs under");
+            return Err(Error::new(ErrorKind::Conflict, text).with_hint(
+                "it could only wait for itself: leave the inner lock out, or give it another name",
+            ));
+        }
+    }
+    Ok(guard)
 }
 
 /// Waits until the lease has enough time left and the warden is ready. A grant that was handed over may have used part of

@@ -54,9 +54,10 @@ impl WaitLimit {
         }
     }
 
-    /// Adds to an error that it lasted until the end of the wait.
-    pub(crate) fn exhausted(self, error: Error, what: &str) -> Error {
-        error.context(format_args!("gave up {what} after {}", show(self.wait.unwrap_or_default())))
+    /// Adds to an error that it lasted until the end of the wait, and how long the run has waited: it may be longer than
+    /// `--wait`, because a server that does not reply at the end gets some time to do so.
+    pub(crate) fn exhausted(self, error: Error, what: &str, now: Moment) -> Error {
+        error.context(format_args!("gave up {what} after {}", show(self.waited(now))))
     }
 }
 
@@ -89,6 +90,12 @@ mod tests {
         assert_eq!((limit(Some(3)).end(), limit(None).end()), (at(3), Moment::NEVER));
         assert_eq!(limit(Some(30)).progress(at(2)), "2s of 30s");
         assert_eq!(limit(None).progress(at(130)), "2m10s");
+    }
+
+    #[test]
+    fn the_time_really_waited_is_reported() {
+        let error = limit(Some(3)).exhausted(Error::new(ErrorKind::Unreachable, "x"), "connecting", at(5));
+        assert_eq!(error.to_string(), "gave up connecting after 5s: x");
     }
 
     #[test]

@@ -119,7 +119,7 @@ fn position(state: &LockState, own_label: &str, queued: Duration) -> String {
 pub(crate) fn busy(state: &LockState) -> String {
     match held_by(state) {
         Some(holder) => format!("{} is {holder}", quoted(&state.name)),
-        None => format!("{} was granted to another client", quoted(&state.name)),
+        None => format!("{} was not free; no client holds it now", quoted(&state.name)),
     }
 }
 
@@ -227,7 +227,7 @@ mod tests {
     #[test]
     fn a_lock_that_was_not_acquired_is_reported_with_its_holder() {
         assert_eq!(busy(&held(&["x"])), "\"backup\" is held by x for 2m10s, ttl 21s left");
-        assert_eq!(busy(&held(&[])), "\"backup\" was granted to another client");
+        assert_eq!(busy(&held(&[])), "\"backup\" was not free; no client holds it now");
         let mut foreign = held(&[FOREIGN_LABEL]);
         foreign.holders[0].token = None;
         assert_eq!(

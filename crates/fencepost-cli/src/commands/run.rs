@@ -11,6 +11,7 @@ use crate::backend;
 use crate::connecting;
 use crate::durations::{exact, tenths};
 use crate::exit::Exit;
+use crate::holding::stdin_ended;
 use crate::locked_run::{LockedRun, Task};
 use crate::output::{self, Output};
 use crate::signals::Signals;
@@ -69,9 +70,9 @@ async fn connect_and_run(
     let client = tokio::select! {
         biased;
         signal = signals.next() => return Ok(Exit::Signalled(signal.as_raw())),
-        client = connecting::connect(&chosen, limit, output) => client?,
-        () = task.abandoned() => return Ok(args.waiting.not_acquired()),
+        client = connecting::connect(&chosen, limit, output, task.abandoned()) => client?,
     };
+    let Some(client) = client else { return Ok(stdin_ended(args, output)) };
     print_scope(&client, output);
     let default_ttl = default_ttl(client.info());
     if args.timing.ttl.is_none() && default_ttl != Lock::DEFAULT_TTL {

@@ -1,12 +1,14 @@
 //! A server that is away when a run starts, and one that goes away while a run waits.
 
 use std::process::Command;
+use std::time::Duration;
 
+use fencepost::clock::Clock;
 use fencepost_testkit::servers::free_port;
 use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use rustix::process::Signal;
 
-use crate::sandbox::{Ran, Running, Sandbox};
+use crate::sandbox::{Ran, Running, Sandbox, until};
 
 /// An address without a server, for every backend with one.
 fn urls_without_server() -> [String; 3] {
@@ -49,10 +51,23 @@ fn a_server_that_never_starts_is_an_error_when_the_wait_is_over() {
             let args = [&["run"], options, &["a", "--", "touch", "ran"]].concat();
             let said = run(&sandbox, &url, &args).expect(125).stderr();
             assert!(said.contains("fencepost: connecting to "), "{url}: {said}");
-            assert!(said.contains("fencepost: error: gave up connecting after 1s: "), "{url}: {said}");
+            assert!(said.contains("fencepost: error: gave up connecting after "), "{url}: {said}");
         }
     }
     assert!(!sandbox.path("ran").exists());
+}
+
+/// The first attempt to connect has longer than this wait.
+#[test]
+fn the_time_really_waited_is_reported() {
+    let sandbox = Sandbox::new();
+    let server = RedisServer::start(&RedisServerConfig::plain());
+    server.pause();
+    let said =
+        run(&sandbox, &server.url(), &["run", "--wait", "100ms", "a", "--", "true"]).expect(125).stderr();
+    server.resume();
+    assert!(said.contains("gave up connecting after "), "{said}");
+    assert!(!said.contains("after 100ms"), "{said}");
 }
 
 /// Without `--wait`, and with `-n`, nothing is retried.
@@ -103,10 +118,14 @@ struct Stage {
 
 impl Stage {
     fn new() -> Self {
+        Self::with_ttl("60s")
+    }
+
+    fn with_ttl(ttl: &str) -> Self {
         let (sandbox, server) = (Sandbox::new(), RedisServer::start(&RedisServerConfig::plain()));
         sandbox.write("locks.db", "");
         let script = "echo $$ > held; while [ -e locks.db ] && ! [ -e go ]; do sleep 0.02; done";
-        let args = ["run", "--ttl", "60s", "a", "-c", script];
+        let args = ["run", "--ttl", ttl, "a", "-c", script];
         let holder = Running::start(&mut fencepost(&sandbox, &server.url(), &args));
         sandbox.line("held");
         Self { sandbox, server, holder }
@@ -143,7 +162,7 @@ fn a_wait_that_ends_while_the_server_is_stopped_is_an_error() {
     waiter.expect(125);
     stage.server.resume();
     let said = waiter.said();
-    assert!(said.contains("gave up waiting for lock \"a\" after 4s: "), "{said}");
+    assert!(said.contains("gave up waiting for lock \"a\" after "), "{said}");
     stage.let_go();
 }
 
@@ -155,7 +174,7 @@ fn a_wait_that_ends_after_the_server_was_killed_is_an_error() {
     stage.server.kill();
     waiter.expect(125);
     let said = waiter.said();
-    assert!(said.contains("fencepost: error: gave up waiting for lock \"a\" after 4s: "), "{said}");
+    assert!(said.contains("fencepost: error: gave up waiting for lock \"a\" after "), "{said}");
     // The server has lost the lock of the holder, too.
     stage.holder.send(Signal::KILL);
     stage.holder.wait();
@@ -173,4 +192,25 @@ fn a_waiter_outlasts_an_outage() {
     stage.let_go();
     waiter.expect(0);
     assert!(stage.sandbox.path("ran").exists());
+}
+
+/// The server replies again only after the wait has ended. By then the lease of the holder has expired, and the lock may
+/// be granted to the ticket of the waiter itself: no other client holds it.
+#[test]
+fn a_server_that_replies_again_after_the_wait_is_an_error() {
+    let mut stage = Stage::with_ttl("2s");
+    let mut waiter = stage.start(&["run", "-v", "--skip-ok", "--wait", "3s", "a", "--", "touch", "ran"]);
+    waiter.until_said("you are next");
+    stage.server.pause();
+    // The wait began before the pause, so it is over then.
+    let clock = Clock::system();
+    let end = clock.now() + Duration::from_secs(3);
+    until("the wait is over", || clock.now() > end);
+    stage.server.resume();
+    waiter.expect(125);
+    let said = waiter.said();
+    assert!(said.contains("fencepost: error: gave up waiting for lock \"a\" after "), "{said}");
+    assert!(!stage.sandbox.path("ran").exists());
+    stage.holder.send(Signal::KILL);
+    stage.holder.wait();
 }

@@ -4,13 +4,14 @@ use std::fs::File;
 use std::io::PipeWriter;
 use std::process::Command;
 
+use fencepost_testkit::servers::free_port;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::Value;
 
 use crate::events::{events, kinds};
 use crate::losing::break_it;
 use crate::sandbox::{Ran, Running, Sandbox, until};
-use crate::terminal::{CTRL_C, PROMPT, Terminal};
+use crate::terminal::{CTRL_C, CTRL_Z, PROMPT, Terminal};
 
 /// A `fencepost hold` that writes to the file `out`, and the open end of its stdin.
 struct Holding<'a> {
@@ -154,6 +155,35 @@ fn the_end_of_stdin_ends_the_wait() {
     assert_eq!((sandbox.inspect("a").waiter_count, sandbox.read("out")), (0, String::new()));
     sandbox.let_go();
     holder.expect(0);
+}
+
+/// It does not mean that another client holds the lock.
+#[test]
+fn the_end_of_stdin_before_the_grant_is_reported_and_no_success() {
+    let sandbox = Sandbox::new();
+    let mut holder = sandbox.hold("a", &[]);
+    for (options, code) in [(["--skip-ok", "-w", "10m"], 75), (["-v", "-E", "9"], 9)] {
+        let mut holding = Holding::start(&sandbox, &[&options[..], &["a"]].concat());
+        sandbox.until_waiting("a", 1);
+        holding.close_stdin();
+        holding.process.expect(code);
+        let said = holding.process.said();
+        assert!(said.contains("stdin ended before lock \"a\" was acquired"), "{said}");
+    }
+    sandbox.let_go();
+    holder.expect(0);
+}
+
+#[test]
+fn the_end_of_stdin_during_an_outage_is_an_error() {
+    let sandbox = Sandbox::new();
+    let url = format!("redis://127.0.0.1:{}", free_port());
+    let mut holding = Holding::start(&sandbox, &["-v", "-w", "10m", "--skip-ok", "--url", &url, "a"]);
+    holding.process.until_said("retrying");
+    holding.close_stdin();
+    holding.process.expect(125);
+    let said = holding.process.said();
+    assert!(said.contains("fencepost: error: gave up connecting after "), "{said}");
 }
 
 #[test]
@@ -305,5 +335,27 @@ fn in_the_background_of_a_terminal_only_a_signal_ends_it() {
     terminal.until_next("end of input");
     terminal.type_text(CTRL_C);
     terminal.until_next(PROMPT);
+    sandbox.assert_free("a");
+}
+
+#[test]
+fn a_hold_that_is_moved_to_the_background_keeps_the_lock() {
+    let sandbox = Sandbox::new();
+    let mut terminal = Terminal::with_shell(&sandbox);
+    let shell = terminal.foreground();
+    terminal.type_line("fencepost hold --ttl 6s --status-file events a");
+    terminal.until_next("end of input");
+    terminal.type_text(CTRL_Z);
+    terminal.until_next("Stopped");
+    terminal.until_next(PROMPT);
+    terminal.type_line("bg");
+    terminal.until_next(PROMPT);
+    let renewals = || sandbox.read("events").matches("renewed").count();
+    let before = renewals();
+    until("it is renewed in the background", || renewals() > before + 1);
+    terminal.type_line("fg");
+    until("it has the terminal", || terminal.foreground() != shell);
+    terminal.type_text("\x04");
+    terminal.expect_code(0);
     sandbox.assert_free("a");
 }

@@ -1,6 +1,9 @@
 //! Nested runs.
 
-use crate::sandbox::Sandbox;
+use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
+use rustix::process::Signal;
+
+use crate::sandbox::{Ran, Running, Sandbox};
 
 const FENCEPOST: &str = env!("CARGO_BIN_EXE_fencepost");
 
@@ -65,4 +68,32 @@ fn an_environment_that_is_out_of_date_does_no_harm() {
     }
     sandbox.let_go();
     holder.expect(0);
+}
+
+/// The first attempt of a nested run is covered by `--wait` and by signals, too.
+#[test]
+fn a_server_that_does_not_grant_is_waited_for_as_long_as_asked() {
+    let (sandbox, server) = (Sandbox::new(), RedisServer::start(&RedisServerConfig::plain()));
+    let fencepost = |args: &[&str]| {
+        let mut command = sandbox.fencepost(args);
+        command.env("FENCEPOST_URL", server.url());
+        command
+    };
+    let outer = fencepost(&["run", "a", "-c", "echo \"$FENCEPOST_HELD\""]).output().unwrap();
+    let above = Ran(outer).expect(0).stdout();
+    // Connecting only reads.
+    server.cli(&["CLIENT", "PAUSE", "3600000", "WRITE"]);
+    let nested = |wait| {
+        let mut command = fencepost(&["run", "-v", "--ttl", "1s", "-w", wait, "a", "--", "touch", "ran"]);
+        Running::start(command.env("FENCEPOST_HELD", above.trim()))
+    };
+    let mut given_up = nested("2s");
+    given_up.expect(125);
+    let said = given_up.said();
+    assert!(said.contains("fencepost: error: gave up waiting for lock \"a\" after "), "{said}");
+    let mut signalled = nested("1h");
+    signalled.until_said("scope: ");
+    signalled.send(Signal::TERM);
+    signalled.expect(128 + 15);
+    assert!(!sandbox.path("ran").exists());
 }
