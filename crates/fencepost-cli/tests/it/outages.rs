@@ -50,7 +50,7 @@ impl Stage {
 fn an_outage_below_the_bound_is_not_noticed() {
     let stage = Stage::new();
     let mut holder = stage.hold(&["--ttl", "12s", "--kill-after", "1s", "-v"]);
-    holder.until_said("outages of the backend below 5s go unnoticed");
+    holder.until_said("outages of the backend below 5.6s go unnoticed");
     stage.pause_after_a_renewal();
     let clock = Clock::system();
     // The next renewal is due after 4 s, and hangs for 2 s.
