@@ -93,6 +93,15 @@ pub trait Backend: Send + Sync + 'static {
         Vec::new()
     }
 
+    /// Removes what has expired and what is no longer used, and returns how many names are gone; `None` if nothing
+    /// accumulates, because the backend itself removes it.
+    ///
+    /// # Contract
+    /// Nothing that is held, waited for or kept is removed, and no operation on it is delayed for long.
+    async fn sweep(&self) -> Result<Option<u64>> {
+        Ok(None)
+    }
+
     /// Closes connections, threads and files. Nothing is executed afterwards.
     async fn close(&self);
 }
@@ -113,6 +122,9 @@ pub struct BackendInfo {
     pub min_ttl: Duration,
     /// The longest ttl it can keep.
     pub max_ttl: Duration,
+    /// What its locks do not guarantee although those in Fencepost's own formats do, each as a sentence: about the order of
+    /// waiters, tokens, or when a lock ends. Locks that are shared with other programs have such exceptions.
+    pub exceptions: &'static [&'static str],
     /// The maximum number of concurrent flights.
     pub max_flights: usize,
     /// The maximum number of operations of one flight.
@@ -138,6 +150,7 @@ impl BackendInfo {
             storage_id,
             min_ttl: Duration::from_secs(1),
             max_ttl: Duration::from_secs(24 * 3600),
+            exceptions: &[],
             max_flights: 1,
             max_batch: 128,
             may_share: None,

@@ -164,6 +164,18 @@ impl Client {
         self.handle.query(async move |backend| backend.locate(&name).await).await
     }
 
+    /// Removes what has expired and what is no longer used, and returns how many names are gone; `None` if the backend itself
+    /// removes it. Clients do so while they use locks: it is needed only where none does any more.
+    ///
+    /// # Errors
+    /// [`ErrorKind::Closed`] if the client is closed, and those of the backend.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped, it may go on for a while.
+    pub async fn sweep(&self) -> Result<Option<u64>> {
+        self.handle.query(async |backend| backend.sweep().await).await?
+    }
+
     /// Returns warnings that were recorded while this client acquired the lock or waited for it, such as a foreign client that may
     /// not respect it. Does no I/O; each finding is returned once.
     ///

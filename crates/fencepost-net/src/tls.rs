@@ -108,9 +108,19 @@ impl Encryption {
         Self { connector: Arc::new(config).into(), ..self }
     }
 
+    /// Returns the configuration, for a driver that performs the handshake itself.
+    pub fn client_config(&self) -> ClientConfig {
+        ClientConfig::clone(self.connector.config())
+    }
+
+    /// Returns the name that the certificate of this host must have.
+    pub fn server_name<'a>(&'a self, host: &'a str) -> &'a str {
+        self.server_name.as_deref().unwrap_or(host)
+    }
+
     /// Performs the TLS handshake with this host.
     pub(crate) async fn encrypt(&self, plain: TcpStream, host: &str) -> Result<Stream> {
-        let name = self.server_name.as_deref().unwrap_or(host).to_owned();
+        let name = self.server_name(host).to_owned();
         let name = ServerName::try_from(name).map_err(|error| {
             bad("the host's name is not valid in a certificate")
                 .with_hint("give the name in the server's certificate: ?tls_server_name=NAME")

@@ -152,6 +152,10 @@ impl Backend for Measured {
         self.inner.remarks(name)
     }
 
+    async fn sweep(&self) -> Result<Option<u64>> {
+        self.inner.sweep().await
+    }
+
     async fn close(&self) {
         self.inner.close().await;
     }
