@@ -23,6 +23,12 @@ pub(crate) async fn open(url: &str, options: &Options) -> Result<Arc<dyn Backend
     Ok(Arc::new(DialectBackend { redis, signals }))
 }
 
+/// What keys of other libraries cannot guarantee.
+const EXCEPTIONS: &[&str] = &[
+    "waiters of Fencepost are served in order, those of other libraries whenever they find the lock free",
+    "holders of other libraries have no token",
+];
+
 struct DialectBackend {
     redis: RedisBackend,
     /// Only if the other library signals releases.
@@ -64,7 +70,9 @@ impl DialectBackend {
 #[async_trait]
 impl Backend for DialectBackend {
     fn info(&self) -> BackendInfo {
-        self.redis.info()
+        let mut info = self.redis.info();
+        info.exceptions = EXCEPTIONS;
+        info
     }
 
     async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {

@@ -26,6 +26,8 @@ local HEADER, PER_OP = 8, 8
 local MAX_AHEAD = 24 * 3600 * 1000000
 -- If a lock was free for this long, in ms, foreign clients had a chance to acquire it, and a new streak begins.
 local STREAK_GAP = 10
+-- How much longer a streak may be because its first waiter has waited, in ms.
+local MAX_CREDIT = 5 * POLL_INTERVAL
 -- The shortest interval, in ms, after which the first waiter checks again: while foreign holders change quickly.
 local MIN_INTERVAL = 1
 -- How long a signal stays in its list, in ms, as in python-redis-lock.
@@ -104,8 +106,8 @@ end
 local function load_ticket(owner)
   local value = call('GET', P .. 't:' .. owner)
   if value then
-    local position, ttl, client = string.match(value, '^(%d+) %d+ 0 (%d+) (%x+) ')
-    return { owner = owner, position = tonumber(position), ttl = tonumber(ttl), client = client }
+    local position, since, ttl, client = string.match(value, '^(%d+) (%d+) 0 (%d+) (%x+) ')
+    return { owner = owner, position = tonumber(position), since = tonumber(since), ttl = tonumber(ttl), client = client }
   end
 end
 
@@ -169,9 +171,12 @@ local function notify_first(key)
   end
 end
 
-local function grant(op)
+-- Grants the lock. A streak that begins with a waiter is longer the longer it has waited: foreign clients that acquire the lock
+-- again at once may win nearly every race for it.
+local function grant(op, waited)
   local token = digits(next_token())
-  local streak_start = call('GET', P .. 'b:' .. op.key) or digits(now)
+  local credit = math.min(math.max(waited, 0) / 3, MAX_CREDIT)
+  local streak_start = call('GET', P .. 'b:' .. op.key) or digits(now + credit)
   local record = #op.value .. ' ' .. streak_start .. ' ' .. op.value
     .. op.owner .. ' ' .. token .. ' ' .. digits(now) .. ' 0 '
   call('SET', op.key, op.value, 'PX', op.ttl)
@@ -235,7 +240,7 @@ local function check(op)
     local first = first_waiter(op.key)
     if first and first.owner == op.owner then
       delete_ticket(op)
-      return grant(op)
+      return grant(op, now - first.since)
     end
     notify_first(op.key)
   end
@@ -257,7 +262,7 @@ local function acquire(op)
   end
   local is_try = op.kind == 'T'
   if not holder and not first_waiter(op.key) and (is_try or not is_gap(op.key)) then
-    return grant(op)
+    return grant(op, 0)
   elseif is_try then
     return 0
   end
