@@ -19,7 +19,6 @@ mod listing;
 mod open;
 mod replaced;
 mod rights;
-mod rows;
 mod state;
 mod statements;
 mod turnstile;

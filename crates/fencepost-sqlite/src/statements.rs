@@ -5,16 +5,14 @@ pub(crate) mod fetching;
 pub(crate) mod leases;
 mod saving;
 
-use std::collections::HashMap;
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 
 use fencepost_core::clock::StorageTime;
 use fencepost_core::{Error, ErrorKind, LockName, Owner, Result, StorageId};
+use fencepost_sql::{Labels, codec};
 use rusqlite::{Connection, Params, params};
 
 use crate::error::{commit_error, sqlite_error};
-use crate::rows;
 
 const APPLICATION_ID: i64 = 0x4650_4f53;
 const SCHEMA_VERSION: i64 = 1;
@@ -44,14 +42,13 @@ pub(crate) struct Statements {
     connection: Connection,
     path: PathBuf,
     clock: i64,
-    /// One copy of each label: there are few, and every row has one.
-    labels: HashMap<String, Arc<str>>,
+    labels: Labels,
 }
 
 impl Statements {
     pub(crate) fn new(connection: Connection, path: &Path, clock: i64) -> Self {
         connection.set_prepared_statement_cache_capacity(64);
-        Self { connection, path: path.to_owned(), clock, labels: HashMap::new() }
+        Self { connection, path: path.to_owned(), clock, labels: Labels::default() }
     }
 
     fn failed(&self, error: rusqlite::Error) -> Error {
@@ -186,7 +183,7 @@ impl Statements {
             self.connection.prepare_cached("SELECT last, reserved, boot, swept_ns FROM storage")?.query_row(
                 [],
                 |row| {
-                    let swept = rows::time(row.get(3)?);
+                    let swept = codec::time(row.get(3)?);
                     Ok(Counter { last: row.get(0)?, reserved: row.get(1)?, boot: row.get(2)?, swept })
                 },
             )
@@ -196,7 +193,7 @@ impl Statements {
 
     pub(crate) fn set_counter(&self, counter: Counter) -> Result<()> {
         let Counter { last, reserved, boot, swept } = counter;
-        let params = params![last, reserved, boot, rows::stamp(swept)];
+        let params = params![last, reserved, boot, codec::stamp(swept)];
         self.run("UPDATE storage SET last = ?1, reserved = ?2, boot = ?3, swept_ns = ?4", params).map(drop)
     }
 
@@ -212,7 +209,7 @@ impl Statements {
              UNION SELECT name FROM cells AS t WHERE keep = 1 AND ((clock = ?1 AND until_ns <= ?2) OR (clock <> ?1 \
                 AND NOT EXISTS (SELECT 1 FROM sightings AS s WHERE s.clock = ?1 AND s.thing = CAST(t.name AS BLOB) \
                     AND s.stamp_ns = t.until_ns AND s.until_ns > ?2))) LIMIT ?3";
-        self.names(sql, params![self.clock, rows::stamp(now), limit])
+        self.names(sql, params![self.clock, codec::stamp(now), limit])
     }
 
     /// Deletes the sightings of rows that no longer exist.
@@ -237,7 +234,7 @@ impl Statements {
         let sql = "SELECT EXISTS (SELECT 1 FROM holders WHERE name = ?1 AND owner = ?2) \
              OR (NOT EXISTS (SELECT 1 FROM holders WHERE name = ?1 AND (clock <> ?3 OR until_ns > ?4)) \
                 AND ?2 = (SELECT owner FROM tickets WHERE name = ?1 ORDER BY seq LIMIT 1))";
-        let params = params![name.as_str(), owner.to_bytes(), self.clock, rows::stamp(now)];
+        let params = params![name.as_str(), owner.to_bytes(), self.clock, codec::stamp(now)];
         let read = || self.connection.prepare_cached(sql)?.query_row(params, |row| row.get(0));
         read().map_err(|error| self.failed(error))
     }
@@ -249,14 +246,6 @@ impl Statements {
         };
         read().map_err(|error| self.failed(error))?.into_iter().map(LockName::new).collect()
     }
-}
-
-fn signed(number: u64) -> i64 {
-    i64::try_from(number).unwrap_or(i64::MAX)
-}
-
-fn unsigned(number: i64) -> u64 {
-    u64::try_from(number).unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -7,7 +7,8 @@ use std::time::Duration;
 use fencepost_core::clock::StorageTime;
 use fencepost_core::{Keep, LockName, Mode, Result, Rule, Want};
 
-pub(crate) fn mode_number(mode: Mode) -> i64 {
+/// Returns the number of a mode: 0 for exclusive, -1 for shared, n for a semaphore of n permits.
+pub fn mode_number(mode: Mode) -> i64 {
     match mode {
         Mode::Shared => -1,
         Mode::Semaphore { permits } => i64::from(permits),
@@ -15,7 +16,8 @@ pub(crate) fn mode_number(mode: Mode) -> i64 {
     }
 }
 
-pub(crate) fn mode_of(number: i64) -> Mode {
+/// Returns the mode with this number.
+pub fn mode_of(number: i64) -> Mode {
     match u32::try_from(number) {
         Ok(0) => Mode::Exclusive,
         Ok(permits) => Mode::Semaphore { permits },
@@ -23,18 +25,21 @@ pub(crate) fn mode_of(number: i64) -> Mode {
     }
 }
 
-pub(crate) fn rule_number(rule: Rule) -> i64 {
+/// Returns the number of a rule: 0 for all of the wants, 1 for any.
+pub fn rule_number(rule: Rule) -> i64 {
     match rule {
         Rule::All => 0,
         Rule::Any => 1,
     }
 }
 
-pub(crate) fn rule_of(number: i64) -> Rule {
+/// Returns the rule with this number.
+pub fn rule_of(number: i64) -> Rule {
     if number == 1 { Rule::Any } else { Rule::All }
 }
 
-pub(crate) fn keep_numbers(keep: Keep) -> (i64, i64) {
+/// Returns how long a cell is kept as two numbers: 0 while held, 1 for this many nanoseconds, 2 always.
+pub fn keep_numbers(keep: Keep) -> (i64, i64) {
     match keep {
         Keep::WhileHeld => (0, 0),
         Keep::For(duration) => (1, nanos(duration)),
@@ -42,7 +47,8 @@ pub(crate) fn keep_numbers(keep: Keep) -> (i64, i64) {
     }
 }
 
-pub(crate) fn keep_of(number: i64, keep_ns: i64) -> Keep {
+/// Returns how long a cell with these numbers is kept.
+pub fn keep_of(number: i64, keep_ns: i64) -> Keep {
     match number {
         1 => Keep::For(duration(keep_ns)),
         2 => Keep::Always,
@@ -50,37 +56,50 @@ pub(crate) fn keep_of(number: i64, keep_ns: i64) -> Keep {
     }
 }
 
-pub(crate) fn nanos(duration: Duration) -> i64 {
+/// Returns a duration in nanoseconds.
+pub fn nanos(duration: Duration) -> i64 {
     i64::try_from(duration.as_nanos()).unwrap_or(i64::MAX)
 }
 
-pub(crate) fn duration(nanos: i64) -> Duration {
+/// Returns a duration of this many nanoseconds.
+pub fn duration(nanos: i64) -> Duration {
     Duration::from_nanos(u64::try_from(nanos).unwrap_or(0))
 }
 
 /// Returns a time as it is stored, on the clock that the row names.
-pub(crate) fn stamp(time: StorageTime) -> i64 {
+pub fn stamp(time: StorageTime) -> i64 {
     i64::try_from(time.as_nanos()).unwrap_or(i64::MAX)
 }
 
-pub(crate) fn time(stamp: i64) -> StorageTime {
+/// Returns the time with this stamp.
+pub fn time(stamp: i64) -> StorageTime {
     StorageTime::from_nanos(u64::try_from(stamp).unwrap_or(0))
 }
 
-pub(crate) fn names_text(names: &[LockName]) -> String {
+/// Returns names as text, one per line.
+pub fn names_text(names: &[LockName]) -> String {
     names.iter().map(LockName::as_str).collect::<Vec<_>>().join("\n")
 }
 
-pub(crate) fn names_of(text: &str) -> Result<Arc<[LockName]>> {
+/// Returns the names in a text.
+///
+/// # Errors
+/// If one of them is not a valid name.
+pub fn names_of(text: &str) -> Result<Arc<[LockName]>> {
     text.lines().map(LockName::new).collect()
 }
 
-pub(crate) fn wants_text(wants: &[Want]) -> String {
+/// Returns wants as text: the mode's number, a space and the name, one per line.
+pub fn wants_text(wants: &[Want]) -> String {
     let lines = wants.iter().map(|want| format!("{} {}", mode_number(want.mode), want.name));
     lines.collect::<Vec<_>>().join("\n")
 }
 
-pub(crate) fn wants_of(text: &str) -> Result<Vec<Want>> {
+/// Returns the wants in a text.
+///
+/// # Errors
+/// If one of the names is not valid.
+pub fn wants_of(text: &str) -> Result<Vec<Want>> {
     let want = |line: &str| {
         let (mode, name) = line.split_once(' ').unwrap_or(("0", line));
         Ok(Want { name: LockName::new(name)?, mode: mode_of(mode.parse().unwrap_or(0)) })
@@ -89,12 +108,13 @@ pub(crate) fn wants_of(text: &str) -> Result<Vec<Want>> {
 }
 
 /// Encodes every key and value as its length and text: `4:team3:ops`.
-pub(crate) fn meta_text(meta: &[(String, String)]) -> String {
+pub fn meta_text(meta: &[(String, String)]) -> String {
     let texts = meta.iter().flat_map(|(key, value)| [key, value]);
     texts.map(|text| format!("{}:{text}", text.len())).collect::<Vec<_>>().concat()
 }
 
-pub(crate) fn meta_of(text: &str) -> Arc<[(String, String)]> {
+/// Returns the keys and values in a text; those from the first malformed one on are left out.
+pub fn meta_of(text: &str) -> Arc<[(String, String)]> {
     let mut rest = text;
     let mut next = || {
         let (length, tail) = rest.split_once(':')?;
@@ -103,6 +123,16 @@ pub(crate) fn meta_of(text: &str) -> Arc<[(String, String)]> {
         Some(text.to_owned())
     };
     std::iter::from_fn(|| Some((next()?, next()?))).collect()
+}
+
+/// Returns a number as databases store it; none that is assigned is larger than [`i64::MAX`].
+pub fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// Returns a stored number.
+pub fn unsigned(number: i64) -> u64 {
+    u64::try_from(number).unwrap_or(0)
 }
 
 #[cfg(test)]
