@@ -7,6 +7,7 @@
 
 pub mod actions;
 pub mod behaviors;
+pub mod cutter;
 pub mod history;
 pub mod list;
 mod op_kind;

@@ -21,6 +21,10 @@ pub enum Tag {
     exclusive,
     /// What depends on the names of entries: for configurations that name them in another way.
     dialect,
+    /// What remains for exclusive locks that end with a connection: for configurations without leases of their own.
+    connection,
+    /// The same for shared locks.
+    readers,
 }
 
 /// Runs every behaviour on a backend: one `#[test]` each, in a module per group, so that a failure reads
@@ -42,47 +46,47 @@ macro_rules! behavior_suite {
             exclusion {
                 a_free_lock_is_granted [core],
                 a_held_lock_is_not_granted_to_another_client [core],
-                a_held_lock_is_not_granted_to_the_same_client [exclusive],
-                locks_with_different_names_are_independent [exclusive],
+                a_held_lock_is_not_granted_to_the_same_client [exclusive connection],
+                locks_with_different_names_are_independent [exclusive connection],
                 two_acquires_in_one_flight_have_one_holder [core],
-                one_of_many_racers_wins [exclusive dialect],
+                one_of_many_racers_wins [exclusive dialect connection],
                 increments_under_the_lock_are_never_lost [core dialect],
                 a_shared_guard_holds_until_its_last_share_is_dropped,
                 run_holds_the_lock_while_the_work_runs,
             }
             expiry {
                 the_lock_of_a_dead_holder_is_granted_after_its_ttl [core dialect],
-                an_expired_lock_is_free_for_a_try [exclusive],
+                an_expired_lock_is_free_for_a_try [exclusive connection],
                 expired_lease_is_not_revived [core],
-                an_expired_holder_cannot_release_the_next_grant [exclusive],
-                a_renewal_restores_the_full_ttl [exclusive],
-                a_grant_read_too_late_is_not_returned,
-                holder_and_first_waiter_die_together [spread exclusive],
-                a_ticket_that_is_not_renewed_expires [exclusive],
-                a_grant_after_an_expired_lease_has_a_new_token [exclusive],
+                an_expired_holder_cannot_release_the_next_grant [exclusive connection],
+                a_renewal_restores_the_full_ttl [exclusive connection],
+                a_grant_read_too_late_is_not_returned [connection],
+                holder_and_first_waiter_die_together [spread exclusive connection],
+                a_ticket_that_is_not_renewed_expires [exclusive connection],
+                a_grant_after_an_expired_lease_has_a_new_token [exclusive connection],
                 a_ttl_out_of_range_is_refused,
             }
             renewal {
                 a_lock_is_held_over_many_ttls [core],
-                a_release_stops_the_renewals,
-                the_second_holder_is_renewed_after_the_first_releases [exclusive],
-                a_new_grant_after_a_loss_is_renewed [exclusive],
+                a_release_stops_the_renewals [connection],
+                the_second_holder_is_renewed_after_the_first_releases [exclusive connection],
+                a_new_grant_after_a_loss_is_renewed [exclusive connection],
                 a_hung_renewal_does_not_delay_the_loss,
                 failing_renewals_do_not_extend_the_lease,
                 a_blocked_observer_does_not_hide_a_loss_from_others,
-                max_hold_ends_a_lease_that_could_be_renewed,
+                max_hold_ends_a_lease_that_could_be_renewed [connection],
                 run_cancels_the_work_when_the_lock_is_lost,
             }
             release {
                 a_released_lock_is_free [core],
-                a_dropped_guard_releases_its_lock,
-                a_program_that_exits_after_dropping_its_guard_leaves_no_lock,
+                a_dropped_guard_releases_its_lock [connection],
+                a_program_that_exits_after_dropping_its_guard_leaves_no_lock [connection],
                 stale_owner_cannot_release [core],
-                a_late_release_does_not_touch_the_next_grant [exclusive],
-                a_failed_release_does_not_remove_the_next_owner [exclusive],
-                a_lost_release_is_sent_again [exclusive],
-                a_dropped_release_completes [exclusive],
-                the_release_of_a_lost_lock_fails_with_the_reason [exclusive],
+                a_late_release_does_not_touch_the_next_grant [exclusive connection],
+                a_failed_release_does_not_remove_the_next_owner [exclusive connection],
+                a_lost_release_is_sent_again [exclusive connection],
+                a_dropped_release_completes [exclusive connection],
+                the_release_of_a_lost_lock_fails_with_the_reason [exclusive connection],
             }
             waiting {
                 waiters_are_granted_in_queue_order [core dialect],
@@ -90,39 +94,39 @@ macro_rules! behavior_suite {
                 a_waiter_that_times_out_leaves_the_queue [exclusive],
                 a_wait_of_zero_does_not_join_the_queue,
                 cancelled_waiter_leaves_the_queue [core dialect],
-                a_dead_waiter_does_not_delay_the_next_by_its_ttl [exclusive],
-                a_renewed_ticket_outlives_its_ttl [exclusive],
-                a_release_wakes_one_waiter [spread exclusive],
-                a_lost_push_is_recovered_by_the_heartbeat [features exclusive],
+                a_dead_waiter_does_not_delay_the_next_by_its_ttl [exclusive connection],
+                a_renewed_ticket_outlives_its_ttl [exclusive connection],
+                a_release_wakes_one_waiter [spread exclusive connection],
+                a_lost_push_is_recovered_by_the_heartbeat [features exclusive connection],
                 a_repeated_push_grants_once,
-                many_waiters_are_granted_one_by_one [exclusive],
-                a_waiter_dropped_before_it_reads_its_grant_releases_it,
+                many_waiters_are_granted_one_by_one [exclusive connection],
+                a_waiter_dropped_before_it_reads_its_grant_releases_it [connection],
             }
             hand_over {
                 a_release_hands_over_in_one_step [spread],
-                a_lock_is_handed_over_between_clients [features exclusive],
-                a_handed_over_lock_is_renewed_in_time [spread exclusive],
-                a_paused_waiter_does_not_return_an_old_grant [exclusive],
-                a_grant_to_a_cancelled_waiter_goes_to_its_successor [exclusive],
-                a_grant_unknown_to_its_client_is_released [spread exclusive],
+                a_lock_is_handed_over_between_clients [features exclusive connection],
+                a_handed_over_lock_is_renewed_in_time [spread exclusive connection],
+                a_paused_waiter_does_not_return_an_old_grant [exclusive connection],
+                a_grant_to_a_cancelled_waiter_goes_to_its_successor [exclusive connection],
+                a_grant_unknown_to_its_client_is_released [spread exclusive connection],
                 a_choice_unknown_to_its_client_is_released,
-                closing_hands_over_to_the_successor [spread exclusive],
-                readers_granted_at_once_are_all_woken,
-                names_released_at_once_are_all_handed_over,
+                closing_hands_over_to_the_successor [spread exclusive connection],
+                readers_granted_at_once_are_all_woken [readers],
+                names_released_at_once_are_all_handed_over [connection],
             }
             fencing {
-                tokens_rise_over_releases [exclusive],
+                tokens_rise_over_releases [exclusive connection],
                 tokens_rise_over_every_end_of_a_grant [core],
-                a_renewal_keeps_the_token [exclusive],
-                a_writer_has_a_larger_token_than_the_readers_before_it,
+                a_renewal_keeps_the_token [exclusive connection],
+                a_writer_has_a_larger_token_than_the_readers_before_it [readers],
                 the_token_of_several_names_is_newer_for_each_name,
-                clients_see_the_same_storage_id [features exclusive],
+                clients_see_the_same_storage_id [features exclusive connection],
             }
             modes {
-                readers_share_and_block_the_writer,
-                a_writer_blocks_readers,
-                readers_do_not_overtake_a_waiting_writer [features],
-                queued_readers_are_granted_together [dialect],
+                readers_share_and_block_the_writer [readers],
+                a_writer_blocks_readers [readers],
+                readers_do_not_overtake_a_waiting_writer [features readers],
+                queued_readers_are_granted_together [dialect readers],
                 a_semaphore_admits_as_many_as_it_has_permits [features dialect],
                 the_permit_of_a_dead_holder_becomes_free,
                 many_shared_holders_are_all_renewed_in_time,
@@ -155,85 +159,85 @@ macro_rules! behavior_suite {
                 a_kept_cell_is_listed_and_blocks_no_client,
             }
             cancellation {
-                a_dropped_try_acquires_nothing [exclusive],
-                a_dropped_acquire_acquires_nothing [exclusive],
-                a_dropped_waiter_leaves_no_ticket [exclusive],
-                a_waiter_dropped_when_granted_releases_its_grant [exclusive],
-                a_dropped_release_completes [exclusive],
+                a_dropped_try_acquires_nothing [exclusive connection],
+                a_dropped_acquire_acquires_nothing [exclusive connection],
+                a_dropped_waiter_leaves_no_ticket [exclusive connection],
+                a_waiter_dropped_when_granted_releases_its_grant [exclusive connection],
+                a_dropped_release_completes [exclusive connection],
                 queries_may_be_dropped,
-                a_dropped_break_is_atomic [exclusive],
+                a_dropped_break_is_atomic [exclusive connection],
                 the_wait_for_a_loss_may_be_dropped,
                 a_dropped_run_releases_the_lock,
-                a_dropped_close_completes,
-                a_dropped_connect_leaves_nothing,
-                the_remaining_waiters_are_granted [exclusive],
+                a_dropped_close_completes [connection],
+                a_dropped_connect_leaves_nothing [connection],
+                the_remaining_waiters_are_granted [exclusive connection],
             }
             admin {
-                inspect_shows_holders_and_the_queue [features dialect],
+                inspect_shows_holders_and_the_queue [features dialect readers],
                 reading_leaves_nothing_behind [features],
-                a_list_comes_in_pages [features exclusive],
-                a_prefix_is_matched_literally [spread exclusive],
+                a_list_comes_in_pages [features exclusive connection],
+                a_prefix_is_matched_literally [spread exclusive connection],
                 a_list_shows_holders_and_waiters [dialect],
                 a_broken_holder_is_notified [core],
-                break_is_refused_when_the_token_moved_on [exclusive],
-                a_broken_holder_without_pushes_is_lost_at_its_renewal [exclusive],
-                one_of_several_readers_is_broken,
-                a_read_only_client_creates_nothing,
-                a_diagnosis_finds_no_problem_and_changes_nothing [exclusive],
+                break_is_refused_when_the_token_moved_on [exclusive connection],
+                a_broken_holder_without_pushes_is_lost_at_its_renewal [exclusive connection],
+                one_of_several_readers_is_broken [readers],
+                a_read_only_client_creates_nothing [connection],
+                a_diagnosis_finds_no_problem_and_changes_nothing [exclusive connection],
             }
             failure {
                 a_short_outage_goes_unnoticed [exclusive],
                 a_long_outage_loses_the_lock_permanently [exclusive],
                 waiters_keep_their_positions_through_a_short_outage [exclusive],
                 waiters_survive_a_long_outage [exclusive],
-                a_try_during_an_outage_fails_and_leaves_nothing [exclusive],
+                a_try_during_an_outage_fails_and_leaves_nothing [exclusive connection],
                 a_stolen_lock_is_lost [core],
                 closing_releases_everything [several],
-                closing_ends_although_the_backend_is_unreachable,
+                closing_ends_although_the_backend_is_unreachable [connection],
                 closing_does_not_wait_for_a_query,
                 a_closed_client_refuses_everything,
-                an_acquire_with_a_lost_reply_is_granted_once [exclusive dialect],
-                a_waiter_with_a_lost_reply_has_one_ticket [exclusive],
+                an_acquire_with_a_lost_reply_is_granted_once [exclusive dialect connection],
+                a_waiter_with_a_lost_reply_has_one_ticket [exclusive connection],
                 validity_counts_from_the_send_that_succeeded,
                 an_acquire_that_arrives_after_its_undo_does_nothing,
                 a_delayed_try_that_was_answered_busy_does_nothing,
                 a_wait_ends_in_time_without_a_reply,
             }
             names {
-                hostile_names_are_taken_literally [spread exclusive],
-                case_is_not_folded [exclusive],
-                unicode_is_not_normalized [exclusive],
-                long_names_are_kept_in_full [exclusive],
+                hostile_names_are_taken_literally [spread exclusive connection],
+                case_is_not_folded [exclusive connection],
+                unicode_is_not_normalized [exclusive connection],
+                long_names_are_kept_in_full [exclusive connection],
                 a_name_and_a_name_below_it_are_independent,
-                internal_names_are_ordinary_names [spread exclusive],
+                internal_names_are_ordinary_names [spread exclusive connection],
                 an_invalid_name_is_refused,
             }
             batching {
-                replies_are_in_the_order_of_operations [features exclusive],
+                replies_are_in_the_order_of_operations [features exclusive connection],
                 operations_of_one_flight_see_each_other,
                 one_failing_operation_does_not_fail_the_others,
                 an_empty_flight_has_no_replies,
-                many_tasks_get_their_own_replies [spread exclusive],
+                many_tasks_get_their_own_replies [spread exclusive connection],
             }
             contract {
                 acquire_is_idempotent,
                 late_acquire_is_defeated [core],
                 leaving_after_the_grant_changes_nothing,
-                leaving_removes_the_ticket [exclusive],
-                a_check_returns_the_grant [exclusive],
+                leaving_removes_the_ticket [exclusive connection],
+                a_check_returns_the_grant [exclusive connection],
                 a_waiter_is_told_when_to_check_again [spread],
                 an_owner_acquires_again_after_its_grant_was_broken,
                 a_try_leaves_no_trace,
-                a_backend_describes_itself [exclusive],
+                a_backend_describes_itself [exclusive connection],
             }
             executors {
                 a_blocked_runtime_keeps_its_leases,
                 every_call_works_without_tokio,
-                a_client_outlives_the_runtime_that_made_it,
+                a_client_outlives_the_runtime_that_made_it [connection],
                 a_guard_may_be_dropped_anywhere,
             }
             stress {
-                holders_never_overlap [exclusive],
+                holders_never_overlap [exclusive connection],
             }
         }
     };
@@ -318,11 +322,139 @@ macro_rules! if_tagged {
     (spread $more:tt $tags:tt [spread $($left:tt)*] { $($item:tt)* }) => { $($item)* };
     (exclusive $more:tt $tags:tt [exclusive $($left:tt)*] { $($item:tt)* }) => { $($item)* };
     (dialect $more:tt $tags:tt [dialect $($left:tt)*] { $($item:tt)* }) => { $($item)* };
+    (connection $more:tt $tags:tt [connection $($left:tt)*] { $($item:tt)* }) => { $($item)* };
+    (readers $more:tt $tags:tt [readers $($left:tt)*] { $($item:tt)* }) => { $($item)* };
     ($wanted:ident $more:tt $tags:tt [$other:ident $($left:tt)*] $item:tt) => {
         $crate::if_tagged! { $wanted $more $tags [$($left)*] $item }
     };
     ($wanted:ident [] $tags:tt [] $item:tt) => {};
     ($wanted:ident [$next:ident $($more:ident)*] $tags:tt [] $item:tt) => {
         $crate::if_tagged! { $next [$($more)*] $tags $tags $item }
+    };
+}
+
+/// Runs what locks in a table of another program guarantee: leases, exclusion and release, and a queue within one client.
+/// Clients do not see each other's waiters, and nothing is pushed between them.
+#[macro_export]
+macro_rules! table_suite {
+    ($module:ident, $make:expr) => {
+        $crate::behaviors_in_groups! { $module [$make] [all]
+            exclusion {
+                a_free_lock_is_granted,
+                a_held_lock_is_not_granted_to_another_client,
+                a_held_lock_is_not_granted_to_the_same_client,
+                locks_with_different_names_are_independent,
+                two_acquires_in_one_flight_have_one_holder,
+                one_of_many_racers_wins,
+                increments_under_the_lock_are_never_lost,
+                a_shared_guard_holds_until_its_last_share_is_dropped,
+                run_holds_the_lock_while_the_work_runs,
+            }
+            expiry {
+                the_lock_of_a_dead_holder_is_granted_after_its_ttl,
+                an_expired_lock_is_free_for_a_try,
+                expired_lease_is_not_revived,
+                an_expired_holder_cannot_release_the_next_grant,
+                a_renewal_restores_the_full_ttl,
+                a_grant_read_too_late_is_not_returned,
+                a_grant_after_an_expired_lease_has_a_new_token,
+                a_ttl_out_of_range_is_refused,
+            }
+            renewal {
+                a_lock_is_held_over_many_ttls,
+                a_release_stops_the_renewals,
+                the_second_holder_is_renewed_after_the_first_releases,
+                a_new_grant_after_a_loss_is_renewed,
+                a_hung_renewal_does_not_delay_the_loss,
+                failing_renewals_do_not_extend_the_lease,
+                max_hold_ends_a_lease_that_could_be_renewed,
+                run_cancels_the_work_when_the_lock_is_lost,
+            }
+            release {
+                a_released_lock_is_free,
+                a_dropped_guard_releases_its_lock,
+                a_program_that_exits_after_dropping_its_guard_leaves_no_lock,
+                stale_owner_cannot_release,
+                a_late_release_does_not_touch_the_next_grant,
+                a_failed_release_does_not_remove_the_next_owner,
+                a_lost_release_is_sent_again,
+                a_dropped_release_completes,
+                the_release_of_a_lost_lock_fails_with_the_reason,
+            }
+            waiting {
+                a_waiter_that_times_out_leaves_the_queue,
+                a_wait_of_zero_does_not_join_the_queue,
+                cancelled_waiter_leaves_the_queue,
+                a_repeated_push_grants_once,
+                many_waiters_are_granted_one_by_one,
+                a_waiter_dropped_before_it_reads_its_grant_releases_it,
+            }
+            hand_over {
+                a_handed_over_lock_is_renewed_in_time,
+                closing_hands_over_to_the_successor,
+            }
+            fencing {
+                tokens_rise_over_releases,
+                tokens_rise_over_every_end_of_a_grant,
+                a_renewal_keeps_the_token,
+                clients_see_the_same_storage_id,
+            }
+            cancellation {
+                a_dropped_try_acquires_nothing,
+                a_dropped_waiter_leaves_no_ticket,
+                a_waiter_dropped_when_granted_releases_its_grant,
+                a_dropped_release_completes,
+                a_dropped_break_is_atomic,
+                the_wait_for_a_loss_may_be_dropped,
+                a_dropped_run_releases_the_lock,
+                a_dropped_close_completes,
+                a_dropped_connect_leaves_nothing,
+                the_remaining_waiters_are_granted,
+            }
+            admin {
+                a_list_comes_in_pages,
+                a_prefix_is_matched_literally,
+                break_is_refused_when_the_token_moved_on,
+                a_broken_holder_without_pushes_is_lost_at_its_renewal,
+                a_diagnosis_finds_no_problem_and_changes_nothing,
+            }
+            failure {
+                a_short_outage_goes_unnoticed,
+                a_long_outage_loses_the_lock_permanently,
+                waiters_survive_a_long_outage,
+                a_try_during_an_outage_fails_and_leaves_nothing,
+                a_stolen_lock_is_lost,
+                closing_ends_although_the_backend_is_unreachable,
+                closing_does_not_wait_for_a_query,
+                an_acquire_with_a_lost_reply_is_granted_once,
+                validity_counts_from_the_send_that_succeeded,
+                a_wait_ends_in_time_without_a_reply,
+            }
+            names {
+                hostile_names_are_taken_literally,
+                case_is_not_folded,
+                unicode_is_not_normalized,
+                internal_names_are_ordinary_names,
+            }
+            batching {
+                replies_are_in_the_order_of_operations,
+                an_empty_flight_has_no_replies,
+                many_tasks_get_their_own_replies,
+            }
+            contract {
+                late_acquire_is_defeated,
+                leaving_removes_the_ticket,
+                a_check_returns_the_grant,
+                a_backend_describes_itself,
+            }
+            executors {
+                a_blocked_runtime_keeps_its_leases,
+                a_client_outlives_the_runtime_that_made_it,
+                a_guard_may_be_dropped_anywhere,
+            }
+            stress {
+                holders_never_overlap,
+            }
+        }
     };
 }

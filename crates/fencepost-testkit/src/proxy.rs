@@ -338,6 +338,10 @@ impl Backend for ProxiedBackend {
         }
     }
 
+    async fn sweep(&self) -> Result<Option<u64>> {
+        self.proxy.reachable_backend().await?.sweep().await
+    }
+
     async fn close(&self) {
         let backend = self.proxy.backend();
         if let Some(backend) = backend {

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::clock::ManualClock;
-use fencepost_core::{Backend, Client, LockName, Result};
+use fencepost_core::{Backend, Client, ErrorKind, LockName, Result};
 
 use crate::proxy::Proxy;
 use crate::wire::Wire;
@@ -67,6 +67,11 @@ pub trait TestBench: Send + Sync + 'static {
         false
     }
 
+    /// Whether a holder whose lock is broken is told at once. Otherwise it learns it at its next renewal.
+    fn notifies_holders(&self) -> bool {
+        true
+    }
+
     /// The number of attempts of one client that can be queued for or hold one lock; further ones wait in the process.
     fn entries_per_client(&self) -> usize {
         usize::MAX
@@ -77,9 +82,24 @@ pub trait TestBench: Send + Sync + 'static {
         None
     }
 
+    /// Connects, several times if the server does not reply in time: on a busy machine it may take longer than a client waits.
+    fn connect_patiently(&self) -> impl Future<Output = Result<Arc<dyn Backend>>> + Send + 'static {
+        let attempts: Vec<_> = (0..3).map(|_| Box::pin(self.connect())).collect();
+        let last = Box::pin(self.connect());
+        async move {
+            for attempt in attempts {
+                let connected = attempt.await;
+                if !matches!(&connected, Err(error) if error.kind() == ErrorKind::Unreachable) {
+                    return connected;
+                }
+            }
+            last.await
+        }
+    }
+
     /// Connects a client to the same namespace.
     fn client(&self) -> impl Future<Output = Client> + Send {
-        let connecting = self.connect();
+        let connecting = self.connect_patiently();
         async { Client::connect_with(connecting).await.expect("the bench connects") }
     }
 
@@ -91,7 +111,7 @@ pub trait TestBench: Send + Sync + 'static {
 
     /// Connects a client to the same namespace through a [`Proxy`].
     fn proxied(&self) -> impl Future<Output = (Client, Proxy)> + Send {
-        let connecting = self.connect();
+        let connecting = self.connect_patiently();
         async {
             let proxy = Proxy::default();
             let backend = proxy.clone().in_front_of(connecting);
@@ -119,9 +139,20 @@ pub trait WireBench: TestBench {
     /// Bytes in every request that releases a lock.
     fn release_bytes(&self) -> &'static [u8];
 
+    /// Whether the server grants a lock by one request. Otherwise it waits for a second one of the client, and drops what it was
+    /// told if that does not arrive in time.
+    fn grants_in_one_request(&self) -> bool {
+        true
+    }
+
     /// A ttl of which nearly half is longer than a client takes to give up an unresponsive connection.
     fn ttl_above_read_timeout(&self) -> Duration {
         self.ttl() * 4
+    }
+
+    /// The time in which a client connects and sends a request, on a busy machine.
+    fn reconnect_time(&self) -> Duration {
+        Duration::from_millis(30)
     }
 
     /// Connects a client to the same namespace by another port of 127.0.0.1: that of the server, or of another wire to it.

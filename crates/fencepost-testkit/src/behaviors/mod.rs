@@ -78,7 +78,7 @@ struct Bare {
 
 impl Bare {
     async fn new(bench: &impl TestBench) -> Self {
-        let backend = bench.connect().await.expect("the bench connects");
+        let backend = bench.connect_patiently().await.expect("the bench connects");
         let mut pushes = backend.wakeups();
         let listening = tokio::spawn(async move { while pushes.next().await.is_some() {} });
         Self { backend, listening }

@@ -73,6 +73,6 @@ pub async fn connections_closed_at_any_moment_leave_nothing<B: WireBench>(bench:
         .collect();
     while !workers.iter().all(JoinHandle::is_finished) {
         bench.wire().reset();
-        wait::elapse(Duration::from_millis(30)).await;
+        wait::elapse(bench.reconnect_time()).await;
     }
 }

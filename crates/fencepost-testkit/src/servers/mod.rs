@@ -3,9 +3,13 @@
 
 mod certificates;
 pub mod etcd;
+mod fillable_disk;
 mod hanging_disk;
+pub mod mariadb;
 mod movable_clock;
 mod ports;
+pub mod postgres;
+mod preload;
 pub mod redis;
 mod start;
 mod supervisor;

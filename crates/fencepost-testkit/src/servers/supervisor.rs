@@ -16,7 +16,8 @@ use crate::wait::block_until;
 
 const SCRIPT: &str = include_str!("supervisor.sh");
 
-/// Runs one server, which may be started and killed repeatedly. Dropping it kills the server and removes its directory.
+/// Runs one server, which may be started and killed repeatedly. Dropping it kills the server with its children, and removes
+/// its directory.
 #[derive(Debug)]
 pub(crate) struct Supervisor {
     folder: PathBuf,
@@ -42,6 +43,10 @@ impl Supervisor {
         let commands = process.stdin.take();
         let replies = BufReader::new(process.stdout.take().expect("it is piped"));
         Self { folder, shell: Mutex::new(Shell { process, commands, replies, server: None }) }
+    }
+
+    pub(crate) fn folder(&self) -> &Path {
+        &self.folder
     }
 
     /// Returns what the server has written to its standard output and standard error since it was started.

@@ -9,7 +9,13 @@ server=
 
 end_server() {
     if [ -n "$server" ]; then
-        kill -9 "$server" 2>/dev/null
+        # Stopped first: it starts no further children, which would outlive it for a while.
+        kill -STOP "$server" 2>/dev/null
+        children=$(cat "/proc/$server/task/$server/children" 2>/dev/null)
+        # One by one: some may have ended.
+        for process in "$server" $children; do
+            kill -9 "$process" 2>/dev/null
+        done
         wait "$server" 2>/dev/null
         server=
     fi
@@ -41,4 +47,8 @@ while read -r command; do
     esac
 done
 end_server
+# Removes what a killed server leaves outside of its directory.
+if [ -f "$folder/at_end" ]; then
+    sh "$folder/at_end" >/dev/null 2>&1
+fi
 rm -rf "$folder"

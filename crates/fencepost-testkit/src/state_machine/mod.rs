@@ -19,7 +19,7 @@ use fencepost_core::backend::{BackendInfo, LockState, Op, Reply, Wakeup};
 use fencepost_core::clock::ManualClock;
 use fencepost_core::{Attempt, Award, Backend, Owner, Rule};
 use futures_util::future::{join_all, try_join_all};
-use futures_util::stream::BoxStream;
+use futures_util::stream::{BoxStream, select_all};
 use futures_util::{FutureExt, StreamExt};
 use proptest::test_runner::{Config, RngSeed, TestCaseError, TestRunner};
 
@@ -29,6 +29,11 @@ use linearize::{Call, calls_of};
 use model::World;
 use plan::{Flight, lock_name};
 use step::{Ask, NAMES};
+
+/// How long an offer may take to arrive after its flight was answered.
+const OFFER_TIMEOUT: Duration = Duration::from_secs(5);
+/// How long a shorter history that fails is looked for: each one that fails takes [`OFFER_TIMEOUT`].
+const MAX_SHRINK_MILLIS: u32 = 120_000;
 
 /// Compares this many random histories on fresh benches with the model, or `PROPTEST_CASES` if that is set. Leases expire in
 /// them if the bench has a clock that can be moved.
@@ -45,8 +50,13 @@ pub fn check<B: TestBench>(cases: u32, make: impl Fn() -> B) {
         }
     };
     let cases = if std::env::var_os("PROPTEST_CASES").is_some() { Config::default().cases } else { cases };
-    let config =
-        Config { cases, failure_persistence: None, rng_seed: RngSeed::Fixed(seed), ..Config::default() };
+    let config = Config {
+        cases,
+        failure_persistence: None,
+        rng_seed: RngSeed::Fixed(seed),
+        max_shrink_time: MAX_SHRINK_MILLIS,
+        ..Config::default()
+    };
     let bench = make();
     let kind = Kind { time_passes: bench.manual_clock().is_some(), is_strict: !bench.has_entry_per_waiter() };
     let outcome = TestRunner::new(config).run(&commands::rounds(kind), |rounds| {
@@ -78,13 +88,15 @@ struct Machine {
     /// The awards that each attempt was observed to get.
     awards: BTreeMap<usize, Vec<Award>>,
     worlds: Vec<World>,
+    /// What was pushed and has not been checked yet.
+    pushed: Vec<Wakeup>,
 }
 
 impl Machine {
     async fn new(bench: &impl TestBench) -> Self {
         let mut clients = Vec::new();
         for _ in 0..CLIENTS {
-            let backend = bench.connect().await.expect("the bench connects");
+            let backend = bench.connect_patiently().await.expect("the bench connects");
             let pushes = backend.wakeups();
             clients.push((backend, pushes));
         }
@@ -99,6 +111,7 @@ impl Machine {
             makers: Vec::new(),
             awards: BTreeMap::new(),
             worlds: vec![World::default()],
+            pushed: Vec::new(),
         }
     }
 
@@ -118,13 +131,50 @@ impl Machine {
         if self.has_entry_per_waiter {
             self.choose().await;
         }
-        let seen = self.look().await?;
-        self.worlds = self.linearize(&calls, &seen).map_err(|differences| {
+        self.worlds = self.explained(&calls).await.map_err(|differences| {
             let calls: Vec<String> = calls.iter().map(|call| format!("{call:?}")).collect();
             format!("round {at} has no order that explains it:\n{}\n{differences}", calls.join("\n"))
         })?;
         self.remember_awards();
         self.check_pushes()
+    }
+
+    /// Returns the worlds that explain the calls and what is stored after them. A lock that was offered to a waiter is granted by
+    /// its check: offers are accepted as long as they are missing in the explanation.
+    async fn explained(&mut self, calls: &[Call]) -> Result<Vec<World>, String> {
+        loop {
+            let seen = self.look().await?;
+            match self.linearize(calls, &seen) {
+                Err(differences) if !self.accept_offer().await => return Err(differences),
+                Err(_) => {}
+                Ok(worlds) => return Ok(worlds),
+            }
+        }
+    }
+
+    /// Checks a waiter to which a lock was offered, as a client does. Returns false if no offer arrives.
+    async fn accept_offer(&mut self) -> bool {
+        let pushes = self
+            .clients
+            .iter_mut()
+            .enumerate()
+            .map(|(client, (_, pushes))| pushes.map(move |push| (client, push)));
+        let mut pushes = select_all(pushes);
+        let offer = async {
+            while let Some((client, push)) = pushes.next().await {
+                match push {
+                    Wakeup::Offered { attempt } => return Some((client, attempt)),
+                    push => self.pushed.push(push),
+                }
+            }
+            None
+        };
+        let Ok(Some((client, attempt))) = tokio::time::timeout(OFFER_TIMEOUT, offer).await else {
+            return false;
+        };
+        drop(pushes);
+        self.clients[client].0.execute(vec![Op::Check(attempt)]).await;
+        true
     }
 
     /// Executes the flights concurrently.
@@ -182,13 +232,16 @@ impl Machine {
     fn check_pushes(&mut self) -> Result<(), String> {
         for (_, pushes) in &mut self.clients {
             while let Some(Some(push)) = pushes.next().now_or_never() {
-                let Wakeup::Granted { attempt, award } = push else { continue };
-                let id = self.attempts.iter().position(|known| known.owner == attempt.owner);
-                let award = Award { elapsed: Duration::ZERO, ..award };
-                let awards = id.and_then(|id| self.awards.get(&id));
-                if !awards.is_some_and(|awards| awards.contains(&award)) {
-                    return Err(format!("{id:?} got a push for {award:?}, which was not granted"));
-                }
+                self.pushed.push(push);
+            }
+        }
+        for push in self.pushed.drain(..) {
+            let Wakeup::Granted { attempt, award } = push else { continue };
+            let id = self.attempts.iter().position(|known| known.owner == attempt.owner);
+            let award = Award { elapsed: Duration::ZERO, ..award };
+            let awards = id.and_then(|id| self.awards.get(&id));
+            if !awards.is_some_and(|awards| awards.contains(&award)) {
+                return Err(format!("{id:?} got a push for {award:?}, which was not granted"));
             }
         }
         Ok(())

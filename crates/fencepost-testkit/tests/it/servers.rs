@@ -1,12 +1,14 @@
 //! The servers for tests: they can be killed, paused and restarted, and none outlives its test process.
 
+use std::fs::Permissions;
 use std::io::{BufRead, BufReader};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig, shared};
-use fencepost_testkit::servers::{etcd, zookeeper};
+use fencepost_testkit::servers::{etcd, postgres, zookeeper};
 use fencepost_testkit::wait;
 use rustix::process::{Pid, Signal, kill_process_group};
 
@@ -66,7 +68,11 @@ fn run_child(end: &str) {
     let (paused, running) = (RedisServer::start(&RedisServerConfig::plain()), shared());
     paused.pause();
     let (etcd, zookeeper) = (etcd::shared(), zookeeper::shared());
-    println!("\nvictim {} {} {} {}", paused.pid(), running.pid(), etcd.pid(), zookeeper.pid());
+    let postgres = postgres::shared();
+    let child = postgres.psql("SELECT pid FROM pg_stat_activity WHERE backend_type = 'walwriter'");
+    postgres.pause();
+    let pids = [paused.pid(), running.pid(), etcd.pid(), zookeeper.pid(), postgres.pid()];
+    println!("\nvictim {} {child}", pids.map(|pid| pid.to_string()).join(" "));
     if end == "exit" {
         std::process::exit(0);
     }
@@ -79,7 +85,8 @@ fn no_server_outlives_its_process() {
         return run_child(&end);
     }
     for end in ["exit", "KILL", "INT"] {
-        let folder = tempfile::tempdir().unwrap();
+        // PostgreSQL has an account of its own.
+        let folder = tempfile::Builder::new().permissions(Permissions::from_mode(0o711)).tempdir().unwrap();
         let mut victim = Command::new(std::env::current_exe().unwrap());
         victim.args(["--exact", "servers::no_server_outlives_its_process", "--nocapture"]).process_group(0);
         victim.env(VICTIM, end).env("TMPDIR", folder.path()).stdout(Stdio::piped());
@@ -87,7 +94,7 @@ fn no_server_outlives_its_process() {
         let mut lines = BufReader::new(victim.stdout.take().unwrap()).lines().map(Result::unwrap);
         let said = lines.find(|line| line.starts_with("victim ")).expect("it says who its servers are");
         let pids: Vec<u32> = said.split(' ').skip(1).map(|pid| pid.parse().unwrap()).collect();
-        assert_eq!(pids.len(), 4);
+        assert_eq!(pids.len(), 6);
         match end {
             "KILL" => victim.kill().unwrap(),
             // As Ctrl-C does: to the whole process group.
