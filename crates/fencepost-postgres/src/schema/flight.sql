@@ -1,0 +1,488 @@
+-- Executes the operations of one flight, in one call and one transaction. Kinds: 1 acquire or wait, 2 acquire or return,
+-- 3 check, 4 leave, 5 renew, 6 release, 7 read a cell, 8 write a cell, 9 break. `op_names` has the names of an operation, one
+-- per line, `op_modes` their modes, separated by commas. `classes` says which operations can be executed together because
+-- no other operation of the flight depends on their order (see encode.rs). Returns a row for each operation (its number, from 1),
+-- and for each push to this client (number 0); pushes to others are notifications.
+--
+-- The rows of `locks` are locked in the order of the names, so that flights do not deadlock; if `lock_wait` (in ms) is not
+-- positive, those that another transaction has locked are skipped, and their operations answered with code 13.
+CREATE FUNCTION flight(me bigint, lock_wait integer, lock_names text[], new_names text[], kinds integer[], classes integer[],
+    op_names text[], op_modes text[], anys boolean[], owners uuid[], tokens bigint[], ttls bigint[],
+    labels text[], metas text[], contents bytea[])
+RETURNS TABLE (op integer, code integer, token bigint, number bigint, note text, bytes bytea)
+LANGUAGE plpgsql
+SET search_path = @schema@, pg_temp SET lock_timeout = '250ms' SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    at timestamptz;
+    done boolean[];
+    locked text[];
+    pushes text[] := '{}';
+    new_pushes text[];
+    slow text[] := '{}';
+    wanted text[];
+    modes integer[];
+    r record;
+BEGIN
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE feature_not_supported USING MESSAGE = 'fencepost needs transactions with isolation level READ COMMITTED';
+    END IF;
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
+    END IF;
+    IF lock_wait > 250 THEN
+        PERFORM set_config('lock_timeout', lock_wait::text, true);
+    END IF;
+    IF classes[1] & 1 > 0 AND cardinality(kinds) = 1 AND lock_wait > 0 THEN
+        token := single(kinds[1], op_names[1], owners[1], tokens[1], ttls[1], labels[1], metas[1], me, clock_timestamp());
+        IF token IS NOT NULL THEN
+            op := 1;
+            code := CASE kinds[1] WHEN 5 THEN 2 WHEN 6 THEN 1 ELSE 7 END;
+            RETURN NEXT;
+            RETURN;
+        END IF;
+    END IF;
+    locked := lock_rows(lock_names, new_names, lock_wait <= 0);
+    at := clock_timestamp();
+    done := array_fill(false, ARRAY[cardinality(kinds)]);
+    FOR r IN
+        SELECT * FROM hold_together(kinds, classes, op_names, owners, tokens, locked, at)
+        UNION ALL
+        SELECT * FROM acquire_together(kinds, classes, op_names, owners, ttls, labels, metas, locked, me, at)
+        UNION ALL
+        SELECT * FROM share_together(kinds, classes, op_names, owners, ttls, labels, metas, locked, me, at)
+        UNION ALL
+        SELECT * FROM wait_together(kinds, classes, op_names, op_modes, owners, ttls, labels, metas, locked, me, at)
+    LOOP
+        done[r.op] := true;
+        op := r.op;
+        code := r.code;
+        token := r.token;
+        number := r.number;
+        RETURN NEXT;
+    END LOOP;
+
+    FOR i IN 1..cardinality(kinds) LOOP
+        CONTINUE WHEN done[i];
+        op := i;
+        code := 13;
+        token := NULL;
+        number := NULL;
+        note := NULL;
+        bytes := NULL;
+        new_pushes := NULL;
+        wanted := string_to_array(op_names[i], E'\n');
+        -- What has no row is not held.
+        IF locked IS NULL OR locked @> wanted OR kinds[i] = 7 OR kinds[i] > 4 AND NOT EXISTS (
+            SELECT FROM locks AS l WHERE l.name = ANY (wanted) AND l.name <> ALL (locked)) THEN
+            modes := string_to_array(op_modes[i], ',')::integer[];
+            CASE kinds[i]
+                WHEN 1, 2, 3 THEN
+                    SELECT * INTO code, token, number, note, new_pushes FROM attempt(kinds[i], wanted, modes, anys[i],
+                        owners[i], ttls[i], labels[i], metas[i], me, at);
+                WHEN 4 THEN
+                    SELECT * INTO code, token, number, new_pushes FROM leave(wanted, anys[i], owners[i], ttls[i], me, at);
+                WHEN 5 THEN
+                    SELECT * INTO code, number, new_pushes FROM renew(wanted, owners[i], tokens[i], ttls[i], me, at);
+                WHEN 6 THEN
+                    IF op_modes[i] = '0' THEN
+                        note := hand_over(wanted[1], owners[i], tokens[i], me, at);
+                    END IF;
+                    IF note IS NULL THEN
+                        SELECT * INTO code, new_pushes FROM release(wanted, owners[i], tokens[i], me, at);
+                    ELSE
+                        new_pushes := ARRAY[note];
+                        note := NULL;
+                        code := 1;
+                    END IF;
+                WHEN 7 THEN
+                    SELECT * INTO code, token, bytes FROM read_cell(wanted[1], at);
+                WHEN 8 THEN
+                    code := write_cell(wanted[1], owners[i], tokens[i], modes[1], ttls[i], contents[i], at);
+                ELSE
+                    SELECT * INTO code, new_pushes FROM break_lock(wanted[1], tokens[i], me, at);
+            END CASE;
+            pushes := pushes || new_pushes;
+            -- What has no row, or only reads, has locked nothing.
+            IF kinds[i] <> 7 AND (kinds[i] < 5 OR code <> 3) THEN
+                slow := slow || wanted;
+            END IF;
+        ELSIF kinds[i] IN (1, 3) AND lock_wait < 0 THEN
+            number := join_unlocked(kinds[i], wanted, string_to_array(op_modes[i], ',')::integer[], anys[i], owners[i],
+                ttls[i], labels[i], metas[i], me, at);
+        END IF;
+        RETURN NEXT;
+    END LOOP;
+
+    IF cardinality(slow) > 0 THEN
+        PERFORM settle(slow, at);
+    END IF;
+    op := 0;
+    code := 20;
+    FOREACH note IN ARRAY deliver(pushes, me) LOOP
+        RETURN NEXT;
+    END LOOP;
+END $$;
+
+-- The only operation of a flight, of class 1. It does not lock the row before: the update does. Its conditions are about the row
+-- alone, because only the row is read again after another transaction has changed it. Returns the token if it was executed.
+CREATE FUNCTION single(kind integer, lock_name text, who uuid, held bigint, length_ms bigint, new_label text, new_meta text,
+    me bigint, at timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+DECLARE
+    found_token bigint;
+BEGIN
+    IF kind = 5 THEN
+        UPDATE locks AS l SET expires_at = at + l.ttl_ms * interval '1 ms'
+            WHERE l.name = lock_name AND l.owner = who AND l.token = held AND l.expires_at > at
+            RETURNING l.token INTO found_token;
+    ELSIF kind = 6 THEN
+        UPDATE locks AS l SET owner = NULL, expires_at = at
+            WHERE l.name = lock_name AND l.owner = who AND l.token = held AND l.expires_at > at AND l.is_plain
+            RETURNING l.token INTO found_token;
+    ELSE
+        UPDATE locks AS l SET token = greatest(l.token + 1, (extract(epoch FROM at) * 1000000)::bigint), owner = who,
+            expires_at = at + length_ms * interval '1 ms', ttl_ms = length_ms, client = me, since = at, chosen = 0, wants = NULL,
+            label = new_label, meta = new_meta
+            WHERE l.name = lock_name AND l.is_plain AND (l.owner IS NULL OR l.expires_at <= at)
+            RETURNING l.token INTO found_token;
+        -- The update has waited for the row. A transaction that was rolled back may have had a larger token.
+        IF found_token IS NOT NULL AND clock_timestamp() > at + interval '1 ms' THEN
+            UPDATE locks AS l SET token = greatest(l.token, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+                WHERE l.name = lock_name RETURNING l.token INTO found_token;
+        END IF;
+    END IF;
+    RETURN found_token;
+END $$;
+
+-- Renewals, and releases of class 1.
+CREATE FUNCTION hold_together(kinds integer[], classes integer[], op_names text[], owners uuid[], tokens bigint[],
+    locked text[], at timestamptz)
+RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT kinds && ARRAY[5, 6] THEN
+        RETURN;
+    END IF;
+    RETURN QUERY WITH done AS (
+        UPDATE locks AS l SET owner = CASE o.kind WHEN 5 THEN l.owner END,
+            expires_at = CASE o.kind WHEN 5 THEN at + l.ttl_ms * interval '1 ms' ELSE at END
+        FROM unnest(kinds, classes, op_names, owners, tokens) WITH ORDINALITY AS o(kind, class, name, owner, token, op)
+        WHERE o.class & 1 > 0 AND o.kind IN (5, 6) AND l.name = o.name AND l.owner = o.owner AND l.token = o.token
+            AND l.expires_at > at AND (o.kind = 5 OR l.is_plain) AND (locked IS NULL OR o.name = ANY (locked))
+        RETURNING o.op, o.kind
+    ) SELECT d.op, CASE d.kind WHEN 5 THEN 2 ELSE 1 END, NULL::bigint, NULL::bigint FROM done AS d;
+    IF kinds && ARRAY[5] THEN
+        RETURN QUERY WITH done AS (
+            UPDATE holders AS h SET expires_at = at + h.ttl_ms * interval '1 ms'
+            FROM unnest(kinds, classes, op_names, owners, tokens) WITH ORDINALITY AS o(kind, class, name, owner, token, op)
+            WHERE o.class & 1 > 0 AND o.kind = 5 AND h.name = o.name AND h.owner = o.owner AND h.token = o.token
+                AND h.expires_at > at AND (locked IS NULL OR o.name = ANY (locked))
+            RETURNING o.op
+        ) SELECT d.op, 2, NULL::bigint, NULL::bigint FROM done AS d;
+    END IF;
+END $$;
+
+-- Acquires of class 1.
+CREATE FUNCTION acquire_together(kinds integer[], classes integer[], op_names text[], owners uuid[], ttls bigint[],
+    labels text[], metas text[], locked text[], me bigint, at timestamptz)
+RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    base bigint := (extract(epoch FROM at) * 1000000)::bigint - 1;
+BEGIN
+    IF NOT kinds && ARRAY[1, 2] THEN
+        RETURN;
+    END IF;
+    RETURN QUERY WITH done AS (
+        UPDATE locks AS l SET token = greatest(l.token, base) + 1, owner = o.owner, expires_at = at + o.ttl * interval '1 ms',
+            ttl_ms = o.ttl, client = me, since = at, chosen = 0, wants = NULL, label = o.label, meta = o.meta
+        FROM unnest(kinds, classes, op_names, owners, ttls, labels, metas) WITH ORDINALITY
+            AS o(kind, class, name, owner, ttl, label, meta, op)
+        WHERE o.class & 1 > 0 AND o.kind IN (1, 2) AND l.name = o.name AND l.is_plain
+            AND (l.owner IS NULL OR l.expires_at <= at) AND (locked IS NULL OR o.name = ANY (locked))
+        RETURNING o.op, l.token
+    ) SELECT d.op, 7, d.token, 0::bigint FROM done AS d;
+END $$;
+
+-- Acquires of class 2: shared locks that are free, or shared, and have no queue.
+CREATE FUNCTION share_together(kinds integer[], classes integer[], op_names text[], owners uuid[], ttls bigint[], labels text[],
+    metas text[], locked text[], me bigint, at timestamptz)
+RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    base bigint := (extract(epoch FROM at) * 1000000)::bigint - 1;
+BEGIN
+    IF NOT classes && ARRAY[2, 3, 6, 7] THEN
+        RETURN;
+    END IF;
+    RETURN QUERY WITH o AS (
+        SELECT a.* FROM unnest(classes, op_names, owners, ttls, labels, metas) WITH ORDINALITY
+            AS a(class, name, owner, ttl, label, meta, op)
+        WHERE a.class & 2 > 0 AND (locked IS NULL OR a.name = ANY (locked))
+            AND NOT EXISTS (SELECT FROM holders AS h WHERE h.name = a.name AND h.owner = a.owner)
+            AND NOT EXISTS (SELECT FROM tombstones AS d WHERE d.owner = a.owner)
+    ), free AS (
+        SELECT l.name, l.token FROM locks AS l WHERE l.name IN (SELECT o.name FROM o)
+            AND (l.owner IS NULL OR l.expires_at <= at) AND NOT EXISTS (SELECT FROM tickets AS t WHERE t.name = l.name)
+            AND coalesce((SELECT h.mode FROM holders AS h WHERE h.name = l.name AND h.expires_at > at LIMIT 1), -1) = -1
+    ), granted AS (
+        INSERT INTO holders AS h (name, owner, token, mode, expires_at, ttl_ms, client, since, chosen, label, meta)
+        SELECT o.name, o.owner, greatest(f.token, base) + row_number() OVER (PARTITION BY o.name ORDER BY o.op), -1,
+            at + o.ttl * interval '1 ms', o.ttl, me, at, 0, o.label, o.meta
+        FROM o JOIN free AS f ON f.name = o.name RETURNING h.name, h.owner, h.token
+    ), raised AS (
+        UPDATE locks AS l SET token = g.token, owner = NULL, expires_at = at, is_plain = false
+        FROM (SELECT n.name, max(n.token) AS token FROM granted AS n GROUP BY n.name) AS g
+        WHERE l.name = g.name AND l.token < g.token AND (l.owner IS NULL OR l.expires_at <= at) RETURNING l.name
+    )
+    SELECT o.op, 7, CASE WHEN r.name IS NULL THEN changed() ELSE g.token END, 0::bigint
+    FROM granted AS g JOIN o ON o.owner = g.owner AND o.name = g.name LEFT JOIN raised AS r ON r.name = g.name;
+END $$;
+
+-- Acquires and checks of class 4: those of locks that another owner holds exclusively. They wait.
+CREATE FUNCTION wait_together(kinds integer[], classes integer[], op_names text[], op_modes text[], owners uuid[], ttls bigint[],
+    labels text[], metas text[], locked text[], me bigint, at timestamptz)
+RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
+BEGIN
+    IF NOT classes && ARRAY[4, 5, 6, 7] THEN
+        RETURN;
+    END IF;
+    RETURN QUERY WITH o AS (
+        SELECT a.*, l.expires_at FROM unnest(kinds, classes, op_names, op_modes, owners, ttls, labels, metas) WITH ORDINALITY
+            AS a(kind, class, name, mode, owner, ttl, label, meta, op)
+        JOIN locks AS l ON l.name = a.name
+        WHERE a.class & 4 > 0 AND (locked IS NULL OR a.name = ANY (locked)) AND l.owner <> a.owner AND l.expires_at > at
+    ), extended AS (
+        -- Not by its name as well: the planner would take the index that begins with it, and read the whole queue.
+        UPDATE tickets AS t SET expires_at = at + o.ttl * interval '1 ms', client = me FROM o
+        WHERE t.owner = o.owner RETURNING t.owner, t.seq
+    ), joined AS (
+        INSERT INTO tickets AS t (name, seq, owner, mode, any_of, expires_at, ttl_ms, client, since, label, meta)
+        SELECT n.name, nextval('positions'), n.owner, n.mode::integer, false, at + n.ttl * interval '1 ms', n.ttl, me, at,
+            n.label, n.meta
+        FROM (
+            SELECT o.* FROM o WHERE o.kind = 1 AND NOT EXISTS (SELECT FROM tickets AS t WHERE t.owner = o.owner)
+                AND NOT EXISTS (SELECT FROM tombstones AS d WHERE d.owner = o.owner) ORDER BY o.op
+        ) AS n RETURNING t.owner, t.seq
+    ), marked AS (
+        UPDATE locks AS l SET is_plain = false WHERE l.name IN (SELECT o.name FROM o WHERE o.kind <> 2) AND l.is_plain
+    ), placed AS (
+        SELECT p.owner, p.seq, p.is_new FROM (
+            SELECT e.owner, e.seq, false AS is_new FROM extended AS e UNION ALL SELECT j.owner, j.seq, true FROM joined AS j) AS p
+    )
+    SELECT o.op, 0, NULL::bigint, NULL::bigint FROM o
+    WHERE o.kind = 2 AND NOT EXISTS (SELECT FROM extended AS e WHERE e.owner = o.owner)
+    UNION ALL
+    SELECT o.op, 9, NULL, greatest(1, ceil(extract(epoch FROM greatest(o.expires_at, (
+            SELECT max(q.expires_at) FROM (SELECT f.expires_at FROM tickets AS f WHERE f.name = o.name AND f.seq < p.seq
+                ORDER BY f.seq LIMIT 16) AS q),
+            -- This statement does not see those that it has added.
+            CASE WHEN p.is_new AND row_number() OVER (PARTITION BY o.name, p.is_new ORDER BY p.seq) > 1
+                THEN at + o.ttl * interval '1 ms' END) - at) * 1000))::bigint
+    FROM o JOIN placed AS p ON p.owner = o.owner;
+END $$;
+
+-- Locks the rows of these names in their order, and creates those of `new_names` that do not exist. Returns the locked names
+-- if some may be skipped, otherwise NULL.
+CREATE FUNCTION lock_rows(lock_names text[], new_names text[], skip boolean) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    locked text[];
+    existing bigint;
+    present bigint;
+    is_late boolean;
+BEGIN
+    LOOP
+        IF skip THEN
+            locked := ARRAY(SELECT l.name FROM locks AS l WHERE l.name = ANY (lock_names) ORDER BY l.name
+                FOR NO KEY UPDATE SKIP LOCKED);
+        END IF;
+        SELECT count(*), bool_or(r.expires_at > clock_timestamp() + r.ttl_ms * interval '1 ms') INTO existing, is_late FROM (
+            SELECT l.expires_at, CASE WHEN l.owner IS NULL THEN 0 ELSE l.ttl_ms END AS ttl_ms FROM locks AS l
+            WHERE l.name = ANY (coalesce(locked, lock_names)) ORDER BY l.name FOR NO KEY UPDATE
+        ) AS r;
+        EXIT WHEN existing = cardinality(lock_names);
+        IF NOT create_rows(new_names, skip) THEN
+            EXIT WHEN skip;
+            -- A row that another transaction has created meanwhile is not locked yet. They are counted by a statement of their
+            -- own: its snapshot has to be later than that in which create_rows finds no row missing.
+            SELECT count(*) INTO present FROM locks AS l WHERE l.name = ANY (lock_names);
+            EXIT WHEN present = existing;
+        END IF;
+    END LOOP;
+    -- A lease is longer than its ttl: the server's clock was set back.
+    IF is_late THEN
+        PERFORM clamp(coalesce(locked, lock_names), clock_timestamp());
+    END IF;
+    RETURN locked;
+END $$;
+
+-- Creates the rows of names that have none; returns whether there were any. The tokens of a deleted row with the same name are
+-- not above the floor, which is read after the new row exists.
+CREATE FUNCTION create_rows(new_names text[], skip boolean) RETURNS boolean LANGUAGE plpgsql AS $$
+DECLARE
+    missing text[] := ARRAY(SELECT n.name FROM unnest(new_names) AS n(name)
+        WHERE NOT EXISTS (SELECT FROM locks AS l WHERE l.name = n.name) ORDER BY n.name);
+    one text;
+BEGIN
+    IF cardinality(missing) = 0 THEN
+        RETURN false;
+    END IF;
+    IF skip THEN
+        -- Each of them may be locked.
+        PERFORM set_config('lock_timeout', '1ms', true);
+        FOREACH one IN ARRAY missing LOOP
+            BEGIN
+                INSERT INTO locks (name, token, expires_at) VALUES (one, 0, clock_timestamp()) ON CONFLICT DO NOTHING;
+            EXCEPTION WHEN lock_not_available THEN
+                -- A transaction that has not ended yet has created it.
+                missing := array_remove(missing, one);
+            END;
+        END LOOP;
+        PERFORM set_config('lock_timeout', '250ms', true);
+    ELSE
+        INSERT INTO locks (name, token, expires_at) SELECT m.name, 0, clock_timestamp() FROM unnest(missing) AS m(name)
+            ON CONFLICT DO NOTHING;
+    END IF;
+    UPDATE locks AS l SET token = s.floor FROM storage AS s WHERE l.name = ANY (missing) AND l.token = 0;
+    RETURN cardinality(missing) > 0;
+END $$;
+
+-- Sends the pushes to other clients when the transaction commits, and returns those to this one.
+CREATE FUNCTION deliver(pushes text[], me bigint) RETURNS text[] LANGUAGE plpgsql AS $$
+DECLARE
+    own text[];
+BEGIN
+    IF cardinality(pushes) = 0 THEN
+        RETURN pushes;
+    END IF;
+    own := ARRAY(SELECT substr(p, strpos(p, ' ') + 1) FROM unnest(pushes) AS p WHERE split_part(p, ' ', 1)::bigint = me);
+    -- A notification has fewer than 8000 bytes. A push with many names is replaced by a request to check.
+    PERFORM pg_notify('fencepost_' || g.client, string_agg(g.push, E'\x1e')) FROM (
+        SELECT p.client, p.push, sum(octet_length(p.push) + 1) OVER (PARTITION BY p.client ORDER BY p.ord) / 6000 AS part FROM (
+            SELECT split_part(a.push, ' ', 1) AS client, a.ord, CASE WHEN octet_length(a.push) < 1900
+                THEN substr(a.push, strpos(a.push, ' ') + 1) ELSE 'C ' || split_part(a.push, ' ', 3) END AS push
+            FROM unnest(pushes) WITH ORDINALITY AS a(push, ord)
+        ) AS p
+    ) AS g WHERE g.client::bigint <> me AND g.client::bigint >= 0
+    GROUP BY g.client, g.part;
+    RETURN own;
+END $$;
+
+-- Joins the queue of a lock whose row a transaction of another program has locked for longer than a flight waits. The lock is
+-- not free then. A release may miss the ticket, so that it is checked again soon. Returns NULL if the owner does not wait, or not
+-- any more: a flight that was granting the lock to it may have had the row locked.
+CREATE FUNCTION join_unlocked(kind integer, wanted text[], modes integer[], any_of boolean, who uuid, length_ms bigint,
+    new_label text, new_meta text, me bigint, at timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
+BEGIN
+    UPDATE tickets AS t SET expires_at = at + length_ms * interval '1 ms', client = me WHERE t.owner = who;
+    IF NOT FOUND THEN
+        IF kind = 3 OR EXISTS (SELECT FROM tombstones AS d WHERE d.owner = who) OR (held_by(who, wanted, at)).count > 0 THEN
+            RETURN NULL;
+        END IF;
+        PERFORM join_queue(wanted, modes, any_of, who, length_ms, new_label, new_meta, me, at);
+    END IF;
+    RETURN 200;
+END $$;
+
+-- Removes expired rows of up to `sweep_limit` names after `sweep_after`, and the names that are no longer used. Returns where
+-- the next call continues, and how many names were removed. The row of `storage` is locked, so that one transaction at a time
+-- sweeps; others return at once.
+CREATE FUNCTION sweep(sweep_limit integer, sweep_after text, OUT next text, OUT removed bigint) LANGUAGE plpgsql
+SET search_path = @schema@, pg_temp SET lock_timeout = '250ms' SET plan_cache_mode = force_generic_plan SET jit = off
+SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+DECLARE
+    at timestamptz := clock_timestamp();
+    candidates text[];
+    swept text[];
+    highest bigint;
+BEGIN
+    next := sweep_after;
+    removed := 0;
+    PERFORM FROM storage AS s FOR NO KEY UPDATE SKIP LOCKED;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    candidates := ARRAY(SELECT l.name FROM locks AS l WHERE l.name > sweep_after ORDER BY l.name LIMIT sweep_limit);
+    next := CASE WHEN cardinality(candidates) < sweep_limit THEN '' ELSE candidates[sweep_limit] END;
+    swept := ARRAY(SELECT l.name FROM locks AS l WHERE l.name = ANY (candidates)
+        AND (l.expires_at < at - interval '1 s' OR NOT l.is_plain AND (
+            EXISTS (SELECT FROM tickets AS t WHERE t.name = l.name AND t.expires_at <= at)
+            OR EXISTS (SELECT FROM holders AS h WHERE h.name = l.name AND h.expires_at <= at)))
+        ORDER BY l.name FOR NO KEY UPDATE SKIP LOCKED);
+    at := clock_timestamp();
+    DELETE FROM tombstones AS d WHERE d.owner IN (
+        SELECT e.owner FROM tombstones AS e WHERE e.expires_at <= at ORDER BY e.expires_at LIMIT sweep_limit);
+    IF cardinality(swept) = 0 THEN
+        RETURN;
+    END IF;
+    DELETE FROM tickets AS t WHERE t.name = ANY (swept) AND t.expires_at <= at;
+    DELETE FROM holders AS h WHERE h.name = ANY (swept) AND h.expires_at <= at;
+    UPDATE locks AS l SET owner = NULL
+        WHERE l.name = ANY (swept) AND l.owner IS NOT NULL AND l.expires_at <= at;
+    DELETE FROM cells AS c WHERE c.name = ANY (swept) AND (c.keep = 1 AND c.expires_at <= at
+        OR c.keep = 0 AND NOT EXISTS (SELECT FROM locks AS l WHERE l.name = c.name AND l.token = c.token AND l.owner IS NOT NULL)
+            AND NOT EXISTS (SELECT FROM holders AS h WHERE h.name = c.name AND h.token = c.token));
+    PERFORM deliver(serve(swept, 0, at), 0);
+    PERFORM settle(swept, at);
+    WITH gone AS (
+        DELETE FROM locks AS l WHERE l.name = ANY (swept) AND l.owner IS NULL AND l.is_plain
+            AND l.expires_at < at - interval '1 s' AND NOT EXISTS (SELECT FROM cells AS c WHERE c.name = l.name)
+        RETURNING l.token
+    ) SELECT count(*), max(g.token) INTO removed, highest FROM gone AS g;
+    UPDATE storage AS s SET floor = highest WHERE s.floor < highest;
+END $$;
+
+-- For the users' own transactions: holds the lock until the end of the transaction and returns its token, or NULL if the lock
+-- could not be acquired within `wait_ms`.
+CREATE FUNCTION lock_in(name text, wait_ms integer DEFAULT 0) RETURNS bigint LANGUAGE plpgsql
+SET search_path = @schema@, pg_temp SET lock_timeout = 0 AS $$
+#variable_conflict use_variable
+DECLARE
+    started timestamptz := clock_timestamp();
+    at timestamptz;
+    remaining bigint;
+    granted bigint;
+    held text := coalesce(current_setting('fencepost.held', true), '');
+    entry text := format(E'\n%s/%s\n', current_schema(), name);
+BEGIN
+    IF name IS NULL OR octet_length(name) NOT BETWEEN 1 AND 512 OR name ~ '[[:cntrl:]]' THEN
+        RAISE invalid_parameter_value USING MESSAGE = 'the name of a lock has 1 to 512 bytes and no control characters';
+    END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE feature_not_supported USING MESSAGE = 'fencepost needs transactions with isolation level READ COMMITTED';
+    END IF;
+    LOOP
+        remaining := greatest(0, wait_ms - floor(extract(epoch FROM clock_timestamp() - started) * 1000));
+        PERFORM set_config('lock_timeout', greatest(1, remaining)::text, true);
+        BEGIN
+            LOOP
+                PERFORM create_rows(ARRAY[name], false);
+                PERFORM FROM locks AS l WHERE l.name = lock_in.name FOR NO KEY UPDATE;
+                -- It was deleted meanwhile.
+                EXIT WHEN FOUND;
+            END LOOP;
+            at := clock_timestamp();
+            PERFORM clamp(ARRAY[name], at);
+            -- The waiters of a lock that this transaction has already wait for it.
+            IF admits(name, 0, at)
+                AND (strpos(held, entry) > 0 OR NOT has_waiter_before(name, 9223372036854775807, 0, at)) THEN
+                granted := last_token(ARRAY[name], at) + 1;
+                UPDATE locks AS l SET token = granted, owner = NULL, expires_at = at WHERE l.name = lock_in.name;
+                -- Delivered at the commit, when the lock is free again.
+                PERFORM pg_notify('fencepost_free', current_schema() || E'\x1e' || name);
+                PERFORM set_config('fencepost.held', held || entry, true);
+                RETURN granted;
+            END IF;
+            -- Unlocks the row again.
+            RAISE SQLSTATE 'FP001';
+        EXCEPTION
+            WHEN lock_not_available THEN
+                RETURN NULL;
+            WHEN SQLSTATE 'FP001' THEN
+                NULL;
+        END;
+        IF remaining = 0 THEN
+            RETURN NULL;
+        END IF;
+        PERFORM pg_sleep(least(remaining, 20) / 1000.0);
+    END LOOP;
+END $$;
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA @schema@ FROM PUBLIC;

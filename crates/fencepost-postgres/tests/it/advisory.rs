@@ -1,0 +1,12 @@
+//! Advisory locks: their guarantees, and what ends the sessions that hold them.
+
+mod bench;
+mod ends;
+mod foreign;
+mod refusals;
+mod wire;
+
+use bench::AdvisoryBench;
+
+// Without leases of their own: an outage ends the sessions and their locks.
+fencepost_testkit::behavior_suite!(postgres_advisory, AdvisoryBench::plain, only [core connection readers]);
