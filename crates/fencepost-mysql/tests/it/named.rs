@@ -1,0 +1,12 @@
+//! Named locks of the server: their guarantees, and what ends the connections that hold them.
+
+mod bench;
+mod ends;
+mod foreign;
+mod refusals;
+mod wire;
+
+use bench::NamedBench;
+
+// Without leases of their own: an outage ends the connections and their locks.
+fencepost_testkit::behavior_suite!(mariadb_named, NamedBench::plain, only [core connection]);
