@@ -15,12 +15,12 @@ use fencepost::{LockName, Mode};
 
 pub(crate) use self::generate::{Completions, Man};
 pub(crate) use self::hold::Hold;
-pub(crate) use self::inspecting::{Break, Doctor, List, Rights, Show, Watch};
+pub(crate) use self::inspecting::{Break, Doctor, List, Rights, Schema, Show, Sweep, Watch};
 use crate::colors::{self, Palette};
 use crate::durations;
 use crate::exit::{Exit, NOT_ACQUIRED};
 use crate::output::{self, Level};
-use crate::secrets::{masked, without_secrets, without_secrets_of};
+use crate::secrets::{masked, without_secrets_of};
 use crate::stopping::OnLost;
 use crate::waiting::OnBusy;
 use crate::words::shortened;
@@ -66,6 +66,8 @@ pub(crate) enum Command {
     Break(Break),
     Doctor(Doctor),
     Rights(Rights),
+    Schema(Schema),
+    Sweep(Sweep),
     Completions(Completions),
     Man(Man),
 }
@@ -299,7 +301,7 @@ pub(crate) fn parse() -> Result<Args, Exit> {
         }
         let text =
             if Palette::stdout().is_enabled() { rendered.ansi().to_string() } else { rendered.to_string() };
-        output::help(&without_secrets(&text));
+        output::help(&text);
         Exit::Done
     })
 }

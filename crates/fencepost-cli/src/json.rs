@@ -12,7 +12,7 @@ use serde::Serialize;
 
 pub(crate) use self::change::Change;
 pub(crate) use self::diagnosis::Diagnosis;
-pub(crate) use self::outcome::{BreakResult, Held, Rights};
+pub(crate) use self::outcome::{BreakResult, Held, Rights, Schema, Swept};
 use crate::durations::finite;
 use crate::words::is_hostile;
 

@@ -3,10 +3,14 @@
 use fencepost_core::{Client, Error, ErrorKind, Finding, Options, Result, nearest};
 
 /// The URL schemes, and the feature that enables the backend of each.
-const SCHEMES: [(&str, &str); 11] = [
+const SCHEMES: [(&str, &str); 15] = [
     ("etcd", "etcd"),
     ("etcds", "etcd"),
+    ("mariadb", "mysql"),
     ("memory", "memory"),
+    ("mysql", "mysql"),
+    ("postgres", "postgres"),
+    ("postgresql", "postgres"),
     ("redis", "redis"),
     ("rediss", "redis"),
     ("redis+cluster", "redis"),
@@ -18,7 +22,7 @@ const SCHEMES: [(&str, &str); 11] = [
 ];
 
 /// Schemes of backends that are planned, so that they are not mistaken for misspelt ones.
-const PLANNED: [&str; 5] = ["mariadb", "mysql", "postgres", "postgresql", "redlock"];
+const PLANNED: [&str; 1] = ["redlock"];
 
 /// The longest scheme that an error quotes.
 const MAX_SCHEME_BYTES: usize = 16;
@@ -29,6 +33,8 @@ const MAX_SCHEME_BYTES: usize = 16;
 /// |---|---|
 /// | `etcd://HOST,HOST`, `etcds://HOST,HOST` | an etcd cluster, without or with TLS |
 /// | `memory:` or `memory:NAME` | this process |
+/// | `mysql://USER:PASSWORD@HOST/DATABASE` | a MariaDB or MySQL database; `mariadb://` is the same |
+/// | `postgres://USER:PASSWORD@HOST/DATABASE` | a PostgreSQL database; `postgresql://` is the same |
 /// | `redis://HOST`, `rediss://HOST` | a Redis server, without or with TLS |
 /// | `redis+sentinel://HOST,HOST/PRIMARY` | the Redis server that Sentinel names |
 /// | `redis+cluster://HOST,HOST` | a Redis cluster; `rediss+…` for TLS |
@@ -73,6 +79,10 @@ pub async fn connect_with(url: impl AsRef<str>, options: Options) -> Result<Clie
         ("etcd", _) => fencepost_etcd::connect_with(url, options).await,
         #[cfg(feature = "memory")]
         ("memory", rest) => memory(rest, options),
+        #[cfg(feature = "mysql")]
+        ("mysql", _) => fencepost_mysql::connect_with(url, options).await,
+        #[cfg(feature = "postgres")]
+        ("postgres", _) => fencepost_postgres::connect_with(url, options).await,
         #[cfg(feature = "redis")]
         ("redis", _) => fencepost_redis::connect_with(url, options).await,
         #[cfg(feature = "sqlite")]
@@ -103,6 +113,10 @@ pub fn rights(url: impl AsRef<str>) -> Result<String> {
         ("etcd", _) => fencepost_etcd::rights(url),
         #[cfg(feature = "memory")]
         ("memory", _) => Ok("# Locks within one process need no rights.\n".to_owned()),
+        #[cfg(feature = "mysql")]
+        ("mysql", _) => fencepost_mysql::rights(url),
+        #[cfg(feature = "postgres")]
+        ("postgres", _) => fencepost_postgres::rights(url),
         #[cfg(feature = "redis")]
         ("redis", _) => fencepost_redis::rights(url),
         #[cfg(feature = "sqlite")]
@@ -110,6 +124,36 @@ pub fn rights(url: impl AsRef<str>) -> Result<String> {
         #[cfg(feature = "zookeeper")]
         ("zookeeper", _) => fencepost_zookeeper::rights(url),
         (feature, _) => Err(not_built_in(feature)),
+    }
+}
+
+/// Returns the statements that create the tables that the URL needs, for an administrator to run before the first client
+/// connects with an account that may not create them. They do nothing where the tables exist. It does not connect.
+///
+/// ```
+/// # #[cfg(feature = "postgres")]
+/// assert!(fencepost::schema("postgres://app@db.example/jobs").unwrap().contains("CREATE TABLE locks"));
+/// ```
+///
+/// # Errors
+/// [`ErrorKind::BadConfig`] if the URL is malformed, [`ErrorKind::Unsupported`] if its backend has no schema, or is not built
+/// in.
+pub fn schema(url: impl AsRef<str>) -> Result<String> {
+    let url = url.as_ref();
+    match split(url)? {
+        #[cfg(feature = "mysql")]
+        ("mysql", _) => fencepost_mysql::schema(url),
+        #[cfg(feature = "postgres")]
+        ("postgres", _) => fencepost_postgres::schema(url),
+        #[cfg(not(feature = "mysql"))]
+        ("mysql", _) => Err(not_built_in("mysql")),
+        #[cfg(not(feature = "postgres"))]
+        ("postgres", _) => Err(not_built_in("postgres")),
+        (feature, _) => {
+            let message = format!("the backend {feature} has no schema: it needs no preparation");
+            Err(Error::new(ErrorKind::Unsupported, message)
+                .with_hint("only databases have one: `postgres://…`, `mysql://…`"))
+        }
     }
 }
 
@@ -124,6 +168,10 @@ pub fn preflight(url: impl AsRef<str>) -> Result<Vec<Finding>> {
         ("etcd", _) => Ok(Vec::new()),
         #[cfg(feature = "memory")]
         ("memory", _) => Ok(Vec::new()),
+        #[cfg(feature = "mysql")]
+        ("mysql", _) => Ok(Vec::new()),
+        #[cfg(feature = "postgres")]
+        ("postgres", _) => Ok(Vec::new()),
         #[cfg(feature = "redis")]
         ("redis", _) => Ok(Vec::new()),
         #[cfg(feature = "sqlite")]

@@ -32,6 +32,7 @@
 //! | `redis` | `redis://HOST`, `redis+sentinel://…`, `redis+cluster://…` | all hosts that reach it |
 //! | `etcd` | `etcd://HOST,HOST,HOST`, `etcds://…` | all hosts that reach it |
 //! | `zookeeper` | `zk://HOST,HOST,HOST/CHROOT` | all hosts that reach it |
+//! | `postgres` | `postgres://USER:PASSWORD@HOST/DATABASE` | all hosts that reach it |
 //! | `full` | all of them | |
 //!
 //! Three more do not depend on the backend. `full` means all backends and leaves them out. Without a subscriber or a recorder,
@@ -50,7 +51,7 @@
 pub mod blocking;
 mod connect;
 
-pub use connect::{connect, connect_with, preflight, rights};
+pub use connect::{connect, connect_with, preflight, rights, schema};
 pub use fencepost_core::{
     BackendInfo, Cell, Change, Client, Error, ErrorKind, FencingToken, Finding, Guard, HolderState, Keep,
     ListPage, Lock, LockName, LockState, Locks, LostReason, Mode, Options, Page, Result, Scope, Severity,

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use clap::Args as ClapArgs;
+use clap::{Args as ClapArgs, ValueEnum};
 use fencepost::LockName;
 
 use super::BackendUrl;
@@ -108,6 +108,58 @@ pub(crate) struct Doctor {
 #[derive(Debug, ClapArgs)]
 #[command(after_long_help = include_str!("../help/rights.txt"))]
 pub(crate) struct Rights {
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) backend: BackendUrl,
+}
+
+/// Print the statements that create the tables of a database, without connecting to it
+#[derive(Debug, ClapArgs)]
+#[command(
+    override_usage = "fencepost schema BACKEND [--namespace NAME]\n       fencepost schema --url URL",
+    after_long_help = include_str!("../help/schema.txt")
+)]
+pub(crate) struct Schema {
+    /// The database [default: the backend of the URL]
+    #[arg(value_enum, value_name = "BACKEND")]
+    pub(crate) database: Option<Database>,
+
+    /// The namespace, as in the URL [default: fencepost]
+    #[arg(long, value_name = "NAME", requires = "database")]
+    pub(crate) namespace: Option<String>,
+
+    /// Print one JSON object
+    #[arg(long)]
+    pub(crate) json: bool,
+
+    #[command(flatten)]
+    pub(crate) backend: BackendUrl,
+}
+
+/// A database that has a schema.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub(crate) enum Database {
+    Mysql,
+    Postgres,
+}
+
+impl Database {
+    /// Returns the scheme of its URLs.
+    pub(crate) fn scheme(self) -> &'static str {
+        match self {
+            Self::Mysql => "mysql",
+            Self::Postgres => "postgres",
+        }
+    }
+}
+
+/// Remove what has expired and what is no longer used from the backend, now
+#[derive(Debug, ClapArgs)]
+#[command(after_long_help = include_str!("../help/sweep.txt"))]
+pub(crate) struct Sweep {
     /// Print one JSON object
     #[arg(long)]
     pub(crate) json: bool,

@@ -73,6 +73,7 @@ async fn diagnose_connected(client: &Client, name: Option<&LockName>) -> Vec<Fin
         check_scope(client),
         pace::measure(client, name).await,
     ];
+    findings.extend(client.info().exceptions.iter().map(|text| Finding::ok("not guaranteed", *text)));
     let failed = |error: Error| vec![Finding::failed("answer", &error)];
     findings.extend(client.diagnose().await.unwrap_or_else(failed));
     if let Some(name) = name {

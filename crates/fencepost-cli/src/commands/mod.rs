@@ -8,7 +8,9 @@ mod list;
 mod man;
 mod rights;
 mod run;
+mod schema;
 mod show;
+mod sweep;
 mod watch;
 
 use fencepost::{Client, Error, ErrorKind, Result};
@@ -33,6 +35,8 @@ pub(crate) fn dispatch(args: Args) -> Exit {
         Command::Break(args) => on_this_thread(breaking::break_lock(&args)),
         Command::Doctor(args) => on_this_thread(doctor::doctor(&args)),
         Command::Rights(args) => rights::rights(&args),
+        Command::Schema(args) => schema::schema(&args),
+        Command::Sweep(args) => on_this_thread(sweep::sweep(&args)),
         Command::Completions(args) => completions::completions(&args),
         Command::Man(args) => man::man(&args),
     };

@@ -1,4 +1,4 @@
-//! The results of `break`, `hold` and `rights`.
+//! The results of `break`, `hold`, `rights`, `schema` and `sweep`.
 
 use fencepost::{FencingToken, Guard, HolderState, LockName};
 use serde::Serialize;
@@ -54,6 +54,21 @@ pub(crate) struct Rights<'a> {
     /// Without secrets.
     pub(crate) url: &'a str,
     pub(crate) rights: &'a str,
+}
+
+/// The result of `schema --json`.
+#[derive(Serialize)]
+pub(crate) struct Schema<'a> {
+    /// Without secrets.
+    pub(crate) url: &'a str,
+    pub(crate) schema: &'a str,
+}
+
+/// The result of `sweep --json`.
+#[derive(Serialize)]
+pub(crate) struct Swept {
+    /// How many names are gone; `null` if the backend itself removes them.
+    pub(crate) removed: Option<u64>,
 }
 
 #[cfg(test)]

@@ -61,10 +61,10 @@ fn a_misspelt_scheme_is_named_with_the_nearest() {
         ("redsi://h", "unknown URL scheme \"redsi\"; did you mean redis://?"),
         ("http://h", "unknown URL scheme \"http\"\n"),
         (
-            "postgres://u:geheim@h/db",
-            "the backend postgres:// is not available yet\nhint: available are etcd:, ",
+            "redlock://u:geheim@h/db",
+            "the backend redlock:// is not available yet\nhint: available are etcd:, ",
         ),
-        ("mysql://u:geheim@h/db", "the backend mysql:// is not available yet"),
+        ("postgers://u:geheim@h/db", "unknown URL scheme \"postgers\"; did you mean postgres://?"),
         ("geheim:x", "the scheme of the backend URL is unknown"),
     ] {
         let said = sandbox.run(&["run", "--url", url, "a", "true"]).expect(125).stderr();

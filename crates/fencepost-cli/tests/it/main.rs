@@ -6,6 +6,7 @@ mod colors;
 mod connecting;
 mod containers;
 mod counting;
+mod databases;
 mod doctor;
 mod endurance;
 mod environment;

@@ -33,6 +33,8 @@ fn the_reference_is_what_the_help_says() {
         &["break", "--help"],
         &["doctor", "--help"],
         &["rights", "--help"],
+        &["schema", "--help"],
+        &["sweep", "--help"],
         &["completions", "--help"],
         &["man", "--help"],
     ] {

@@ -1,11 +1,11 @@
-//! The commands on etcd and ZooKeeper: what they do there, and the errors of a URL that does not work.
+//! The commands on servers: what they do there, and the errors of a URL that does not work.
 
 use std::process::Command;
 
 use fencepost_testkit::servers::etcd::{self, EtcdServer};
-use fencepost_testkit::servers::free_port;
 use fencepost_testkit::servers::redis::{RedisServer, RedisServerConfig};
 use fencepost_testkit::servers::zookeeper::{self, ZooKeeperServer, ZooKeeperServerConfig};
+use fencepost_testkit::servers::{free_port, mariadb, postgres};
 use serde_json::Value;
 
 use crate::sandbox::{Ran, Running, Sandbox, until};
@@ -13,12 +13,33 @@ use crate::sandbox::{Ran, Running, Sandbox, until};
 const SECRET: &str = "geheim";
 
 /// A folder, and a separate namespace on a server that other tests use too.
-struct Stage {
-    sandbox: Sandbox,
-    url: String,
+pub(crate) struct Stage {
+    pub(crate) sandbox: Sandbox,
+    pub(crate) url: String,
 }
 
 impl Stage {
+    fn everywhere() -> Vec<Self> {
+        Self::all().into_iter().chain(Self::databases()).collect()
+    }
+
+    /// A namespace in each database.
+    pub(crate) fn databases() -> [Self; 2] {
+        let own = format!("cli_{:x}_{}", std::process::id(), free_port());
+        let postgres = format!("{}?namespace={own}", postgres::shared().url("postgres"));
+        let mariadb = format!("{}?namespace={own}", mariadb::shared().url());
+        [postgres, mariadb].map(|url| Self { sandbox: Sandbox::new(), url })
+    }
+
+    pub(crate) fn is_mariadb(&self) -> bool {
+        self.url.starts_with("mysql:")
+    }
+
+    /// The namespace in a database.
+    pub(crate) fn namespace(&self) -> &str {
+        self.url.rsplit('=').next().unwrap()
+    }
+
     fn all() -> [Self; 2] {
         let own = format!("cli-{:x}-{}", std::process::id(), free_port());
         let etcd = format!("{}?namespace={own}", etcd::shared().url());
@@ -26,24 +47,24 @@ impl Stage {
         [etcd, zookeeper].map(|url| Self { sandbox: Sandbox::new(), url })
     }
 
-    fn fencepost(&self, args: &[&str]) -> Command {
+    pub(crate) fn fencepost(&self, args: &[&str]) -> Command {
         let mut command = self.sandbox.fencepost(args);
         command.env("FENCEPOST_URL", &self.url);
         command
     }
 
-    fn run(&self, args: &[&str]) -> Ran {
+    pub(crate) fn run(&self, args: &[&str]) -> Ran {
         Ran(self.fencepost(args).output().unwrap())
     }
 
     /// What a command says, as one JSON value.
     #[track_caller]
-    fn json(&self, args: &[&str]) -> Value {
+    pub(crate) fn json(&self, args: &[&str]) -> Value {
         serde_json::from_str(&self.run(args).expect(0).stdout()).unwrap()
     }
 
     /// Starts a holder that ends when the file `go` is there, and waits until it holds.
-    fn hold(&self, name: &str, options: &[&str]) -> Running {
+    pub(crate) fn hold(&self, name: &str, options: &[&str]) -> Running {
         self.sandbox.write("there", "");
         let script = "echo $$ > held; while [ -e there ] && ! [ -e go ]; do sleep 0.02; done";
         let words = [&["run"], options, &[name, "--", "sh", "-c", script]].concat();
@@ -55,14 +76,14 @@ impl Stage {
         running
     }
 
-    fn let_go(&self) {
+    pub(crate) fn let_go(&self) {
         self.sandbox.write("go", "");
     }
 }
 
 /// Returns the severity and the text of one check.
 #[track_caller]
-fn finding<'a>(examined: &'a Value, check: &str) -> (&'a str, &'a str) {
+pub(crate) fn finding<'a>(examined: &'a Value, check: &str) -> (&'a str, &'a str) {
     let findings = examined["findings"].as_array().unwrap();
     let finding = findings.iter().find(|finding| finding["check"] == check);
     let finding = finding.unwrap_or_else(|| panic!("no {check} in {examined}"));
@@ -71,7 +92,7 @@ fn finding<'a>(examined: &'a Value, check: &str) -> (&'a str, &'a str) {
 
 #[test]
 fn a_lock_is_held_shown_waited_for_and_free_again() {
-    for stage in Stage::all() {
+    for stage in Stage::everywhere() {
         let mut holder = stage.hold("a/b", &["--owner-label", "ours"]);
         let locks = stage.json(&["list", "--json"]);
         assert_eq!((&locks[0]["name"], &locks[0]["scope"]), (&"a/b".into(), &"fleet".into()), "{locks}");
@@ -92,7 +113,7 @@ fn a_lock_is_held_shown_waited_for_and_free_again() {
 
 #[test]
 fn a_lock_is_broken_and_its_command_ends() {
-    for stage in Stage::all() {
+    for stage in Stage::everywhere() {
         let mut holder = stage.hold("a", &[]);
         stage.run(&["break", "a", "--yes"]).expect(0);
         holder.expect(76);
@@ -102,7 +123,7 @@ fn a_lock_is_broken_and_its_command_ends() {
 
 #[test]
 fn changes_are_watched() {
-    for stage in Stage::all() {
+    for stage in Stage::everywhere() {
         stage.run(&["run", "first", "true"]).expect(0);
         let out = std::fs::File::create(stage.sandbox.path("changes")).unwrap();
         let mut watching = stage.fencepost(&["watch", "--every", "100ms"]);
@@ -197,6 +218,14 @@ fn rights_are_printed_without_connecting() {
             "etcdctl role grant-permission fencepost --prefix=true readwrite fencepost/",
         ),
         ("zk://ann:geheim@nowhere.invalid/team", "setAcl /team digest:USER:HASH:cdrwa"),
+        (
+            "postgres://ann:geheim@nowhere.invalid/jobs?namespace=team",
+            "GRANT USAGE ON SCHEMA \"team\" TO \"ACCOUNT\";",
+        ),
+        (
+            "mysql://ann:geheim@nowhere.invalid/jobs?namespace=team",
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON `jobs`.`team_locks` TO 'ann'@'%';",
+        ),
     ] {
         let ran = sandbox.run(&["rights", "--url", url]).expect(0);
         assert!(ran.stdout().contains(said) && !ran.stdout().contains(SECRET), "{}", ran.stdout());
@@ -215,6 +244,14 @@ fn malformed_urls_are_rejected_and_their_secrets_not_quoted() {
         ("zk://u:geheim@h?auth=nonsense", "\"auth\""),
         ("zk://h?auth=sasl", "user and password"),
         ("zk://h?tls_insecure=true", "TLS"),
+        ("postgres://:geheim@h/d", "has no user"),
+        ("postgres://u:geheim@h/d?mode=nonsense", "\"mode\""),
+        ("postgres://u:geheim@h/d?sslmode=prefer", "without encryption"),
+        ("postgresql://u:geheim@h/d?namespace=pg_catalog", "namespace"),
+        ("mysql://u:geheim@h", "must name one database"),
+        ("mysql://u:geheim@a,b/d", "several hosts"),
+        ("mysql://u:geheim@h/d?mode=nonsense", "\"mode\""),
+        ("mariadb://u:geheim@h/d?namespace=A-b", "namespace"),
     ] {
         for args in
             [&["run", "--url", url, "a", "true"][..], &["list", "--url", url], &["rights", "--url", url]]
@@ -233,8 +270,8 @@ fn malformed_urls_are_rejected_and_their_secrets_not_quoted() {
 fn an_unreachable_server_is_reported_without_the_password() {
     let sandbox = Sandbox::new();
     let port = free_port();
-    for scheme in ["etcd", "etcds", "zk"] {
-        let url = format!("{scheme}://user:{SECRET}@127.0.0.1:{port}");
+    for (scheme, path) in [("etcd", ""), ("etcds", ""), ("zk", ""), ("postgres", ""), ("mysql", "/d")] {
+        let url = format!("{scheme}://user:{SECRET}@127.0.0.1:{port}{path}");
         for args in
             [&["run", "-v", "a", "true"][..], &["list"], &["show", "a"], &["watch"], &["break", "a", "--yes"]]
         {

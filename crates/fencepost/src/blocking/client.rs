@@ -78,6 +78,11 @@ impl Client {
         block_on(self.0.locate(name))
     }
 
+    /// Removes what has expired and what is no longer used, as [`crate::Client::sweep`].
+    pub fn sweep(&self) -> Result<Option<u64>> {
+        block_on(self.0.sweep())
+    }
+
     /// Returns what was noticed about this lock while it was acquired, as [`crate::Client::remarks`].
     pub fn remarks(&self, name: impl AsRef<str>) -> Result<Vec<Finding>> {
         block_on(self.0.remarks(name))
