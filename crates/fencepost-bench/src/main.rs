@@ -7,11 +7,14 @@ mod contended;
 mod etcd;
 mod held_locks;
 mod locking;
+mod mysql;
 mod plot;
+mod postgres;
 mod redis;
 mod report;
 mod rounds;
 mod statistics;
+mod trial;
 mod uncontended;
 mod workers;
 mod zookeeper;
@@ -24,13 +27,16 @@ use std::time::Duration;
 use compare::{BenchServer, ours};
 use etcd::Etcd;
 use fencepost::Options;
+use mysql::Mysql;
+use postgres::Postgres;
 use redis::Redis;
 use report::Report;
+use trial::{MysqlTrial, PostgresTrial};
 use zookeeper::ZooKeeper;
 
 const HELP: &str = "\
 usage: cargo xtask bench [BENCH…] [--json] [--seconds N] [--backend memory|sqlite]
-       cargo xtask bench redis|etcd|zookeeper… [BENCH…] [--json] [--seconds N] [--rounds N] [--subjects A,B]
+       cargo xtask bench redis|etcd|zookeeper|postgres|mysql… [BENCH…] [--json] [--seconds N] [--rounds N] [--subjects A,B]
                          [--plot FILE.svg] [--write-docs]
 
 benches on this machine alone (all if none is named):
@@ -44,17 +50,26 @@ comparisons with other libraries (all benches if none is named), each on a priva
                 client library, and redis-benchmark
   etcd          Fencepost, concurrency.Mutex of the official client for Go, and its bare put + delete
   zookeeper     Fencepost, Curator and kazoo, and Curator's bare create + delete
+  postgres      Fencepost, SELECT … FOR UPDATE and advisory locks through a pool, ShedLock, two bare updates, and pgbench
+  mysql         Fencepost, GET_LOCK and SELECT … FOR UPDATE through a pool, ShedLock, and two bare updates; on MariaDB
 Subjects whose toolchain (go, node and npm, python3, javac and mvn) is not installed are left out, with a note.
   uncontended   acquire + release per second and its latency at 1, 64 and 256 tasks
   contended     16 waiters, hold 5 ms, think 20 ms: in one process and over 4; hand-over, waits, fairness
   held          only redis: 10,000 held locks: a renewal of all at once, its longest call on the server, memory
   queue         only redis: commands and bytes per grant with 1, 16 and 256 waiters
+  vacuum        only postgres: dead rows and sizes after an hour's worth of turns (--turns)
+
+where the rules of a lock run, in the client or in the database (docs/decisions/0007-rules-in-the-database.md):
+  trial-postgres, trial-mysql    the shipped backend beside a prototype of the other design
+  uncontended, contended         as above, in one process
+  waiters                        a release that hands over, and a join, with 2,500 and 10,000 waiters
 
 --json        one object per line: {bench, backend, subject, tasks, metric, value, unit, samples}, and spread
               where the value is the median of several rounds
 --seconds     length of each measurement (3)
 --backend     only this backend (default: sqlite and memory)
 --rounds      how often every subject is measured (3); the median is reported
+--turns       how many turns `vacuum` takes (50,000); an hour of turns of 5 ms is about 670,000
 --subjects    only these, such as fencepost,rslock
 --plot        draw the figures into this file
 --write-docs  write docs/benchmarks/BACKEND.md and BACKEND.svg";
@@ -68,6 +83,7 @@ struct Plan {
     /// The servers on which Fencepost is compared with others.
     comparisons: Vec<&'static Comparison>,
     rounds: usize,
+    turns: usize,
     subjects: Vec<String>,
     plot: Option<PathBuf>,
     write_docs: bool,
@@ -83,6 +99,7 @@ impl Plan {
             length: Duration::from_secs(3),
             comparisons: Vec::new(),
             rounds: 3,
+            turns: 50_000,
             subjects: Vec::new(),
             plot: None,
             write_docs: false,
@@ -98,7 +115,7 @@ impl Plan {
     fn take(&mut self, argument: &str, rest: &mut Peekable<impl Iterator<Item = String>>) -> bool {
         let is_count = |word: &String| word.parse::<u32>().is_ok_and(|count| count > 0);
         match argument {
-            "uncontended" | "contended" | "held" | "command" | "queue" => {
+            "uncontended" | "contended" | "held" | "command" | "queue" | "waiters" | "vacuum" => {
                 self.benches.push(argument.to_owned());
             }
             "--write-docs" => self.write_docs = true,
@@ -108,6 +125,10 @@ impl Plan {
             },
             "--rounds" => match rest.next_if(is_count).and_then(|word| word.parse().ok()) {
                 Some(rounds) => self.rounds = rounds,
+                None => return false,
+            },
+            "--turns" => match rest.next_if(is_count).and_then(|word| word.parse().ok()) {
+                Some(turns) => self.turns = turns,
                 None => return false,
             },
             "--backend" => match rest.next_if(|word| ["memory", "sqlite"].contains(&word.as_str())) {
@@ -144,7 +165,7 @@ impl Plan {
         let compares = self.write_docs || self.plot.is_some() || !self.subjects.is_empty();
         let compares = compares || self.benches.iter().any(|bench| bench == "queue");
         (compares && self.comparisons.is_empty())
-            .then(|| "this option needs redis, etcd or zookeeper".to_owned())
+            .then(|| "this option needs redis, etcd, zookeeper, postgres or mysql".to_owned())
     }
 }
 
@@ -163,15 +184,25 @@ impl Comparison {
     }
 }
 
-const COMPARISONS: &[Comparison] =
-    &[Comparison::of::<Redis>(), Comparison::of::<Etcd>(), Comparison::of::<ZooKeeper>()];
+const COMPARISONS: &[Comparison] = &[
+    Comparison::of::<Redis>(),
+    Comparison::of::<Etcd>(),
+    Comparison::of::<ZooKeeper>(),
+    Comparison::of::<Postgres>(),
+    Comparison::of::<Mysql>(),
+    Comparison::of::<PostgresTrial>(),
+    Comparison::of::<MysqlTrial>(),
+];
 
 /// Runs the worker of this kind, if it is one of ours.
 fn serve(sort: &str, words: &[String]) -> Option<ExitCode> {
     match sort {
         "worker" => Some(ours::serve(words, &Options::new())),
         ours::LOW_LATENCY_WORKER => Some(ours::serve(words, &Options::new().low_latency())),
-        _ => redis::serve(sort, words),
+        _ => redis::serve(sort, words)
+            .or_else(|| postgres::serve(sort, words))
+            .or_else(|| mysql::serve(sort, words))
+            .or_else(|| trial::serve(sort, words)),
     }
 }
 

@@ -58,7 +58,7 @@ impl Order {
         [self.kind.clone(), self.url.clone(), tasks, length, millis(self.hold), millis(self.think)]
     }
 
-    fn read(words: &[String]) -> Option<Self> {
+    pub(crate) fn read(words: &[String]) -> Option<Self> {
         let [kind, url, tasks, length, hold, think] = words else { return None };
         let millis = |word: &String| word.parse().ok().map(Duration::from_millis);
         let (kind, url, tasks) = (kind.clone(), url.clone(), tasks.parse().ok()?);

@@ -2,7 +2,7 @@
 
 use fencepost_testkit::servers::zookeeper::{ZooKeeperServer, ZooKeeperServerConfig};
 
-use crate::compare::subject::{Subject, TASKS};
+use crate::compare::subject::{Subject, TASKS, sources};
 use crate::compare::{Bench, BenchServer, Build, benches, java, ours, python};
 
 /// A private server.
@@ -63,7 +63,8 @@ fn bare() -> Result<Subject, String> {
 }
 
 fn in_java(name: &'static str, sort: &str, what: &str) -> Result<Subject, String> {
-    let (mut program, version) = java::worker("curator", "curator-recipes")?;
+    let (mut program, version) =
+        java::worker("curator", &sources("curator").join("pom.xml"), "curator-recipes")?;
     program.push(sort.into());
     Ok(Subject { name, version: format!("{version}, {what}"), program, tasks: TASKS })
 }

@@ -100,14 +100,16 @@ pub(crate) fn page<S: BenchServer>(about: &About<'_>, figures: &[Figure]) -> Str
     let rates = [("1 task, /s", 1, PAIRS), ("64 tasks, /s", 64, PAIRS), ("256 tasks, /s", 256, PAIRS)];
     let latencies = [("1 task p50, µs", 1, P50), ("p99, µs", 1, P99)];
     page.table("Acquire + release, uncontended", "uncontended", &[&rates[..], &latencies[..]].concat());
-    let columns = [
+    let columns: &[(&str, usize, &str)] = &[
         ("held", 16, "utilisation"),
         ("dead time per hand-over, µs", 16, "dead time per hand-over"),
         ("hand-over p50, µs", 16, "hand-over p50"),
+        ("hand-over p99, µs", 16, "hand-over p99"),
         ("wait p50, ms", 16, "wait p50"),
         ("wait p99, ms", 16, "wait p99"),
         ("fairness (Jain)", 16, "fairness between tasks"),
     ];
+    let columns = [columns, S::CONTENDED_COLUMNS].concat();
     page.table("16 tasks, one lock (hold 5 ms, think 20 ms), one process", "contended", &columns);
     page.table("The same over 4 processes", "contended over 4", &columns);
     S::add_sections(&mut page);

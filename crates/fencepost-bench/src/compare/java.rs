@@ -1,27 +1,28 @@
 //! Peers in Java: Maven fetches their dependencies into our build folder, where they are compiled. Tasks are threads.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::process::Command;
 
 use super::subject::{built, install, require, sources, step};
 
-/// Builds the worker of this folder; returns its command with the required version of the library.
-pub(crate) fn worker(name: &str, library: &str) -> Result<(Vec<OsString>, String), String> {
+/// Builds the worker of this peer; returns its command with the version of the library that the Maven model requires.
+pub(crate) fn worker(name: &str, model: &Path, library: &str) -> Result<(Vec<OsString>, String), String> {
     require("javac")?;
     require("mvn")?;
-    let (folder, sources) = (built(name)?, sources(name));
-    let model = sources.join("pom.xml");
-    let required = std::fs::read_to_string(&model).unwrap_or_default();
+    let folder = built(name)?;
+    let required = std::fs::read_to_string(model).unwrap_or_default();
     install(&folder, &required, || {
         let mut mvn = Command::new("mvn");
-        mvn.args(["--quiet", "--batch-mode", "--file"]).arg(&model).arg("dependency:copy-dependencies");
+        mvn.args(["--quiet", "--batch-mode", "--file"]).arg(model).arg("dependency:copy-dependencies");
         step(mvn.arg(format!("-DoutputDirectory={}", folder.display())))
     })?;
     let jars = folder.join("*");
     let mut javac = Command::new("javac");
-    step(javac.arg("-cp").arg(&jars).arg("-d").arg(&folder).arg(sources.join("Worker.java")))?;
+    javac.arg("-cp").arg(&jars).arg("-d").arg(&folder);
+    step(javac.arg(sources("java").join("Worker.java")).arg(sources(name).join("Peer.java")))?;
     let classes = std::env::join_paths([&folder, &jars]).map_err(|why| why.to_string())?;
-    let words = vec!["java".into(), "-cp".into(), classes, "Worker".into()];
+    let words = vec!["java".into(), "-cp".into(), classes, "Peer".into()];
     Ok((words, version(&required, library).to_owned()))
 }
 

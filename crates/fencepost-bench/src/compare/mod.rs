@@ -1,4 +1,4 @@
-//! `cargo xtask bench redis`, `etcd`, `zookeeper`: Fencepost beside its peers and the floors, on a private server.
+//! `cargo xtask bench redis`, `etcd` and so on: Fencepost beside its peers and the floors, on a private server.
 
 pub(crate) mod benches;
 pub(crate) mod docs;
@@ -7,6 +7,7 @@ pub(crate) mod hold_times;
 pub(crate) mod java;
 pub(crate) mod ours;
 pub(crate) mod python;
+pub(crate) mod shedlock;
 pub(crate) mod subject;
 
 use std::path::Path;
@@ -40,6 +41,9 @@ pub(crate) trait BenchServer: Sized + 'static {
     /// The benches, in this order.
     const BENCHES: &'static [(&'static str, Bench<Self>)];
 
+    /// Columns of the tables of the contended benches that only this server has.
+    const CONTENDED_COLUMNS: &'static [(&'static str, usize, &'static str)] = &[];
+
     fn start() -> Result<Self, String>;
 
     /// Returns the URL for the next subject.
@@ -56,6 +60,11 @@ pub(crate) trait BenchServer: Sized + 'static {
         Err("there is none".to_owned())
     }
 
+    /// Returns how many statements the server has executed so far, where waiters poll and that is their cost.
+    fn queries(&mut self) -> Option<u64> {
+        None
+    }
+
     /// Adds sections to the page that are special to this server.
     fn add_sections(_page: &mut Page<'_>) {}
 }
@@ -67,6 +76,8 @@ pub(crate) struct Setting<S> {
     pub(crate) subjects: Vec<Subject>,
     pub(crate) rounds: usize,
     pub(crate) length: Duration,
+    /// How many turns the vacuum bench takes.
+    pub(crate) turns: usize,
 }
 
 /// Runs the benches on one server, and writes the requested pages.
@@ -74,7 +85,8 @@ pub(crate) fn measure<S: BenchServer>(plan: &Plan, report: &mut Report) -> Resul
     let subjects = subjects::<S>(plan, report);
     let versions: Vec<(&str, String)> =
         subjects.iter().map(|subject| (subject.name, subject.version.clone())).collect();
-    let mut setting = Setting { server: S::start()?, subjects, rounds: plan.rounds, length: plan.length };
+    let Plan { rounds, length, turns, .. } = *plan;
+    let mut setting = Setting { server: S::start()?, subjects, rounds, length, turns };
     setting.warm_up(report);
     for (_, bench) in S::BENCHES.iter().filter(|(name, _)| plan.wants(name)) {
         bench(&mut setting, report);

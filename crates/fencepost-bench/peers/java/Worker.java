@@ -1,28 +1,24 @@
-// A worker of the bench (see src/workers.rs): Curator's InterProcessMutex, or its bare create and delete; tasks are threads.
-//
-// usage: java Worker mutex|bare KIND URL TASKS MILLIS HOLD_MS THINK_MS
+// The loops of a worker of the bench (see src/workers.rs), for all peers in Java; tasks are threads.
 
-import java.net.URI;
 import java.util.ArrayList;
 import java.util.List;
 import java.util.Locale;
 import java.util.stream.Collectors;
-import org.apache.curator.framework.CuratorFramework;
-import org.apache.curator.framework.CuratorFrameworkFactory;
-import org.apache.curator.framework.recipes.locks.InterProcessMutex;
-import org.apache.curator.retry.ExponentialBackoffRetry;
-import org.apache.zookeeper.CreateMode;
 
 public final class Worker {
-    private static final int TTL_MS = 30_000;
     /** The warm-up, in which the JVM compiles what it will run. */
     private static final double WARM_UP = 1.5;
 
     /** A lock, as one task uses it. */
-    private interface Lock {
+    public interface Lock {
         void acquire() throws Exception;
 
         void release() throws Exception;
+    }
+
+    /** The locks of a connected client. */
+    public interface Locks {
+        Lock lock(String name) throws Exception;
     }
 
     /** The results of one task. */
@@ -62,30 +58,6 @@ public final class Worker {
         }
     }
 
-    private static Lock lock(CuratorFramework client, String kind, String path) {
-        if (kind.equals("bare")) {
-            return new Lock() {
-                public void acquire() throws Exception {
-                    client.create().creatingParentsIfNeeded().withMode(CreateMode.EPHEMERAL).forPath(path);
-                }
-
-                public void release() throws Exception {
-                    client.delete().forPath(path);
-                }
-            };
-        }
-        InterProcessMutex mutex = new InterProcessMutex(client, path);
-        return new Lock() {
-            public void acquire() throws Exception {
-                mutex.acquire();
-            }
-
-            public void release() throws Exception {
-                mutex.release();
-            }
-        };
-    }
-
     /** Runs this in one thread for each lock. */
     private static List<Found> all(List<Lock> locks, Work work) throws InterruptedException {
         List<Found> founds = new ArrayList<>();
@@ -98,7 +70,7 @@ public final class Worker {
                     work.on(lock, found);
                 } catch (Exception why) {
                     // A thread that dies would otherwise only be missing in the figures.
-                    System.err.println("curator: " + why);
+                    System.err.println(why);
                     Runtime.getRuntime().halt(1);
                 }
             }));
@@ -112,21 +84,16 @@ public final class Worker {
         return founds;
     }
 
-    public static void main(String[] words) throws Exception {
+    /** Executes an order: SORT KIND URL TASKS MILLIS HOLD_MS THINK_MS. */
+    public static void work(String[] words, Locks locks) throws Exception {
         boolean contended = words[1].equals("contended");
-        URI place = URI.create(words[2]);
         int tasks = Integer.parseInt(words[3]);
         double length = Integer.parseInt(words[4]) / 1e3;
         long hold = Long.parseLong(words[5]), think = Long.parseLong(words[6]);
-        CuratorFramework client = CuratorFrameworkFactory.newClient(
-                place.getAuthority(), TTL_MS, 10_000, new ExponentialBackoffRetry(100, 3));
-        client.start();
-        client.blockUntilConnected();
         List<Lock> own = new ArrayList<>(), one = new ArrayList<>();
         for (int task = 0; task < tasks; task++) {
-            String name = "/bench/" + ProcessHandle.current().pid() + "/" + task;
-            own.add(lock(client, words[0], place.getPath() + name));
-            one.add(lock(client, words[0], place.getPath() + "/bench"));
+            own.add(locks.lock("bench/" + ProcessHandle.current().pid() + "/" + task));
+            one.add(locks.lock("bench"));
         }
         double warm = now() + WARM_UP;
         all(own, (lock, found) -> uncontended(lock, warm, found));
@@ -137,7 +104,6 @@ public final class Worker {
                 ? all(one, (lock, found) -> contended(lock, end, hold, think, found))
                 : all(own, (lock, found) -> uncontended(lock, end, found));
         tell(founds, now() - start);
-        client.close();
     }
 
     private static void tell(List<Found> founds, double wall) {
