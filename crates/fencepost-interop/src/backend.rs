@@ -1,6 +1,7 @@
 //! The servers on which turns are taken.
 
 use fencepost_testkit::servers::etcd::{self, EtcdServer};
+use fencepost_testkit::servers::postgres::{PostgresServer, PostgresServerConfig};
 use fencepost_testkit::servers::redis::{self, RedisServer};
 use fencepost_testkit::servers::zookeeper::{self, ZooKeeperServer};
 
@@ -12,20 +13,27 @@ pub(crate) enum ServerKind {
     Redis,
     Etcd,
     ZooKeeper,
+    Postgres,
 }
+
+/// The database that every server of PostgreSQL has.
+const DATABASE: &str = "postgres";
+/// The table of `ShedLock`'s documentation.
+const SHEDLOCK: &str = "CREATE TABLE shedlock (name VARCHAR(64) NOT NULL PRIMARY KEY, lock_until TIMESTAMP NOT NULL, \
+    locked_at TIMESTAMP NOT NULL, locked_by VARCHAR(255) NOT NULL)";
 
 impl ServerKind {
     /// Returns the name of the lock in the other libraries.
     pub(crate) fn name(self) -> &'static str {
         match self {
-            Self::Redis | Self::Etcd => NAME,
+            Self::Redis | Self::Etcd | Self::Postgres => NAME,
             Self::ZooKeeper => "/fencepost/interop%2Fcounter",
         }
     }
 
     /// Returns whether all waiters share one queue, also those of other libraries.
     pub(crate) fn shares_one_queue(self) -> bool {
-        self != Self::Redis
+        matches!(self, Self::Etcd | Self::ZooKeeper)
     }
 
     /// Starts a server.
@@ -38,6 +46,11 @@ impl ServerKind {
                 let config = zookeeper::ZooKeeperServerConfig::plain().with_config("tickTime=2000");
                 Server::ZooKeeper(ZooKeeperServer::start(&config))
             }
+            Self::Postgres => {
+                let server = PostgresServer::start(&PostgresServerConfig::plain());
+                server.psql_in(DATABASE, SHEDLOCK);
+                Server::Postgres(server)
+            }
         }
     }
 }
@@ -47,6 +60,7 @@ pub(crate) enum Server {
     Redis(RedisServer),
     Etcd(EtcdServer),
     ZooKeeper(ZooKeeperServer),
+    Postgres(PostgresServer),
 }
 
 impl Server {
@@ -55,6 +69,7 @@ impl Server {
             Self::Redis(server) => server.port(),
             Self::Etcd(server) => server.port(),
             Self::ZooKeeper(server) => server.port(),
+            Self::Postgres(server) => server.port(),
         }
     }
 
@@ -63,6 +78,7 @@ impl Server {
             Self::Redis(server) => server.url(),
             Self::Etcd(server) => server.url(),
             Self::ZooKeeper(server) => server.url(),
+            Self::Postgres(server) => server.url(DATABASE),
         }
     }
 }

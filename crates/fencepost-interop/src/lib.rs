@@ -3,6 +3,7 @@
 //! overtaken.
 
 mod backend;
+mod busy_cores;
 pub mod counter;
 pub mod kazoo;
 mod order;
@@ -15,6 +16,7 @@ use std::time::Duration;
 
 use fencepost_testkit::wait;
 
+use busy_cores::BusyCores;
 use counter::{Counter, OURS, THEIRS};
 pub use peers::Peer;
 pub use shares::Shares;
@@ -76,6 +78,7 @@ pub fn run(peer: Peer, run: Run) -> Shares {
     // Two runs at once would compete for the processor.
     static ONE: Mutex<()> = Mutex::new(());
     let _one = ONE.lock().unwrap_or_else(PoisonError::into_inner);
+    let _busy = BusyCores::start();
     let server = peer.server_kind().start();
     let folder = tempfile::tempdir().expect("a directory can be created");
     let counter = Counter::new(folder.path(), run.turn);

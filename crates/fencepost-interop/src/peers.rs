@@ -41,11 +41,15 @@ pub enum Peer {
     KazooAlso,
     /// `InterProcessMutex` of Java's Curator.
     Curator,
+    /// `JdbcTemplateLockProvider` of Java's `ShedLock`, on PostgreSQL.
+    Shedlock,
+    /// The PostgreSQL driver of Python's tooz: advisory locks.
+    ToozPostgres,
 }
 
 impl Peer {
     /// All of them.
-    pub const ALL: [Self; 14] = [
+    pub const ALL: [Self; 16] = [
         Self::RedisPy,
         Self::PythonRedisLock,
         Self::Tooz,
@@ -60,6 +64,8 @@ impl Peer {
         Self::Kazoo,
         Self::KazooAlso,
         Self::Curator,
+        Self::Shedlock,
+        Self::ToozPostgres,
     ];
 
     /// Returns its name; that of the URL option, where there is one.
@@ -79,6 +85,8 @@ impl Peer {
             Self::Kazoo => "kazoo",
             Self::KazooAlso => "kazoo-also",
             Self::Curator => "curator",
+            Self::Shedlock => "shedlock",
+            Self::ToozPostgres => "tooz-postgres",
         }
     }
 
@@ -94,6 +102,7 @@ impl Peer {
             | Self::Redsync => ServerKind::Redis,
             Self::Etcdctl | Self::GoMutex | Self::GoElection => ServerKind::Etcd,
             Self::Kazoo | Self::KazooAlso | Self::Curator => ServerKind::ZooKeeper,
+            Self::Shedlock | Self::ToozPostgres => ServerKind::Postgres,
         }
     }
 
@@ -110,6 +119,7 @@ impl Peer {
             }
             Self::Tooz => "dialect=redis-py".to_owned(),
             Self::KazooAlso => "dialect=curator".to_owned(),
+            Self::ToozPostgres => "mode=advisory&key=tooz".to_owned(),
             _ => format!("dialect={}", self.name()),
         }
     }
@@ -132,6 +142,7 @@ impl Peer {
             Self::RedisPy => Some(python("redis_py.py")),
             Self::PythonRedisLock => Some(python("python_redis_lock.py")),
             Self::Tooz => Some(python("tooz_redis.py")),
+            Self::ToozPostgres => Some(python("tooz_postgres.py")),
             Self::Pottery => Some(python("pottery_redlock.py")),
             Self::Rslock => None,
             Self::NodeRedlock => Some(node("node_redlock.js")),
@@ -144,8 +155,8 @@ impl Peer {
             Self::KazooAlso => {
                 Some([python("kazoo_lock.py"), vec!["--also".into(), "-lock-".into()]].concat())
             }
-            Self::Curator => {
-                let folder = prepared("curator");
+            Self::Curator | Self::Shedlock => {
+                let folder = prepared(self.name());
                 let classes = format!("{}:{}/*", folder.display(), folder.display());
                 Some(vec!["java".into(), "-cp".into(), classes.into(), "Turns".into()])
             }

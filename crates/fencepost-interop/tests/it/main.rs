@@ -43,6 +43,12 @@ fn tooz_and_ours_exclude_each_other() {
     exclude_each_other(Peer::Tooz);
 }
 
+/// The queue of the server is that of both sides.
+#[test]
+fn no_side_starves_beside_advisory_locks_of_tooz() {
+    no_side_starves(Peer::ToozPostgres);
+}
+
 #[test]
 fn pottery_and_ours_exclude_each_other() {
     exclude_each_other(Peer::Pottery);
