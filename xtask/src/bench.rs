@@ -3,7 +3,7 @@
 use crate::shell::{self, Failure, Outcome, cargo};
 
 /// What `cargo xtask help` says about this command.
-pub(crate) const HELP: &str = "[redis|etcd|zookeeper…] [ARGS…]  build for release and run fencepost-bench with ARGS; `bench --help` says what there is";
+pub(crate) const HELP: &str = "[redis|etcd|zookeeper|postgres|mysql…] [ARGS…]  build for release and run fencepost-bench with ARGS; `bench --help` says what there is";
 
 /// Builds the release `fencepost` that the bench starts, then runs the bench with ARGS; returns its exit code.
 pub(crate) fn run(args: &[String]) -> Outcome {

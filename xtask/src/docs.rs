@@ -2,7 +2,8 @@
 //!
 //! ```text
 //! console                 executed with bash, in a directory of its own; `…` matches anything
-//! console redis           the same with a server, at $REDIS_URL (`etcd`: $ETCD_URL)
+//! console redis           the same with a server, at $REDIS_URL (`etcd`: $ETCD_URL, `postgres`: $POSTGRES_URL,
+//!                         `mysql`: $MYSQL_URL)
 //! console no-run REASON   not executed
 //! sh no-run REASON        not executed; a plain `sh` block is rejected
 //! rust                    executed as a doctest of the facade, which must include the page
@@ -71,7 +72,7 @@ fn check(repo: &Repo, blocks: &[(&str, Block)]) -> Vec<Complaint> {
             }
             Language::NotRun { reason } if reason.is_empty() => "`no-run` needs a reason".to_owned(),
             Language::UnknownServer(name) => {
-                format!("no server `{name}` can be started; known are redis and etcd")
+                format!("no server `{name}` can be started; known are redis, etcd, postgres and mysql")
             }
             Language::Rust if !doctests.contains(&format!("include_str!(\"../../../{path}\")")) => {
                 format!("its Rust blocks are not executed: include it in {DOCTESTS}")
@@ -137,7 +138,7 @@ mod tests {
         for language in ["sh", "bash", "shell"] {
             assert_eq!(complaints("docs/a.md", &format!("```{language}\nls\n```\n")).len(), 1);
         }
-        assert_eq!(complaints("docs/a.md", "```console mysql\n$ ls\n```\n").len(), 1);
+        assert_eq!(complaints("docs/a.md", "```console oracle\n$ ls\n```\n").len(), 1);
     }
 
     #[test]

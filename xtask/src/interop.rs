@@ -16,8 +16,14 @@ const PEERS: &str = "crates/fencepost-interop/peers";
 /// Turns that take longer than most libraries pause between attempts.
 const LONG_TURNS: &str = "--long-turns";
 /// The Python packages that the peers need.
-const PYTHON: [&str; 5] =
-    ["redis==8.1.0", "python-redis-lock==4.0.1", "kazoo==2.11.0", "pottery==3.0.1", "tooz==9.1.0"];
+const PYTHON: [&str; 6] = [
+    "redis==8.1.0",
+    "python-redis-lock==4.0.1",
+    "kazoo==2.11.0",
+    "pottery==3.0.1",
+    "tooz==9.1.0",
+    "psycopg2-binary==2.9.13",
+];
 
 /// Prepares and runs every peer whose language is installed.
 pub(crate) fn run(args: &[String]) -> Outcome {
@@ -32,7 +38,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
     add_turns(&mut stages, turns, &["rslock", "etcdctl"]);
     if on_path("python3") {
         stages.add("python", prepare_python);
-        let peers = ["redis-py", "python-redis-lock", "tooz", "pottery", "kazoo", "kazoo-also"];
+        let peers =
+            ["redis-py", "python-redis-lock", "tooz", "tooz-postgres", "pottery", "kazoo", "kazoo-also"];
         add_turns(&mut stages, turns, &peers);
     } else {
         stages.skip("python", "python3 is not installed (Debian: python3 python3-venv)");
@@ -50,8 +57,8 @@ pub(crate) fn run(args: &[String]) -> Outcome {
         stages.skip("go", "go is not installed (Debian: golang-go)");
     }
     if on_path("javac") && on_path("mvn") {
-        stages.add("java", prepare_java);
-        add_turns(&mut stages, turns, &["curator"]);
+        stages.add("java", || ["curator", "shedlock"].into_iter().try_for_each(prepare_java));
+        add_turns(&mut stages, turns, &["curator", "shedlock"]);
     } else {
         stages.skip("java", "javac and mvn are not installed (Debian: default-jdk-headless maven)");
     }
@@ -105,9 +112,9 @@ fn prepare_go() -> Outcome {
     shell::run(go.current_dir(shell::root().join(PEERS).join("go")))
 }
 
-/// Compiles our class against Curator and its dependencies, which Maven resolves.
-fn prepare_java() -> Outcome {
-    let (folder, sources) = (folder("curator")?, shell::root().join(PEERS).join("curator"));
+/// Compiles our class against a library and its dependencies, which Maven resolves.
+fn prepare_java(library: &str) -> Outcome {
+    let (folder, sources) = (folder(library)?, shell::root().join(PEERS).join(library));
     let mut mvn = Command::new("mvn");
     mvn.args(["--quiet", "--batch-mode", "--file"]).arg(sources.join("pom.xml"));
     mvn.arg("dependency:copy-dependencies").arg(format!("-DoutputDirectory={}", folder.display()));

@@ -12,7 +12,7 @@ pub(crate) const HELP: &str = "count the lines of src without tests and generate
 /// The roles, and which files of any crate have them: a folder or a file, by its name without `.rs`. All others have the
 /// first role.
 const ROLES: [(&str, &[&str]); 5] = [
-    ("semantics", &[]),
+    ("semantics", &["flight", "operations", "rules"]),
     (
         "transport",
         &[
@@ -20,6 +20,7 @@ const ROLES: [(&str, &[&str]); 5] = [
             "address",
             "backoff",
             "batch_waker",
+            "blocked",
             "config",
             "connect",
             "engine",
@@ -28,18 +29,24 @@ const ROLES: [(&str, &[&str]); 5] = [
             "handle",
             "identity",
             "inbox",
+            "interests",
             "link",
+            "listener",
             "maintenance",
             "node",
             "open",
+            "poller",
+            "pool",
             "push",
             "reconnect",
             "replaced",
             "request",
             "response",
             "route",
+            "sent",
             "sentinel",
             "session",
+            "sessions",
             "state",
             "stream",
             "timers",
@@ -54,18 +61,28 @@ const ROLES: [(&str, &[&str]); 5] = [
         "layouts, dialects",
         &[
             "about",
+            "codec",
             "conversion",
             "decode",
             "dialect",
             "encode",
+            "fetch",
+            "keys",
             "layout",
+            "literal",
             "node_name",
+            "read",
+            "reply",
             "rows",
+            "save",
             "schema",
             "scripts",
             "statements",
+            "storage",
             "storage_id",
             "suffixes",
+            "value",
+            "write",
         ],
     ),
     (
@@ -103,7 +120,19 @@ const ROLES: [(&str, &[&str]); 5] = [
 ];
 
 /// The crates that are counted role by role.
-const CRATES: [&str; 8] = ["core", "net", "contenders", "memory", "sqlite", "redis", "etcd", "zookeeper"];
+const CRATES: [&str; 11] = [
+    "core",
+    "net",
+    "contenders",
+    "sql",
+    "memory",
+    "sqlite",
+    "redis",
+    "etcd",
+    "zookeeper",
+    "postgres",
+    "mysql",
+];
 
 /// Prints a table in Markdown.
 pub(crate) fn run(args: &[String]) -> Outcome {
@@ -150,11 +179,16 @@ fn count(repo: &Repo) -> BTreeMap<&'static str, [usize; ROLES.len()]> {
     counted
 }
 
-/// Returns the role of a file: that of the first of its folders, or of its own name, that has one.
+/// Returns the role of a file: that of the first of its folders, or of its own name, that has one. What is called like one of
+/// the first role has it in any folder.
 fn role(file: &str) -> usize {
-    let mut words = file.split(['/', '.']);
-    let of = |word: &str| ROLES.iter().position(|(_, words)| words.contains(&word));
-    words.find_map(of).unwrap_or(0)
+    let words: Vec<&str> = file.split(['/', '.']).collect();
+    let (_, first) = ROLES[0];
+    if words.iter().any(|word| first.contains(word)) {
+        return 0;
+    }
+    let of = |word: &&str| ROLES.iter().position(|(_, words)| words.contains(word));
+    words.iter().find_map(of).unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -168,11 +202,14 @@ mod tests {
             ("crates/fencepost-etcd/src/link/calls.rs", "a\n"),
             ("crates/fencepost-etcd/src/link/tests.rs", "a\n"),
             ("crates/fencepost-redis/src/scripts/execute.lua", "a\nb\n"),
+            ("crates/fencepost-postgres/src/schema/rules.sql", "a\nb\nc\n"),
+            ("crates/fencepost-postgres/src/schema/tables.sql", "a\n"),
             ("crates/fencepost-cli/src/main.rs", "a\n"),
         ]);
         let counted = count(&repo);
         assert_eq!(counted["etcd"], [2, 1, 0, 0, 0]);
         assert_eq!(counted["redis"], [0, 0, 2, 0, 0]);
-        assert_eq!(counted.len(), 2);
+        assert_eq!(counted["postgres"], [3, 0, 1, 0, 0]);
+        assert_eq!(counted.len(), 3);
     }
 }

@@ -110,7 +110,7 @@ mod tests {
     #[test]
     fn a_console_block_may_ask_for_a_server() {
         assert_eq!(language("console redis"), Language::Console { server: Some(Server::Redis) });
-        assert_eq!(language("console mysql"), Language::UnknownServer("mysql".into()));
+        assert_eq!(language("console oracle"), Language::UnknownServer("oracle".into()));
     }
 
     #[test]

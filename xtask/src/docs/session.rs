@@ -75,6 +75,7 @@ impl Session {
             .env("LC_ALL", "C.UTF-8");
         if let Some(server) = &self.server {
             bash.env(server.variable, &server.url);
+            bash.envs(server.others.iter().map(|(name, value)| (*name, value)));
         }
         let output = bash.output().map_err(|why| failed("run bash", &why))?;
         if output.status.code() == Some(124) {

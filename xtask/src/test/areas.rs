@@ -15,7 +15,7 @@ pub(crate) struct Area {
 /// What has to be installed.
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Need {
-    /// A program, by its name, or a file, by its path.
+    /// A program, by its name, or a file, by its path, in which `*` stands for any folder.
     pub(crate) what: &'static str,
     /// The Debian packages that contain it.
     pub(crate) packages: &'static [&'static str],
@@ -25,7 +25,7 @@ pub(crate) struct Need {
 const CC: Need = Need {
     what: "cc",
     packages: &["gcc", "libc6-dev"],
-    why: "compiles the bundled SQLite, and the clock that tests move under Redis",
+    why: "compiles the bundled SQLite, and what tests preload into servers",
 };
 const FLOCK: Need =
     Need { what: "flock", packages: &["util-linux"], why: "is compared with the command line" };
@@ -50,14 +50,39 @@ const ZOOKEEPER: Need = Need {
     packages: &["libzookeeper-java"],
     why: "is started by tests",
 };
+/// With its tools, such as `psql` and `pgbench`.
+const POSTGRES: Need = Need {
+    what: "/usr/lib/postgresql/*/bin/postgres",
+    packages: &["postgresql"],
+    why: "is started by tests",
+};
+const PGBOUNCER: Need = Need {
+    what: "/usr/sbin/pgbouncer",
+    packages: &["pgbouncer"],
+    why: "stands between tests and PostgreSQL",
+};
+const MARIADB: Need =
+    Need { what: "/usr/sbin/mariadbd", packages: &["mariadb-server"], why: "is started by tests" };
 /// What the servers of the test kit need.
-const SERVERS: &[Need] =
-    &[REDIS_SERVER, REDIS_SENTINEL, REDIS_CLI, OPENSSL, CC, ETCD, ETCDCTL, JAVA, ZOOKEEPER];
+const SERVERS: &[Need] = &[
+    REDIS_SERVER,
+    REDIS_SENTINEL,
+    REDIS_CLI,
+    OPENSSL,
+    CC,
+    ETCD,
+    ETCDCTL,
+    JAVA,
+    ZOOKEEPER,
+    POSTGRES,
+    PGBOUNCER,
+    MARIADB,
+];
 
-const AREAS: [Area; 8] = [
+const AREAS: [Area; 10] = [
     Area { name: "core", packages: &["fencepost-core", "fencepost-testkit"], needs: SERVERS },
     Area { name: "memory", packages: &["fencepost-memory"], needs: &[] },
-    Area { name: "sqlite", packages: &["fencepost-sqlite"], needs: &[CC] },
+    Area { name: "sqlite", packages: &["fencepost-sql", "fencepost-sqlite"], needs: &[CC] },
     Area {
         name: "redis",
         packages: &["fencepost-redis"],
@@ -65,15 +90,17 @@ const AREAS: [Area; 8] = [
     },
     Area { name: "etcd", packages: &["fencepost-etcd"], needs: &[ETCD, ETCDCTL, OPENSSL] },
     Area { name: "zookeeper", packages: &["fencepost-zookeeper"], needs: &[JAVA, ZOOKEEPER, OPENSSL] },
+    Area { name: "postgres", packages: &["fencepost-postgres"], needs: &[POSTGRES, PGBOUNCER, OPENSSL, CC] },
+    Area { name: "mysql", packages: &["fencepost-mysql"], needs: &[MARIADB, OPENSSL, CC] },
     Area {
         name: "interop",
         packages: &["fencepost-interop"],
-        needs: &[REDIS_SERVER, REDIS_CLI, ETCD, ETCDCTL, JAVA, ZOOKEEPER, PYTHON],
+        needs: &[REDIS_SERVER, REDIS_CLI, ETCD, ETCDCTL, JAVA, ZOOKEEPER, POSTGRES, MARIADB, PYTHON],
     },
     Area {
         name: "cli",
         packages: &["fencepost-cli", "fencepost"],
-        needs: &[CC, FLOCK, REDIS_SERVER, REDIS_CLI, ETCD, ETCDCTL, JAVA, ZOOKEEPER],
+        needs: &[CC, FLOCK, REDIS_SERVER, REDIS_CLI, ETCD, ETCDCTL, JAVA, ZOOKEEPER, POSTGRES, MARIADB],
     },
 ];
 
@@ -107,7 +134,7 @@ mod tests {
 
     #[test]
     fn an_unknown_area_is_rejected_with_the_known_ones() {
-        let expected = "`--only` does not know `floppy`; it knows core, memory, sqlite, redis, etcd, zookeeper, interop, cli";
+        let expected = "`--only` does not know `floppy`; it knows core, memory, sqlite, redis, etcd, zookeeper, postgres, mysql, interop, cli";
         assert_eq!(named("sqlite,floppy"), Err(Failure::Usage(expected.into())));
     }
 
@@ -116,13 +143,17 @@ mod tests {
         let things = |list: &[&Area]| needs(list).iter().map(|need| need.what).collect::<Vec<_>>();
         let zookeeper = ["java", "/usr/share/java/zookeeper.jar"];
         let redis = ["redis-server", "redis-sentinel", "redis-cli", "openssl", "cc"];
-        let servers = [redis.as_slice(), &["etcd", "etcdctl"], &zookeeper].concat();
+        let postgres = ["/usr/lib/postgresql/*/bin/postgres", "/usr/sbin/pgbouncer"];
+        let databases = [postgres.as_slice(), &["/usr/sbin/mariadbd"]].concat();
+        let servers = [redis.as_slice(), &["etcd", "etcdctl"], &zookeeper, &databases].concat();
         assert_eq!(things(&[]), [servers.as_slice(), &["python3", "flock"]].concat());
         assert_eq!(things(&named("sqlite").unwrap()), ["cc"]);
         assert_eq!(things(&named("core").unwrap()), servers);
         assert_eq!(things(&named("core,interop").unwrap()), [servers.as_slice(), &["python3"]].concat());
         assert_eq!(things(&named("etcd").unwrap()), ["etcd", "etcdctl", "openssl"]);
         assert_eq!(things(&named("zookeeper").unwrap()), [zookeeper.as_slice(), &["openssl"]].concat());
+        assert_eq!(things(&named("postgres").unwrap()), [postgres.as_slice(), &["openssl", "cc"]].concat());
+        assert_eq!(things(&named("mysql").unwrap()), ["/usr/sbin/mariadbd", "openssl", "cc"]);
         assert_eq!(things(&named("memory").unwrap()), Vec::<&str>::new());
     }
 }

@@ -9,10 +9,12 @@ use std::process::Command;
 /// Waits for another apt instead of failing at once.
 const APT_LOCK: &str = "DPkg::Lock::Timeout=300";
 
-/// Keeps the services of new packages from being started.
+/// Keeps the services of new packages from being started, and PostgreSQL's from creating a cluster.
 const WITHOUT_SERVICES: &str = "xtask/src/test/without_services.sh";
 /// Where Debian looks for its policy on services.
 const POLICY: &str = "/usr/sbin/policy-rc.d";
+/// Where the packages of PostgreSQL look for the machine's additions to their settings.
+const CLUSTER_SETTING: &str = "/etc/postgresql-common/createcluster.d/fencepost.conf";
 
 /// Makes sure that everything needed is installed; `yes` installs without asking.
 pub(crate) fn run(needs: &[&Need], yes: bool) -> Outcome {
@@ -36,9 +38,16 @@ pub(crate) fn run(needs: &[&Need], yes: bool) -> Outcome {
     }
 }
 
-/// Returns whether the program can be run, or the file, which has a path, exists.
+/// Returns whether the program can be run, or the file, which has a path, exists. A `*` in a path stands for any folder.
 fn is_there(what: &str) -> bool {
-    if what.contains('/') { Path::new(what).is_file() } else { on_path(what) }
+    match what.split_once("/*/") {
+        Some((parent, rest)) => {
+            let mut folders = Path::new(parent).read_dir().into_iter().flatten().flatten();
+            folders.any(|folder| folder.path().join(rest).is_file())
+        }
+        None if what.contains('/') => Path::new(what).is_file(),
+        None => on_path(what),
+    }
 }
 
 fn missing<'a>(needs: &[&'a Need], present: impl Fn(&str) -> bool) -> Vec<&'a Need> {
@@ -91,15 +100,16 @@ fn agreed(command: &str) -> Result<bool, Failure> {
 }
 
 fn apt_get(args: &[&str]) -> Outcome {
-    let mut command = without_services(POLICY);
+    let mut command = without_services(POLICY, CLUSTER_SETTING);
     command.env("DEBIAN_FRONTEND", "noninteractive").args(["apt-get", "-o", APT_LOCK]).args(args);
     shell::run(&mut command)
 }
 
-/// Returns a command that runs its additional arguments while a policy forbids to start services.
-fn without_services(policy: &str) -> Command {
+/// Returns a command that runs its additional arguments while a policy forbids to start services, and a setting to create a
+/// cluster.
+fn without_services(policy: &str, cluster_setting: &str) -> Command {
     let mut command = Command::new("sh");
-    command.args([WITHOUT_SERVICES, policy]).current_dir(shell::root());
+    command.args([WITHOUT_SERVICES, policy, cluster_setting]).current_dir(shell::root());
     command
 }
 
@@ -126,34 +136,63 @@ mod tests {
         assert!(is_there("sh"));
     }
 
-    /// Runs this script without services, with a policy file of its own; returns its exit code and the policy that is left.
-    fn run_without_services(name: &str, before: Option<&str>, script: &str) -> (u8, Option<String>) {
-        let policy = std::env::temp_dir().join(format!("fencepost-{name}-{}", std::process::id()));
-        if let Some(text) = before {
-            std::fs::write(&policy, text).unwrap();
-        }
-        let mut command = without_services(policy.to_str().unwrap());
-        let code = shell::exit_code(command.args(["sh", "-c", script]).arg(&policy)).unwrap();
-        let after = std::fs::read_to_string(&policy).ok();
-        let _ = std::fs::remove_file(&policy);
-        (code, after)
+    #[test]
+    fn a_star_in_a_path_is_any_folder() {
+        let folder = env!("CARGO_MANIFEST_DIR");
+        assert!(is_there(&format!("{folder}/*/test/install.rs")));
+        assert!(!is_there(&format!("{folder}/*/test")) && !is_there("/no-such-folder/*/test/install.rs"));
     }
+
+    /// What is in a folder: names of files with their contents.
+    type Files = Vec<(&'static str, String)>;
+
+    /// Runs this script without services, with files of its own that exist before; returns its exit code and the files that
+    /// are left.
+    fn run_without_services(name: &str, before: &[(&str, &str)], script: &str) -> (u8, Files) {
+        let folder = std::env::temp_dir().join(format!("fencepost {name} {}", std::process::id()));
+        let parent = |file: &Path| std::fs::create_dir_all(file.parent().unwrap()).unwrap();
+        std::fs::create_dir_all(&folder).unwrap();
+        for (file, text) in before {
+            parent(&folder.join(file));
+            std::fs::write(folder.join(file), text).unwrap();
+        }
+        let (policy, setting) = (folder.join(NAMES[0]), folder.join(NAMES[1]));
+        let mut command = without_services(policy.to_str().unwrap(), setting.to_str().unwrap());
+        let code = shell::exit_code(command.args(["sh", "-c", script]).args([&policy, &setting])).unwrap();
+        let left =
+            NAMES.iter().filter_map(|name| Some((*name, std::fs::read_to_string(folder.join(name)).ok()?)));
+        let left = left.collect();
+        let made_folder = folder.join("common").exists();
+        assert_eq!(made_folder, before.iter().any(|(file, _)| file.starts_with("common/")), "{name}");
+        let _ = std::fs::remove_dir_all(&folder);
+        (code, left)
+    }
+
+    /// The policy, and the setting of PostgreSQL's packages.
+    const NAMES: [&str; 2] = ["policy", "common/createcluster.d/ours.conf"];
 
     #[test]
     fn no_service_is_started_while_packages_are_installed() {
         let asks = "sh -c '\"$0\"' \"$0\"; [ $? = 101 ] && exit 7";
-        assert_eq!(run_without_services("asked", None, asks), (7, None));
+        assert_eq!(run_without_services("asked", &[], asks), (7, vec![]));
     }
 
     #[test]
-    fn the_policy_is_removed_when_the_installation_is_interrupted() {
-        assert_eq!(run_without_services("interrupted", None, "kill -INT $PPID; exit 0"), (130, None));
+    fn no_cluster_is_created_while_packages_are_installed() {
+        let reads = "[ \"$(cat \"$1\")\" = 'create_main_cluster = false' ] && exit 7";
+        assert_eq!(run_without_services("read", &[], reads), (7, vec![]));
     }
 
     #[test]
-    fn a_policy_of_the_machine_stays() {
-        let before = Some("exit 0 # ours");
-        assert_eq!(run_without_services("there", before, "exit 0"), (0, before.map(str::to_owned)));
+    fn the_files_are_removed_when_the_installation_is_interrupted() {
+        assert_eq!(run_without_services("interrupted", &[], "kill -INT $PPID; exit 0"), (130, vec![]));
+    }
+
+    #[test]
+    fn files_of_the_machine_stay() {
+        let before = NAMES.map(|name| (name, "exit 0 # the machine's"));
+        let after = before.map(|(name, text)| (name, text.to_owned())).to_vec();
+        assert_eq!(run_without_services("there", &before, "exit 0"), (0, after));
     }
 
     #[test]
