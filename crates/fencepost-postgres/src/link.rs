@@ -76,6 +76,11 @@ impl Link {
         &self.config
     }
 
+    /// Returns whether the server of the last connection has seen the address of this client.
+    pub(crate) fn is_direct(&self) -> bool {
+        self.is_direct.load(Ordering::Relaxed)
+    }
+
     /// Connects to the first of the servers that is the primary. A task on the current runtime drives the connection, and
     /// sends its `events`; it ends with the client, or with the connection.
     ///
@@ -167,7 +172,7 @@ impl Link {
     /// Sets the isolation level of all transactions on the connection, where the account or the database has another one. A
     /// connection that is shared with other clients is left as it is: the functions of the schema check it.
     async fn set_isolation(&self, client: &Client) -> Result<()> {
-        if !self.is_direct.load(Ordering::Relaxed) {
+        if !self.is_direct() {
             return Ok(());
         }
         let set = "SET SESSION CHARACTERISTICS AS TRANSACTION ISOLATION LEVEL READ COMMITTED";

@@ -1,41 +1,56 @@
-//! Diagnoses advisory locks: whether the server notices clients that are gone, and where a lock is.
+//! Diagnoses advisory locks: the server, the rights, whether the server notices clients that are gone, and where a lock is.
+
+use std::time::Duration;
 
 use fencepost_core::{Finding, LockName, Result};
-use fencepost_net::encryption_finding;
 
 use super::keys::Key;
-use super::listing;
+use super::session::CONNECTION_CHECK;
 use super::state::ClientState;
+use super::{listing, schema};
+use crate::config::Layout;
+use crate::diagnose::{Server, Storage, crash_release, namespace};
+use crate::link::socket::{KEEPALIVE_IDLE, KEEPALIVE_INTERVAL, KEEPALIVE_PROBES};
 
 pub(super) async fn diagnose(state: &ClientState) -> Vec<Finding> {
+    let control = match state.control().await {
+        Ok(control) => control,
+        Err(error) => return vec![Finding::failed("server", &error)],
+    };
     let config = state.link.config();
-    let advice = "add ?sslmode=require to the URL";
-    vec![
-        Finding::from_result("server", server(state).await),
-        Finding::from_result("connections", connections(state).await),
-        Finding::ok("pooler", "none in transaction mode"),
-        encryption_finding(config.tls.as_ref(), &config.hosts, advice),
-    ]
+    // One more executes everything but holding and waiting.
+    let per_client = match config.layout {
+        Layout::Advisory { connections, .. } => connections + 1,
+        _ => 1,
+    };
+    let server = Server { link: &state.link, client: &control, storage: Storage::Sessions { per_client } };
+    let storage_id = schema::read_or_create(&state.link, &control, true).await;
+    let storage_id = storage_id.map(|id| namespace(&config.namespace, id));
+    let mut findings = vec![Finding::from_result("namespace", storage_id)];
+    findings.extend(server.findings().await);
+    findings.push(server.rights(&config.namespace).await);
+    let noticed = keepalive(state).await;
+    let crash_release = noticed.map(|noticed| crash_release(noticed, state.link.is_direct()));
+    findings.push(Finding::from_result("crash release", crash_release));
+    findings
 }
 
-async fn server(state: &ClientState) -> Result<Finding> {
-    let rows = state.read("SHOW server_version", &[]).await?;
+/// Returns how long the server takes to notice that the host of a waiter is gone; `None` if its system does not let it probe
+/// clients. The settings are those of sessions, and last for this statement.
+async fn keepalive(state: &ClientState) -> Result<Option<Duration>> {
+    let set = |name: &str, value: u64| format!("set_config('{name}', '{value}', true)::bigint");
+    // What is returned is what the system says about the connection.
+    let query = format!(
+        "SELECT {}, {}, {}",
+        set("tcp_keepalives_idle", KEEPALIVE_IDLE.as_secs()),
+        set("tcp_keepalives_interval", KEEPALIVE_INTERVAL.as_secs()),
+        set("tcp_keepalives_count", KEEPALIVE_PROBES.into()),
+    );
+    let rows = state.read(&query, &[]).await?;
     let row = listing::single(state, &rows)?;
-    Ok(Finding::ok("server", format!("PostgreSQL {}, the primary", row.get::<_, &str>(0))))
-}
-
-/// Each lock that is held or awaited has a connection.
-async fn connections(state: &ClientState) -> Result<Finding> {
-    let query = "SELECT count(*), current_setting('max_connections')::bigint FROM pg_stat_activity \
-        WHERE backend_type = 'client backend'";
-    let rows = state.read(query, &[]).await?;
-    let row = listing::single(state, &rows)?;
-    let (used, limit): (i64, i64) = (row.get(0), row.get(1));
-    let found = format!("{used} of {limit} in use; each lock that is held or waited for has one");
-    if used * 10 < limit * 8 {
-        return Ok(Finding::ok("connections", found));
-    }
-    Ok(Finding::warning("connections", found).with_advice("raise max_connections, or use mode=lease"))
+    let [idle, interval, count] = [0, 1, 2].map(|column| row.get::<_, i64>(column).unsigned_abs());
+    let noticed = Duration::from_secs(idle.saturating_add(interval.saturating_mul(count)));
+    Ok((idle > 0 && interval > 0 && count > 0).then(|| noticed + CONNECTION_CHECK))
 }
 
 pub(super) async fn locate(state: &ClientState, name: &LockName) -> Vec<Finding> {

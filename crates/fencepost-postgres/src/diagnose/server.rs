@@ -5,14 +5,20 @@ use std::time::Duration;
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Finding, Result};
 
-use super::Server;
 use super::connections::connections;
+use super::{Server, Storage};
 use crate::error::call_failed;
 
 /// The smallest clock difference that is a warning.
 const CLOCK_SKEW: Duration = Duration::from_secs(2);
 /// Older versions get no fixes any more.
 const OLD_VERSION: i32 = 140_000;
+
+/// What the server's clock means for locks in tables, and for those of sessions.
+const LEASE_CLOCK: &str = "synchronise the clocks (NTP): leases depend on the server's clock only, but a step forward ends \
+    them early, and fencing tokens are derived from it";
+const SESSION_CLOCK: &str = "synchronise the clocks (NTP): fencing tokens are derived from the server's clock, and grow over a \
+    failover only if the clock of the new primary is not behind";
 
 /// The values of settings are those that a new connection of the account has.
 const SQL: &str = "
@@ -31,7 +37,7 @@ SELECT current_setting('server_version'), current_setting('server_version_num'):
         FROM pg_roles WHERE rolname = current_user),
     (SELECT nullif(datconnlimit, -1)::bigint - (SELECT count(*) FROM pg_stat_activity AS a WHERE a.datid = d.oid)
         FROM pg_database AS d WHERE datname = current_database()),
-    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint";
+    (extract(epoch FROM clock_timestamp()) * 1000000)::bigint, current_setting('transaction_isolation')";
 
 /// What a server reports about itself.
 #[derive(Debug)]
@@ -45,8 +51,10 @@ pub(super) struct Report {
     switched_off: Vec<String>,
     synchronous_commit: String,
     isolation: String,
-    synchronous_standby_names: String,
-    standbys: u64,
+    /// The isolation level of this connection.
+    used_isolation: String,
+    pub(super) synchronous_standby_names: String,
+    pub(super) standbys: u64,
     /// Connections in use, and how many there may be.
     used_connections: i64,
     max_connections: i64,
@@ -73,6 +81,7 @@ impl Report {
             switched_off: row.get(5),
             synchronous_commit: row.get::<_, Option<String>>(6).unwrap_or_default(),
             isolation: row.get::<_, Option<String>>(7).unwrap_or_default(),
+            used_isolation: row.get(15),
             synchronous_standby_names: row.get(8),
             standbys: row.get::<_, i64>(9).unsigned_abs(),
             used_connections: row.get::<_, Option<i64>>(10).unwrap_or_default(),
@@ -82,18 +91,34 @@ impl Report {
         })
     }
 
-    pub(super) fn findings(&self, is_pooled: bool) -> Vec<Finding> {
-        vec![
-            self.server(),
-            self.role(),
-            self.durability(),
-            self.replicas(),
-            self.isolation(is_pooled),
-            pooler(is_pooled),
-            connections(self.used_connections, self.max_connections, self.left_by_limits),
-            self.autovacuum(),
-            self.clock(),
-        ]
+    /// Checks what matters to locks that are stored there. Those of sessions are in the server's memory: neither are they durable,
+    /// nor does vacuum matter to them.
+    pub(super) fn findings(&self, storage: Storage) -> Vec<Finding> {
+        let connections =
+            connections(self.used_connections, self.max_connections, self.left_by_limits, storage);
+        match storage {
+            Storage::Tables { is_pooled } => vec![
+                self.server(),
+                self.role(),
+                self.durability(),
+                self.replicas(),
+                self.isolation(is_pooled),
+                pooler(is_pooled),
+                connections,
+                self.autovacuum(),
+                self.clock(LEASE_CLOCK),
+            ],
+            // A client of a pooler that shares sessions is not opened.
+            Storage::Sessions { .. } => vec![
+                self.server(),
+                self.role(),
+                self.session_replicas(),
+                self.isolation(false),
+                pooler(false),
+                connections,
+                self.clock(SESSION_CLOCK),
+            ],
+        }
     }
 
     fn server(&self) -> Finding {
@@ -154,11 +179,13 @@ impl Report {
     }
 
     fn isolation(&self, is_pooled: bool) -> Finding {
-        let level = &self.isolation;
-        match (level.as_str(), is_pooled) {
-            ("read committed", _) => Finding::ok("isolation", "read committed"),
-            (_, false) => Finding::ok("isolation", format!("{level}; read committed on the connections of Fencepost")),
-            (_, true) => Finding::problem("isolation", format!("{level}: locks need read committed"))
+        const NEEDED: &str = "read committed";
+        let is_set = !is_pooled && self.used_isolation == NEEDED;
+        let level = if self.isolation == NEEDED { &self.used_isolation } else { &self.isolation };
+        match (level.as_str(), is_set) {
+            (NEEDED, _) => Finding::ok("isolation", NEEDED),
+            (_, true) => Finding::ok("isolation", format!("{level}; read committed on the connections of Fencepost")),
+            (_, false) => Finding::problem("isolation", format!("{level}: locks need read committed"))
                 .with_advice("ALTER ROLE … SET default_transaction_isolation = 'read committed' for the account, or connect without the pooler"),
         }
     }
@@ -171,7 +198,7 @@ impl Report {
             .with_advice("set autovacuum = on and track_counts = on, or run VACUUM for the tables often")
     }
 
-    fn clock(&self) -> Finding {
+    fn clock(&self, advice: &str) -> Finding {
         let skew = Duration::from_millis(self.clock_ahead_ms.unsigned_abs());
         if skew < CLOCK_SKEW {
             return Finding::ok(
@@ -180,10 +207,8 @@ impl Report {
             );
         }
         let direction = if self.clock_ahead_ms > 0 { "ahead of" } else { "behind" };
-        Finding::warning("server's clock", format!("{} s {direction} this host's", skew.as_secs())).with_advice(
-            "synchronise the clocks (NTP): leases depend on the server's clock only, but a step forward ends \
-             them early, and fencing tokens are derived from it",
-        )
+        Finding::warning("server's clock", format!("{} s {direction} this host's", skew.as_secs()))
+            .with_advice(advice)
     }
 }
 
@@ -208,6 +233,7 @@ impl Report {
             switched_off: Vec::new(),
             synchronous_commit: "on".into(),
             isolation: "read committed".into(),
+            used_isolation: "read committed".into(),
             synchronous_standby_names: String::new(),
             standbys: 0,
             used_connections: 5,
@@ -225,7 +251,11 @@ mod tests {
     use super::*;
 
     fn concerns(report: &Report, is_pooled: bool) -> Vec<(String, Severity)> {
-        let findings = Finding::concerns(report.findings(is_pooled));
+        concerns_of(report, Storage::Tables { is_pooled })
+    }
+
+    fn concerns_of(report: &Report, storage: Storage) -> Vec<(String, Severity)> {
+        let findings = Finding::concerns(report.findings(storage));
         assert!(findings.iter().all(|finding| finding.advice.is_some()), "{findings:?}");
         findings.into_iter().map(|finding| (finding.check, finding.severity)).collect()
     }
@@ -267,5 +297,26 @@ mod tests {
         assert_eq!(concerns(&report, false), []);
         let found = concerns(&report, true);
         assert_eq!(found, [("isolation".to_owned(), Problem), ("pooler".to_owned(), Warning)]);
+        // A pooler in session mode: the connection is not changed.
+        let unchanged = Report { used_isolation: "serializable".into(), ..report };
+        assert_eq!(concerns(&unchanged, false), [("isolation".to_owned(), Problem)]);
+    }
+
+    /// What does not matter to locks of sessions is not reported there.
+    #[test]
+    fn locks_of_sessions_have_checks_of_their_own() {
+        let healthy = Report::healthy;
+        let of = |report: &Report| concerns_of(report, Storage::Sessions { per_client: 33 });
+        let off = ["autovacuum", "fsync", "full_page_writes", "track_counts"].map(str::to_owned).to_vec();
+        assert_eq!(of(&Report { switched_off: off, ..healthy() }), []);
+        for (report, check, severity) in [
+            (Report { is_read_only: true, ..healthy() }, "role", Problem),
+            (Report { standbys: 1, ..healthy() }, "replicas", Warning),
+            (Report { used_isolation: "serializable".into(), ..healthy() }, "isolation", Problem),
+            (Report { used_connections: 70, ..healthy() }, "connections", Warning),
+            (Report { clock_ahead_ms: 2_500, ..healthy() }, "server's clock", Warning),
+        ] {
+            assert_eq!(of(&report), [(check.to_owned(), severity)], "{report:?}");
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! The tables of the namespace: rights on them, their size, and transactions that have locked rows.
+//! The tables of the namespace: their size, and transactions that have locked rows.
 
 use fencepost_core::{Finding, Result};
 
@@ -11,25 +11,6 @@ const MANY_DEAD_ROWS: i64 = 100_000;
 const MANY_UNUSED: i64 = 10_000;
 /// A transaction that has locked rows for longer than this is reported, in seconds.
 const LONG_TRANSACTION: i64 = 10;
-
-/// What is missing of the rights that `fencepost rights` prints. `mode=advisory` has tables of its own in the same schema.
-const MISSING_RIGHTS: &str = "
-WITH n AS (SELECT oid FROM pg_namespace WHERE nspname = @literal),
-needed(permission, is_granted) AS (
-    SELECT 'USAGE on the schema', has_schema_privilege(n.oid, 'USAGE') FROM n
-    UNION ALL
-    SELECT p.word || ' on ' || c.relname, has_table_privilege(c.oid, p.word)
-        FROM n JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relkind = 'r',
-            unnest(ARRAY['SELECT', 'INSERT', 'UPDATE', 'DELETE']) AS p(word)
-        WHERE c.relname NOT LIKE 'advisory%' AND (c.relname <> 'storage' OR p.word IN ('SELECT', 'UPDATE'))
-    UNION ALL
-    SELECT 'USAGE on ' || c.relname, CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, 'USAGE') END
-        FROM n JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relkind = 'S' AND c.relname NOT LIKE 'advisory%'
-    UNION ALL
-    SELECT 'EXECUTE on ' || f.proname, has_function_privilege(f.oid, 'EXECUTE')
-        FROM n JOIN pg_proc AS f ON f.pronamespace = n.oid AND f.proname NOT LIKE 'advisory%'
-)
-SELECT permission FROM needed WHERE NOT is_granted ORDER BY permission";
 
 /// The size of the tables. Statistics are estimates.
 const SIZE: &str = "
@@ -67,21 +48,10 @@ pub(super) async fn findings(server: &Server<'_>, namespace: &str) -> Vec<Findin
             .replace("@.", &format!("{}.", quoted(namespace)))
     };
     vec![
-        Finding::from_result("rights", rights(server, &sql(MISSING_RIGHTS)).await),
         Finding::from_result("tables", tables(server, &sql(SIZE)).await),
         Finding::from_result("unused names", unused(server, &sql(UNUSED)).await),
         Finding::from_result("transactions", transactions(server, &sql(TRANSACTIONS)).await),
     ]
-}
-
-async fn rights(server: &Server<'_>, sql: &str) -> Result<Finding> {
-    let missing = server.rows(sql).await?;
-    let missing: Vec<&str> = missing.iter().filter_map(|row| row.try_get(0).ok()).collect();
-    if missing.is_empty() {
-        return Ok(Finding::ok("rights", "all that locks need"));
-    }
-    Ok(Finding::problem("rights", format!("missing: {}", missing.join(", ")))
-        .with_advice("`fencepost rights` prints the statements that grant them"))
 }
 
 async fn tables(server: &Server<'_>, sql: &str) -> Result<Finding> {

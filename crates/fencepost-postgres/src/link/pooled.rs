@@ -2,8 +2,6 @@
 //!
 //! Session state does not survive there: prepared statements, `LISTEN`, settings and advisory locks.
 
-use std::sync::atomic::Ordering;
-
 use fencepost_core::Result;
 use tokio_postgres::Client;
 
@@ -23,7 +21,7 @@ impl Link {
     /// # Errors
     /// If the second connection cannot be opened, or a statement fails.
     pub(crate) async fn pooled(&self, client: &Client) -> Result<bool> {
-        if self.is_direct.load(Ordering::Relaxed) {
+        if self.is_direct() {
             return Ok(false);
         }
         let other = self.open(None).await?;

@@ -13,11 +13,11 @@ fn new_namespace() -> String {
     format!("admin_{:016x}", rand::random::<u64>())
 }
 
-fn finding<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
+pub(crate) fn finding<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
     findings.iter().find(|finding| finding.check == check).unwrap_or_else(|| panic!("{check}: {findings:?}"))
 }
 
-async fn diagnosis(url: &str) -> Vec<Finding> {
+pub(crate) async fn diagnosis(url: &str) -> Vec<Finding> {
     let options = Options::new().only_existing();
     let client = fencepost_postgres::connect_with(url, options).await.expect("it connects");
     let findings = client.diagnose().await.expect("it is open");

@@ -1,6 +1,7 @@
 //! Advisory locks: their guarantees, and what ends the sessions that hold them.
 
 mod bench;
+mod doctor;
 mod ends;
 mod foreign;
 mod refusals;
