@@ -1,41 +1,61 @@
 //! The checks of `fencepost doctor`: everything about the server and the tables that can weaken a guarantee.
 
 pub(crate) mod locate;
+pub(crate) mod rights;
 mod server;
+mod sessions;
 mod tables;
 
-use fencepost_core::{Finding, Result};
+use fencepost_core::{Finding, Result, StorageId};
 use fencepost_net::encryption_finding;
 use fencepost_sql::Row;
 
 use crate::config::Config;
 use crate::lease::fetch::NOW_MICROS;
 use crate::lease::state::ClientState;
+use crate::sessions::Sessions;
 use server::Report;
+
+pub(crate) use sessions::crash_release;
+
+/// Where locks are: the checks that matter depend on it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Storage {
+    Tables,
+    /// On connections, of which one client has this many at most.
+    Sessions {
+        per_client: usize,
+    },
+}
 
 /// Checks the server and the tables.
 pub(crate) async fn diagnose(client: &ClientState) -> Vec<Finding> {
-    let config = &client.config;
-    let advice = "add tls=true to the URL, and tls_ca=FILE if the CA is your own";
-    let mut findings = vec![namespace(client)];
-    findings.push(encryption_finding(config.tls.as_ref(), std::slice::from_ref(&config.server), advice));
-    match client.report().await {
-        Ok(report) => {
-            findings.push(authentication(config, &report));
-            findings.extend(report.findings());
-        }
-        Err(error) => findings.push(Finding::failed("server", &error)),
-    }
+    let mut findings = vec![namespace(&client.config, "", client.storage_id)];
+    findings.extend(server_findings(&client.config, &client.sessions, Storage::Tables).await);
     findings.extend(client.tables_findings().await);
     findings
 }
 
-fn namespace(client: &ClientState) -> Finding {
-    let Config { namespace, database, .. } = &client.config;
-    Finding::ok(
-        "namespace",
-        format!("the tables {namespace}_… in database {database}, storage id {}", client.storage_id),
-    )
+/// Checks the server, the way to it and the account.
+pub(crate) async fn server_findings(config: &Config, sessions: &Sessions, storage: Storage) -> Vec<Finding> {
+    let advice = "add tls=true to the URL, and tls_ca=FILE if the CA is your own";
+    let server = std::slice::from_ref(&config.server);
+    let mut findings = vec![encryption_finding(config.tls.as_ref(), server, advice)];
+    match report(sessions).await {
+        Ok(report) => {
+            findings.push(authentication(config, &report));
+            findings.extend(report.findings(storage));
+        }
+        Err(error) => findings.push(Finding::from_result("server", Err(error))),
+    }
+    findings
+}
+
+/// Describes the tables, whose names begin with the namespace and then with `kind`.
+pub(crate) fn namespace(config: &Config, kind: &str, storage_id: StorageId) -> Finding {
+    let Config { namespace, database, .. } = config;
+    let tables = format!("the tables {namespace}_{kind}… in database {database}");
+    Finding::ok("namespace", format!("{tables}, storage id {storage_id}"))
 }
 
 /// Describes how the client is authenticated. A server on another host that accepts it without password and certificate may
@@ -56,18 +76,16 @@ fn authentication(config: &Config, report: &Report) -> Finding {
     }
 }
 
-impl ClientState {
-    async fn report(&self) -> Result<Report> {
-        let sets = self.query(&format!("{}; SELECT {NOW_MICROS}, CURRENT_USER()", server::QUERY)).await?;
-        let (last, values) = sets.split_last().map_or((&[][..], &[][..]), |(last, values)| (last, values));
-        let values = values.iter().flatten().map(|row| Ok((row.text(0)?, row.text(1)?)));
-        let values = values.collect::<Result<_>>()?;
-        let (micros, account) = match last.first() {
-            Some(row) => (row.integer(0)?, row.text(1)?),
-            None => (0, String::new()),
-        };
-        Ok(Report { values, micros, account })
-    }
+async fn report(sessions: &Sessions) -> Result<Report> {
+    let sets = sessions.query(&format!("{}; SELECT {NOW_MICROS}, CURRENT_USER()", server::QUERY)).await?;
+    let (last, values) = sets.split_last().map_or((&[][..], &[][..]), |(last, values)| (last, values));
+    let values = values.iter().flatten().map(|row| Ok((row.text(0)?, row.text(1)?)));
+    let values = values.collect::<Result<_>>()?;
+    let (micros, account) = match last.first() {
+        Some(row) => (row.integer(0)?, row.text(1)?),
+        None => (0, String::new()),
+    };
+    Ok(Report { values, micros, account })
 }
 
 #[cfg(test)]

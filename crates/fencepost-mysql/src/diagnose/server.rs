@@ -6,10 +6,18 @@ use std::time::Duration;
 use fencepost_core::clock::wall_time;
 use fencepost_core::{Finding, duration_text};
 
+use super::Storage;
+
 /// A difference between the clocks of server and client that is worth a warning: their logs cannot be compared.
 const MAX_CLOCK_DIFFERENCE: Duration = Duration::from_secs(60);
 /// Fewer connections than this are few: a client needs up to four.
 const FEW_CONNECTIONS: i64 = 10;
+
+/// What the server's clock means for locks in tables, and for those of connections.
+const LEASE_CLOCK: &str =
+    "leases are timed by the server's clock alone; but synchronise both, so that logs agree";
+const SESSION_CLOCK: &str = "synchronise the clocks (NTP): fencing tokens are raised to the server's time, and grow over a \
+    failover only if the clock of the new primary is not behind";
 
 /// Reads settings and state: names and values.
 pub(super) const QUERY: &str = "SHOW GLOBAL VARIABLES WHERE Variable_name IN ('version', 'version_comment', 'read_only', \
@@ -29,29 +37,44 @@ pub(super) struct Report {
 }
 
 impl Report {
-    pub(super) fn findings(&self) -> Vec<Finding> {
-        vec![
-            self.server(),
-            self.role(),
-            self.durability(),
-            self.binary_log(),
-            self.replicas(),
-            self.cluster(),
-            self.isolation(),
-            self.connections(),
-            self.clock(wall_time()),
-        ]
+    /// Checks what matters to locks that are stored there. Those of connections are in the server's memory: they are not durable, and
+    /// what is stored beside them is read by its own connection only.
+    pub(super) fn findings(&self, storage: Storage) -> Vec<Finding> {
+        match storage {
+            Storage::Tables => vec![
+                self.server(),
+                self.role(),
+                self.durability(),
+                self.binary_log(),
+                self.replicas(),
+                self.cluster(),
+                self.isolation(),
+                self.connections(storage),
+                self.clock(wall_time(), LEASE_CLOCK),
+            ],
+            Storage::Sessions { .. } => vec![
+                self.server(),
+                self.role(),
+                self.binary_log(),
+                self.session_replicas(),
+                self.session_cluster(),
+                // A client of such a proxy is not opened.
+                Finding::ok("proxy", "none that shares connections"),
+                self.connections(storage),
+                self.clock(wall_time(), SESSION_CLOCK),
+            ],
+        }
     }
 
     fn value(&self, name: &str) -> &str {
         self.values.get(name).map_or("", String::as_str)
     }
 
-    fn number(&self, name: &str) -> i64 {
+    pub(super) fn number(&self, name: &str) -> i64 {
         self.value(name).parse().unwrap_or(0)
     }
 
-    fn is_on(&self, name: &str) -> bool {
+    pub(super) fn is_on(&self, name: &str) -> bool {
         ["ON", "1"].contains(&self.value(name))
     }
 
@@ -111,7 +134,7 @@ impl Report {
         Finding::ok("binary log", format)
     }
 
-    fn replicas(&self) -> Finding {
+    pub(super) fn replicas(&self) -> Finding {
         let is_awaited = ["Rpl_semi_sync_master_status", "Rpl_semi_sync_source_status"]
             .iter()
             .any(|name| self.is_on(name));
@@ -124,7 +147,7 @@ impl Report {
         }
     }
 
-    fn cluster(&self) -> Finding {
+    pub(super) fn cluster(&self) -> Finding {
         if !self.is_on("wsrep_on") {
             return Finding::ok("cluster", "none");
         }
@@ -140,24 +163,34 @@ impl Report {
         Finding::ok("isolation", if level == "READ-COMMITTED" { level } else { found })
     }
 
-    fn connections(&self) -> Finding {
+    fn connections(&self, storage: Storage) -> Finding {
         let max = self.number("max_connections");
         let left = max - self.number("Threads_connected");
         let found = format!("{left} of {max} are left");
-        if left < FEW_CONNECTIONS {
-            return Finding::warning("connections", found)
-                .with_advice("raise max_connections, or close idle ones: a client needs up to 4");
+        let (enough, advice) = match storage {
+            Storage::Tables => {
+                let advice = "raise max_connections, or close idle ones: a client needs up to 4";
+                (FEW_CONNECTIONS, advice.to_owned())
+            }
+            Storage::Sessions { per_client } => (
+                i64::try_from(per_client).unwrap_or(i64::MAX).max(FEW_CONNECTIONS),
+                format!(
+                    "each lock that is held or waited for has one, and a client uses up to {per_client}: raise max_connections, \
+                     lower connections= in the URL, or use mode=lease"
+                ),
+            ),
+        };
+        if left >= enough {
+            return Finding::ok("connections", found);
         }
-        Finding::ok("connections", found)
+        Finding::warning("connections", found).with_advice(advice)
     }
 
-    fn clock(&self, here: Duration) -> Finding {
+    fn clock(&self, here: Duration, advice: &str) -> Finding {
         let difference = Duration::from_micros(self.micros.unsigned_abs()).abs_diff(here);
         let found = format!("differs from this host's by {}", duration_text(difference));
         if difference > MAX_CLOCK_DIFFERENCE {
-            return Finding::warning("server's clock", found).with_advice(
-                "leases are timed by the server's clock alone; but synchronise both, so that logs agree",
-            );
+            return Finding::warning("server's clock", found).with_advice(advice);
         }
         Finding::ok("server's clock", found)
     }
@@ -187,9 +220,13 @@ mod tests {
     use super::*;
 
     fn concerns(changes: &[(&str, &str)]) -> Vec<(String, Severity)> {
+        concerns_of(changes, Storage::Tables)
+    }
+
+    fn concerns_of(changes: &[(&str, &str)], storage: Storage) -> Vec<(String, Severity)> {
         let mut report = Report::healthy();
         report.values.extend(changes.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())));
-        let findings = Finding::concerns(report.findings());
+        let findings = Finding::concerns(report.findings(storage));
         assert!(findings.iter().all(|finding| finding.advice.is_some()), "{findings:?}");
         findings.into_iter().map(|finding| (finding.check, finding.severity)).collect()
     }
@@ -219,6 +256,27 @@ mod tests {
             assert_eq!(concerns(&[(name, value)]), [(check.to_owned(), severity)], "{name} = {value}");
         }
         let report = Report { micros: 0, ..Report::healthy() };
-        assert_eq!(report.clock(wall_time()).severity, Warning);
+        assert_eq!(report.clock(wall_time(), LEASE_CLOCK).severity, Warning);
+    }
+
+    /// What does not matter to locks of connections is not reported there.
+    #[test]
+    fn locks_of_connections_have_checks_of_their_own() {
+        let of = |changes: &[(&str, &str)]| concerns_of(changes, Storage::Sessions { per_client: 35 });
+        assert_eq!(of(&[("innodb_flush_log_at_trx_commit", "0"), ("sync_binlog", "0")]), []);
+        for (name, value, check, severity) in [
+            ("version", "10.5.21-MariaDB", "server", Warning),
+            ("read_only", "ON", "role", Problem),
+            ("binlog_format", "STATEMENT", "binary log", Problem),
+            ("Slaves_connected", "1", "replicas", Warning),
+            ("wsrep_on", "ON", "cluster", Problem),
+            ("Threads_connected", "117", "connections", Warning),
+        ] {
+            assert_eq!(of(&[(name, value)]), [(check.to_owned(), severity)], "{name} = {value}");
+        }
+        assert_eq!(of(&[("Threads_connected", "116")]), []);
+        // Commits that wait for a replica do not keep locks that are not committed.
+        let awaited = [("Slaves_connected", "2"), ("Rpl_semi_sync_master_status", "ON")];
+        assert_eq!(of(&awaited), [("replicas".to_owned(), Warning)]);
     }
 }

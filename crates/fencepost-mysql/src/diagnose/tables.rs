@@ -3,6 +3,7 @@
 use fencepost_core::{ErrorKind, Finding, Result};
 use fencepost_sql::Row;
 
+use super::rights::rights;
 use crate::lease::fetch::NOW_MICROS;
 use crate::lease::layout::KINDS;
 use crate::lease::state::ClientState;
@@ -19,7 +20,7 @@ impl ClientState {
     pub(super) async fn tables_findings(&self) -> Vec<Finding> {
         vec![
             Finding::from_result("tables", self.tables_finding().await),
-            Finding::from_result("rights", self.rights_finding().await),
+            self.rights_finding().await,
             Finding::from_result("unused names", self.unused_finding().await),
             Finding::from_result("transactions", self.transactions_finding().await),
         ]
@@ -46,34 +47,19 @@ impl ClientState {
         Ok(Finding::ok("tables", format!("InnoDB, about {} KiB", bytes / 1024)))
     }
 
-    /// Checks the rights without using them: to explain a statement takes the rights of executing it.
-    async fn rights_finding(&self) -> Result<Finding> {
-        for (kind, table) in KINDS.iter().zip(self.tables.all()) {
+    async fn rights_finding(&self) -> Finding {
+        let tables = self.tables.all();
+        let checked = KINDS.iter().zip(tables).map(|(kind, table)| {
             let column = match *kind {
                 "tombstones" => "owner",
                 "notices" => "client",
                 "tokens" | "storage" => "id",
                 _ => "name",
             };
-            for right in needed(kind).split(", ") {
-                let statement = match right {
-                    "SELECT" => format!("SELECT {column} FROM {table}"),
-                    "INSERT" => format!("INSERT INTO {table} ({column}) VALUES (1)"),
-                    "UPDATE" => format!("UPDATE {table} SET {column} = {column}"),
-                    _ => format!("DELETE FROM {table}"),
-                };
-                let Err(error) = self.query(&format!("EXPLAIN {statement}")).await else { continue };
-                if error.is_transient() || error.kind() == ErrorKind::Unsupported {
-                    return Ok(Finding::ok("rights", format!("not checked: {error}")));
-                }
-                if error.kind() != ErrorKind::Denied {
-                    return Err(error);
-                }
-                return Ok(Finding::problem("rights", format!("missing: {right} on {table}"))
-                    .with_advice("`fencepost rights` prints the statements that grant all of them"));
-            }
-        }
-        Ok(Finding::ok("rights", "all that locks need"))
+            (table, column, needed(kind))
+        });
+        let checked: Vec<_> = checked.collect();
+        rights(&self.sessions, &checked).await
     }
 
     async fn unused_finding(&self) -> Result<Finding> {

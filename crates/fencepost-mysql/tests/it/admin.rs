@@ -7,11 +7,11 @@ use fencepost_testkit::{TestBench, WireBench, wait};
 use crate::actions::{LONG_TTL, Transaction, hold};
 use crate::bench::MariadbBench;
 
-fn finding<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
+pub(crate) fn finding<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
     findings.iter().find(|finding| finding.check == check).unwrap_or_else(|| panic!("{check}: {findings:?}"))
 }
 
-async fn diagnosis(url: &str) -> Vec<Finding> {
+pub(crate) async fn diagnosis(url: &str) -> Vec<Finding> {
     let options = Options::new().only_existing();
     let client = fencepost_mysql::connect_with(url, options).await.expect("it connects");
     let findings = client.diagnose().await.expect("it is open");

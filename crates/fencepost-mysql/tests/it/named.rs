@@ -1,6 +1,7 @@
 //! Named locks of the server: their guarantees, and what ends the connections that hold them.
 
 mod bench;
+mod doctor;
 mod ends;
 mod foreign;
 mod refusals;
