@@ -97,7 +97,7 @@ pub(crate) async fn open(config: Config) -> Result<Arc<dyn Backend>> {
         min_ttl: found.shape.expires.map_or(MIN_TTL, Expiry::min_ttl),
     };
     let statements = Statements::new(&table, &found);
-    let pool = Pool::new(link, None);
+    let pool = Pool::new(link, Vec::new());
     pool.add(client).await?;
     let server_time = found.server_time;
     let rows = PostgresRows { pool: Arc::new(pool), info, table, found, statements };

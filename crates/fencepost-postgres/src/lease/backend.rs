@@ -30,8 +30,8 @@ pub(crate) async fn open(config: Config, options: &Options) -> Result<Arc<dyn Ba
     let client = link.open(None).await?;
     let is_pooled = link.pooled(&client).await?;
     let storage_id = schema::prepare(&client, link.config(), options.is_only_existing()).await?;
-    let sql = (!is_pooled).then(|| flight::sql(&link.config().namespace));
-    let pool = Pool::new(link, sql);
+    let statements = if is_pooled { Vec::new() } else { flight::statements(&link.config().namespace) };
+    let pool = Pool::new(link, statements);
     pool.add(client).await?;
     let (pusher, wakeups) = push::channel();
     let state = Arc::new(ClientState::new(pool, is_pooled, storage_id, pusher));

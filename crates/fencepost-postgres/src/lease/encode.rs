@@ -8,6 +8,9 @@ use fencepost_core::{LockName, Mode, Owner, Rule};
 use fencepost_sql::codec;
 use tokio_postgres::types::{IsNull, ToSql, Type, to_sql_checked};
 
+/// The class of an operation that may concern nothing but the row of its lock.
+pub(crate) const PLAIN: i32 = 1;
+
 /// An owner as a value of type uuid.
 #[derive(Debug)]
 pub(crate) struct Uuid(pub(crate) Owner);
@@ -143,10 +146,10 @@ fn classes(ops: &[&Op]) -> Vec<i32> {
             uses.get(&want.name).copied().unwrap_or_default();
         let is_exclusive = want.mode == Mode::Exclusive;
         match kind(op) {
-            5 => i32::from(breaks == 0),
-            6 => i32::from(is_exclusive && count == 1),
+            5 => PLAIN * i32::from(breaks == 0),
+            6 => PLAIN * i32::from(is_exclusive && count == 1),
             kind @ 1..=3 => {
-                i32::from(is_exclusive && count == 1 && kind != 3)
+                PLAIN * i32::from(is_exclusive && count == 1 && kind != 3)
                     + 2 * i32::from(want.mode == Mode::Shared && kind != 3 && shared + renewals == count)
                     + 4 * i32::from(waits + renewals == count && !matches!(want.mode, Mode::Semaphore { .. }))
             }

@@ -12,7 +12,7 @@ use tokio_postgres::types::{ToSql, Type};
 
 use crate::config::quoted;
 use crate::error::call_failed;
-use crate::lease::encode::Arguments;
+use crate::lease::encode::{Arguments, PLAIN};
 use crate::lease::pool::Connection;
 use crate::lease::reply::{self, LOCKED, PUSH, ReplyRow};
 use crate::lease::state::ClientState;
@@ -26,7 +26,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(20);
 const POLL_INTERVAL: Duration = Duration::from_millis(50);
 
 /// The types of the arguments of `flight`.
-const TYPES: [Type; 15] = [
+const TYPES: &[Type] = &[
     Type::INT8,
     Type::INT4,
     Type::TEXT_ARRAY,
@@ -44,8 +44,17 @@ const TYPES: [Type; 15] = [
     Type::BYTEA_ARRAY,
 ];
 
-/// Returns the statement of a flight.
-pub(crate) fn sql(namespace: &str) -> String {
+/// The statement of a flight with one operation.
+const SINGLE: &str = include_str!("single.sql");
+
+/// Returns the statements to prepare, and the types of their parameters: that of every flight, and that of flights with one
+/// operation of class 1.
+pub(crate) fn statements(namespace: &str) -> Vec<(String, &'static [Type])> {
+    let single = SINGLE.replace("@schema@", &quoted(namespace));
+    vec![(sql(namespace), TYPES), (single, TYPES)]
+}
+
+fn sql(namespace: &str) -> String {
     let parameters: Vec<String> = (1..=TYPES.len()).map(|number| format!("${number}")).collect();
     format!(
         "SELECT op, code, token, number, note, bytes FROM {}.flight({})",
@@ -253,14 +262,17 @@ async fn query(
 ) -> std::result::Result<Vec<tokio_postgres::Row>, tokio_postgres::Error> {
     let Arguments { lock_names, new_names, kinds, classes, op_names, op_modes, anys, .. } = arguments;
     let Arguments { owners, tokens, ttls, labels, metas, contents, .. } = arguments;
-    let values: [&(dyn ToSql + Sync); TYPES.len()] = [
+    let values: [&(dyn ToSql + Sync); 15] = [
         &state.id, &locking, lock_names, new_names, kinds, classes, op_names, op_modes, anys, owners, tokens,
         ttls, labels, metas, contents,
     ];
-    if let Some(statement) = &connection.statement {
-        return connection.query(statement, &values).await;
+    let is_single = locking > 0 && matches!(classes[..], [class] if class & PLAIN != 0);
+    match &connection.statements[..] {
+        [_, single] if is_single => return connection.query(single, &values).await,
+        [flight, ..] => return connection.query(flight, &values).await,
+        [] => {}
     }
-    let typed: Vec<_> = values.into_iter().zip(TYPES).collect();
+    let typed: Vec<_> = values.into_iter().zip(TYPES.iter().cloned()).collect();
     connection.query_typed(&sql(&state.namespace), &typed).await
 }
 

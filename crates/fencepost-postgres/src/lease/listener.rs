@@ -19,6 +19,8 @@ use crate::link::Event;
 const PING_INTERVAL: Duration = Duration::from_secs(5);
 /// The channel on which transactions of other programs announce that a lock is free.
 const FREE_CHANNEL: &str = "fencepost_free";
+/// Separates the schema from the name in such an announcement.
+const SEPARATOR: char = '\u{1e}';
 
 /// How often a connection without the advisory lock tries to get it.
 const LOCK_INTERVAL: Duration = Duration::from_millis(200);
@@ -120,8 +122,8 @@ async fn forward(weak: &Weak<ClientState>, mut listening: Listening) {
 
 fn on_notification(state: &ClientState, channel: &str, payload: &str) {
     if channel != FREE_CHANNEL {
-        push::wakeups(payload).for_each(|wakeup| state.pusher.push(wakeup));
-    } else if let Some((schema, name)) = payload.split_once(push::SEPARATOR)
+        push::wakeup(payload).into_iter().for_each(|wakeup| state.pusher.push(wakeup));
+    } else if let Some((schema, name)) = payload.split_once(SEPARATOR)
         && schema == state.namespace
     {
         state.unblock(name);

@@ -7,6 +7,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use fencepost_core::Result;
 use fencepost_net::Coalesced;
+use futures_util::future::try_join_all;
+use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
 use crate::error::call_failed;
@@ -18,8 +20,9 @@ pub(crate) const MAX_CONNECTIONS: usize = 2;
 /// The connections of one client.
 pub(crate) struct Pool {
     pub(crate) link: Link,
-    /// The statement that is prepared on each connection, unless a pooler shares the connections.
-    prepared_sql: Option<String>,
+    /// The statements that are prepared on each connection, with the types of their parameters; none if a pooler shares the
+    /// connections.
+    prepared_sql: Vec<(String, &'static [Type])>,
     connections: Mutex<Vec<Arc<Connection>>>,
     first: Coalesced<Arc<Connection>>,
     /// The connection for requests that may wait for another transaction.
@@ -28,10 +31,10 @@ pub(crate) struct Pool {
     is_closed: AtomicBool,
 }
 
-/// A connection, and the statement that was prepared on it.
+/// A connection, and the statements that were prepared on it.
 pub(crate) struct Connection {
     client: Client,
-    pub(crate) statement: Option<Statement>,
+    pub(crate) statements: Vec<Statement>,
     in_flight: AtomicUsize,
     is_unresponsive: AtomicBool,
 }
@@ -51,7 +54,7 @@ impl Deref for Connection {
 }
 
 impl Pool {
-    pub(crate) fn new(link: Link, prepared_sql: Option<String>) -> Self {
+    pub(crate) fn new(link: Link, prepared_sql: Vec<(String, &'static [Type])>) -> Self {
         Self {
             link,
             prepared_sql,
@@ -75,15 +78,11 @@ impl Pool {
     }
 
     async fn prepared(&self, client: Client) -> Result<Arc<Connection>> {
-        let statement = match &self.prepared_sql {
-            Some(sql) => {
-                let prepared = client.prepare(sql).await;
-                Some(prepared.map_err(|error| call_failed(self.link.location(), &error))?)
-            }
-            None => None,
-        };
+        let preparing = self.prepared_sql.iter().map(|(sql, types)| client.prepare_typed(sql, types));
+        let prepared = try_join_all(preparing).await;
+        let statements = prepared.map_err(|error| call_failed(self.link.location(), &error))?;
         let (in_flight, is_unresponsive) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Arc::new(Connection { client, statement, in_flight, is_unresponsive }))
+        Ok(Arc::new(Connection { client, statements, in_flight, is_unresponsive }))
     }
 
     /// Returns the connection with the fewest requests in flight; opens one if there is none.

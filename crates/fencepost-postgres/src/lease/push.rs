@@ -8,14 +8,6 @@ use fencepost_core::backend::Wakeup;
 use fencepost_core::{Attempt, Award, FencingToken, LostReason, Owner, Rule};
 use fencepost_sql::codec;
 
-/// Separates the pushes of one notification.
-pub(crate) const SEPARATOR: char = '\u{1e}';
-
-/// Decodes the pushes of a notification.
-pub(crate) fn wakeups(payload: &str) -> impl Iterator<Item = Wakeup> {
-    payload.split(SEPARATOR).filter_map(wakeup)
-}
-
 /// Decodes one push.
 pub(crate) fn wakeup(push: &str) -> Option<Wakeup> {
     let (kind, rest) = push.split_once(' ')?;
@@ -62,10 +54,9 @@ mod tests {
     }
 
     #[test]
-    fn a_notification_has_several_pushes() {
-        let payload = format!("C {OWNER}\u{1e}nonsense\u{1e}L {OWNER}");
-        let found: Vec<Wakeup> = wakeups(&payload).collect();
-        assert!(matches!(found[..], [Wakeup::Check { .. }, Wakeup::Lost { .. }]), "{found:?}");
+    fn what_is_not_a_push_is_ignored() {
+        assert!(matches!(wakeup(&format!("C {OWNER}")), Some(Wakeup::Check { .. })));
+        assert!(matches!(wakeup(&format!("L {OWNER}")), Some(Wakeup::Lost { .. })));
         for garbage in ["", "G", "G x", "T none 1 0 0 t 0 a", "Z 00"] {
             assert!(wakeup(garbage).is_none(), "{garbage}");
         }

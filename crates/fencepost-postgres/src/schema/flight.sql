@@ -10,55 +10,66 @@ CREATE FUNCTION flight(me bigint, lock_wait integer, lock_names text[], new_name
     op_names text[], op_modes text[], anys boolean[], owners uuid[], tokens bigint[], ttls bigint[],
     labels text[], metas text[], contents bytea[])
 RETURNS TABLE (op integer, code integer, token bigint, number bigint, note text, bytes bytea)
-LANGUAGE plpgsql
-SET search_path = @schema@, pg_temp SET lock_timeout = '250ms' SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+LANGUAGE plpgsql SET search_path = @schema@, pg_temp AS $$
 DECLARE
     at timestamptz;
-    done boolean[];
+    plain_ops integer[];
+    plain_tokens bigint[];
+    done boolean[] := array_fill(false, ARRAY[cardinality(kinds)]);
     locked text[];
     pushes text[] := '{}';
     new_pushes text[];
-    slow text[] := '{}';
+    unsettled text[] := '{}';
+    is_durable boolean := false;
     wanted text[];
     modes integer[];
     r record;
 BEGIN
-    IF current_setting('transaction_isolation') <> 'read committed' THEN
-        RAISE feature_not_supported USING MESSAGE = 'fencepost needs transactions with isolation level READ COMMITTED';
-    END IF;
-    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
-        PERFORM set_config('synchronous_commit', 'on', true);
-    END IF;
-    IF lock_wait > 250 THEN
-        PERFORM set_config('lock_timeout', lock_wait::text, true);
-    END IF;
-    IF classes[1] & 1 > 0 AND cardinality(kinds) = 1 AND lock_wait > 0 THEN
-        token := single(kinds[1], op_names[1], owners[1], tokens[1], ttls[1], labels[1], metas[1], me, clock_timestamp());
-        IF token IS NOT NULL THEN
-            op := 1;
-            code := CASE kinds[1] WHEN 5 THEN 2 WHEN 6 THEN 1 ELSE 7 END;
-            RETURN NEXT;
-            RETURN;
+    PERFORM use_settings(me < 0, lock_wait);
+    IF lock_wait > 0 AND cardinality(kinds) > 1 AND classes <@ ARRAY[1, 5] THEN
+        at := clock_timestamp();
+        SELECT array_agg(p.op), array_agg(p.token) INTO plain_ops, plain_tokens
+            FROM plain_together(kinds, classes, op_names, owners, tokens, ttls, labels, metas, NULL, me, at) AS p;
+        IF plain_ops IS NOT NULL THEN
+            -- The update may have waited for a row. A transaction of another program that was rolled back may have had a larger
+            -- token.
+            IF clock_timestamp() > at + (250 + 10 * cardinality(kinds)) * interval '1 us' AND kinds && ARRAY[1, 2] THEN
+                plain_tokens := raised_tokens(plain_ops, kinds, op_names);
+            END IF;
+            RETURN QUERY SELECT p.op, plain_code(kinds[p.op]), p.token, 0::bigint, NULL::text, NULL::bytea
+                FROM unnest(plain_ops, plain_tokens) AS p(op, token);
+            IF cardinality(plain_ops) = cardinality(kinds) THEN
+                RETURN;
+            END IF;
+            is_durable := true;
+            FOREACH op IN ARRAY plain_ops LOOP
+                done[op] := true;
+                classes[op] := 0;
+            END LOOP;
         END IF;
     END IF;
     locked := lock_rows(lock_names, new_names, lock_wait <= 0);
     at := clock_timestamp();
-    done := array_fill(false, ARRAY[cardinality(kinds)]);
     FOR r IN
-        SELECT * FROM hold_together(kinds, classes, op_names, owners, tokens, locked, at)
+        SELECT p.op, plain_code(kinds[p.op]) AS code, p.token, 0::bigint AS number
+            FROM plain_together(kinds, classes, op_names, owners, tokens, ttls, labels, metas, locked, me, at) AS p
+            -- A single one was tried by the statement that has called this function, unless its row is new.
+            WHERE classes && ARRAY[1, 5] AND (cardinality(kinds) > 1 OR kinds[1] < 5)
         UNION ALL
-        SELECT * FROM acquire_together(kinds, classes, op_names, owners, ttls, labels, metas, locked, me, at)
+        SELECT * FROM renew_together(kinds, classes, op_names, owners, tokens, locked, at) WHERE 5 = ANY (kinds)
         UNION ALL
-        SELECT * FROM share_together(kinds, classes, op_names, owners, ttls, labels, metas, locked, me, at)
+        SELECT * FROM share_together(classes, op_names, owners, ttls, labels, metas, locked, me, at)
+            WHERE classes && ARRAY[2, 6]
         UNION ALL
         SELECT * FROM wait_together(kinds, classes, op_names, op_modes, owners, ttls, labels, metas, locked, me, at)
+            WHERE classes && ARRAY[4, 5, 6]
     LOOP
         done[r.op] := true;
         op := r.op;
         code := r.code;
         token := r.token;
         number := r.number;
+        is_durable := is_durable OR code NOT IN (0, 9);
         RETURN NEXT;
     END LOOP;
 
@@ -102,10 +113,12 @@ BEGIN
                 ELSE
                     SELECT * INTO code, new_pushes FROM break_lock(wanted[1], tokens[i], me, at);
             END CASE;
-            pushes := pushes || new_pushes;
-            -- What has no row, or only reads, has locked nothing.
-            IF kinds[i] <> 7 AND (kinds[i] < 5 OR code <> 3) THEN
-                slow := slow || wanted;
+            is_durable := is_durable OR code NOT IN (0, 3, 5, 9, 10, 12);
+            -- What has no row, or only reads, has locked nothing. What has waiters, or a new holder, is not settled yet.
+            IF cardinality(new_pushes) > 0 THEN
+                pushes := pushes || new_pushes;
+            ELSIF kinds[i] <> 7 AND code <> 9 AND (kinds[i] < 5 OR code <> 3) THEN
+                unsettled := unsettled || wanted;
             END IF;
         ELSIF kinds[i] IN (1, 3) AND lock_wait < 0 THEN
             number := join_unlocked(kinds[i], wanted, string_to_array(op_modes[i], ',')::integer[], anys[i], owners[i],
@@ -114,104 +127,107 @@ BEGIN
         RETURN NEXT;
     END LOOP;
 
-    IF cardinality(slow) > 0 THEN
-        PERFORM settle(slow, at);
+    IF cardinality(unsettled) > 0 THEN
+        PERFORM settle(unsettled, at);
     END IF;
-    op := 0;
-    code := 20;
-    FOREACH note IN ARRAY deliver(pushes, me) LOOP
-        RETURN NEXT;
-    END LOOP;
+    IF cardinality(pushes) > 0 THEN
+        op := 0;
+        code := 20;
+        FOREACH note IN ARRAY deliver(pushes, me) LOOP
+            RETURN NEXT;
+        END LOOP;
+    ELSIF NOT is_durable THEN
+        -- A crash of the server may lose tickets: their owners join again. The row is not locked while the disk syncs.
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
 END $$;
 
--- The only operation of a flight, of class 1. It does not lock the row before: the update does. Its conditions are about the row
--- alone, because only the row is read again after another transaction has changed it. Returns the token if it was executed.
-CREATE FUNCTION single(kind integer, lock_name text, who uuid, held bigint, length_ms bigint, new_label text, new_meta text,
-    me bigint, at timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
-DECLARE
-    found_token bigint;
+-- Prepares the transaction of a flight: grants are durable, statements wait briefly for rows, and none reads a whole table or
+-- queue. If the session is shared with other programs, by a pooler, the settings last until the end of the transaction.
+CREATE FUNCTION use_settings(is_shared boolean, lock_wait integer) RETURNS void LANGUAGE plpgsql AS $$
 BEGIN
-    IF kind = 5 THEN
-        UPDATE locks AS l SET expires_at = at + l.ttl_ms * interval '1 ms'
-            WHERE l.name = lock_name AND l.owner = who AND l.token = held AND l.expires_at > at
-            RETURNING l.token INTO found_token;
-    ELSIF kind = 6 THEN
-        UPDATE locks AS l SET owner = NULL, expires_at = at
-            WHERE l.name = lock_name AND l.owner = who AND l.token = held AND l.expires_at > at AND l.is_plain
-            RETURNING l.token INTO found_token;
-    ELSE
-        UPDATE locks AS l SET token = greatest(l.token + 1, (extract(epoch FROM at) * 1000000)::bigint), owner = who,
-            expires_at = at + length_ms * interval '1 ms', ttl_ms = length_ms, client = me, since = at, chosen = 0, wants = NULL,
-            label = new_label, meta = new_meta
-            WHERE l.name = lock_name AND l.is_plain AND (l.owner IS NULL OR l.expires_at <= at)
-            RETURNING l.token INTO found_token;
-        -- The update has waited for the row. A transaction that was rolled back may have had a larger token.
-        IF found_token IS NOT NULL AND clock_timestamp() > at + interval '1 ms' THEN
-            UPDATE locks AS l SET token = greatest(l.token, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-                WHERE l.name = lock_name RETURNING l.token INTO found_token;
-        END IF;
+    IF current_setting('transaction_isolation') <> 'read committed' THEN
+        RAISE feature_not_supported USING MESSAGE = 'fencepost needs transactions with isolation level READ COMMITTED';
     END IF;
-    RETURN found_token;
-END $$;
-
--- Renewals, and releases of class 1.
-CREATE FUNCTION hold_together(kinds integer[], classes integer[], op_names text[], owners uuid[], tokens bigint[],
-    locked text[], at timestamptz)
-RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
-BEGIN
-    IF NOT kinds && ARRAY[5, 6] THEN
-        RETURN;
+    IF current_setting('synchronous_commit') NOT IN ('on', 'remote_apply') THEN
+        PERFORM set_config('synchronous_commit', 'on', true);
     END IF;
-    RETURN QUERY WITH done AS (
-        UPDATE locks AS l SET owner = CASE o.kind WHEN 5 THEN l.owner END,
-            expires_at = CASE o.kind WHEN 5 THEN at + l.ttl_ms * interval '1 ms' ELSE at END
-        FROM unnest(kinds, classes, op_names, owners, tokens) WITH ORDINALITY AS o(kind, class, name, owner, token, op)
-        WHERE o.class & 1 > 0 AND o.kind IN (5, 6) AND l.name = o.name AND l.owner = o.owner AND l.token = o.token
-            AND l.expires_at > at AND (o.kind = 5 OR l.is_plain) AND (locked IS NULL OR o.name = ANY (locked))
-        RETURNING o.op, o.kind
-    ) SELECT d.op, CASE d.kind WHEN 5 THEN 2 ELSE 1 END, NULL::bigint, NULL::bigint FROM done AS d;
-    IF kinds && ARRAY[5] THEN
-        RETURN QUERY WITH done AS (
-            UPDATE holders AS h SET expires_at = at + h.ttl_ms * interval '1 ms'
-            FROM unnest(kinds, classes, op_names, owners, tokens) WITH ORDINALITY AS o(kind, class, name, owner, token, op)
-            WHERE o.class & 1 > 0 AND o.kind = 5 AND h.name = o.name AND h.owner = o.owner AND h.token = o.token
-                AND h.expires_at > at AND (locked IS NULL OR o.name = ANY (locked))
-            RETURNING o.op
-        ) SELECT d.op, 2, NULL::bigint, NULL::bigint FROM done AS d;
+    IF current_setting('fencepost.settings', true) IS DISTINCT FROM 'used' THEN
+        PERFORM set_config(s.name, s.value, is_shared) FROM (VALUES ('lock_timeout', '250ms'),
+            ('plan_cache_mode', 'force_generic_plan'), ('jit', 'off'), ('enable_seqscan', 'off'), ('enable_bitmapscan', 'off'),
+            ('enable_hashjoin', 'off'), ('enable_mergejoin', 'off'), ('fencepost.settings', 'used')) AS s(name, value);
+    END IF;
+    IF lock_wait > 250 THEN
+        PERFORM set_config('lock_timeout', lock_wait::text, true);
     END IF;
 END $$;
 
--- Acquires of class 1.
-CREATE FUNCTION acquire_together(kinds integer[], classes integer[], op_names text[], owners uuid[], ttls bigint[],
-    labels text[], metas text[], locked text[], me bigint, at timestamptz)
-RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
+-- The code of the reply to an operation of class 1 that was executed.
+CREATE FUNCTION plain_code(kind integer) RETURNS integer LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE kind WHEN 5 THEN 2 WHEN 6 THEN 1 ELSE 7 END
+$$;
+
+-- Operations of class 1: renewals of exclusive locks, and acquires and releases of those of which nothing else is stored.
+-- Returns those that were executed, and the tokens. The conditions are about the row alone: without a lock on it before, only
+-- the row is read again after another transaction has changed it.
+CREATE FUNCTION plain_together(kinds integer[], classes integer[], op_names text[], owners uuid[], tokens bigint[],
+    ttls bigint[], labels text[], metas text[], locked text[], me bigint, at timestamptz)
+RETURNS TABLE (op integer, token bigint) LANGUAGE plpgsql AS $$
 DECLARE
     base bigint := (extract(epoch FROM at) * 1000000)::bigint - 1;
 BEGIN
-    IF NOT kinds && ARRAY[1, 2] THEN
-        RETURN;
-    END IF;
+    RETURN QUERY UPDATE locks AS l SET
+        token = CASE WHEN o.kind < 5 THEN greatest(l.token, base) + 1 ELSE l.token END,
+        owner = CASE o.kind WHEN 6 THEN NULL ELSE o.owner END,
+        expires_at = at + CASE o.kind WHEN 5 THEN l.ttl_ms WHEN 6 THEN 0 ELSE o.ttl END * interval '1 ms',
+        ttl_ms = CASE WHEN o.kind < 5 THEN o.ttl ELSE l.ttl_ms END,
+        client = CASE WHEN o.kind < 5 THEN me ELSE l.client END,
+        since = CASE WHEN o.kind < 5 THEN at ELSE l.since END,
+        chosen = CASE WHEN o.kind < 5 THEN 0 ELSE l.chosen END,
+        wants = CASE WHEN o.kind < 5 THEN NULL ELSE l.wants END,
+        label = CASE WHEN o.kind < 5 THEN o.label ELSE l.label END,
+        meta = CASE WHEN o.kind < 5 THEN o.meta ELSE l.meta END
+    FROM (
+        SELECT a.* FROM unnest(kinds, classes, op_names, owners, tokens, ttls, labels, metas) WITH ORDINALITY
+            AS a(kind, class, name, owner, token, ttl, label, meta, op)
+        WHERE a.class & 1 > 0 AND (locked IS NULL OR a.name = ANY (locked)) ORDER BY a.name
+    ) AS o
+    WHERE l.name = o.name AND CASE WHEN o.kind < 5 THEN l.is_plain AND (l.owner IS NULL OR l.expires_at <= at)
+        ELSE (l.is_plain OR o.kind = 5) AND l.owner = o.owner AND l.token = o.token AND l.expires_at > at END
+    RETURNING o.op::integer, l.token;
+END $$;
+
+-- Raises the tokens of acquires that were executed to the server's time, and returns those of all these operations.
+CREATE FUNCTION raised_tokens(ops integer[], kinds integer[], op_names text[]) RETURNS bigint[] LANGUAGE plpgsql
+SET search_path = @schema@, pg_temp AS $$
+BEGIN
+    UPDATE locks AS l SET token = greatest(l.token, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
+        FROM unnest(ops) AS o(op) WHERE l.name = op_names[o.op] AND kinds[o.op] < 5;
+    RETURN ARRAY(SELECT l.token FROM unnest(ops) WITH ORDINALITY AS o(op, ord) JOIN locks AS l ON l.name = op_names[o.op]
+        ORDER BY o.ord);
+END $$;
+
+-- Renewals of locks that are not exclusive.
+CREATE FUNCTION renew_together(kinds integer[], classes integer[], op_names text[], owners uuid[], tokens bigint[],
+    locked text[], at timestamptz)
+RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
+BEGIN
     RETURN QUERY WITH done AS (
-        UPDATE locks AS l SET token = greatest(l.token, base) + 1, owner = o.owner, expires_at = at + o.ttl * interval '1 ms',
-            ttl_ms = o.ttl, client = me, since = at, chosen = 0, wants = NULL, label = o.label, meta = o.meta
-        FROM unnest(kinds, classes, op_names, owners, ttls, labels, metas) WITH ORDINALITY
-            AS o(kind, class, name, owner, ttl, label, meta, op)
-        WHERE o.class & 1 > 0 AND o.kind IN (1, 2) AND l.name = o.name AND l.is_plain
-            AND (l.owner IS NULL OR l.expires_at <= at) AND (locked IS NULL OR o.name = ANY (locked))
-        RETURNING o.op, l.token
-    ) SELECT d.op, 7, d.token, 0::bigint FROM done AS d;
+        UPDATE holders AS h SET expires_at = at + h.ttl_ms * interval '1 ms'
+        FROM unnest(kinds, classes, op_names, owners, tokens) WITH ORDINALITY AS o(kind, class, name, owner, token, op)
+        WHERE o.class & 1 > 0 AND o.kind = 5 AND h.name = o.name AND h.owner = o.owner AND h.token = o.token
+            AND h.expires_at > at AND (locked IS NULL OR o.name = ANY (locked))
+        RETURNING o.op
+    ) SELECT d.op, 2, NULL::bigint, NULL::bigint FROM done AS d;
 END $$;
 
 -- Acquires of class 2: shared locks that are free, or shared, and have no queue.
-CREATE FUNCTION share_together(kinds integer[], classes integer[], op_names text[], owners uuid[], ttls bigint[], labels text[],
+CREATE FUNCTION share_together(classes integer[], op_names text[], owners uuid[], ttls bigint[], labels text[],
     metas text[], locked text[], me bigint, at timestamptz)
 RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
 DECLARE
     base bigint := (extract(epoch FROM at) * 1000000)::bigint - 1;
 BEGIN
-    IF NOT classes && ARRAY[2, 3, 6, 7] THEN
-        RETURN;
-    END IF;
     RETURN QUERY WITH o AS (
         SELECT a.* FROM unnest(classes, op_names, owners, ttls, labels, metas) WITH ORDINALITY
             AS a(class, name, owner, ttl, label, meta, op)
@@ -241,9 +257,6 @@ CREATE FUNCTION wait_together(kinds integer[], classes integer[], op_names text[
     labels text[], metas text[], locked text[], me bigint, at timestamptz)
 RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
 BEGIN
-    IF NOT classes && ARRAY[4, 5, 6, 7] THEN
-        RETURN;
-    END IF;
     RETURN QUERY WITH o AS (
         SELECT a.*, l.expires_at FROM unnest(kinds, classes, op_names, op_modes, owners, ttls, labels, metas) WITH ORDINALITY
             AS a(kind, class, name, mode, owner, ttl, label, meta, op)
@@ -347,21 +360,22 @@ END $$;
 -- Sends the pushes to other clients when the transaction commits, and returns those to this one.
 CREATE FUNCTION deliver(pushes text[], me bigint) RETURNS text[] LANGUAGE plpgsql AS $$
 DECLARE
-    own text[];
+    own text[] := '{}';
+    one text;
+    receiver bigint;
+    push text;
 BEGIN
-    IF cardinality(pushes) = 0 THEN
-        RETURN pushes;
-    END IF;
-    own := ARRAY(SELECT substr(p, strpos(p, ' ') + 1) FROM unnest(pushes) AS p WHERE split_part(p, ' ', 1)::bigint = me);
-    -- A notification has fewer than 8000 bytes. A push with many names is replaced by a request to check.
-    PERFORM pg_notify('fencepost_' || g.client, string_agg(g.push, E'\x1e')) FROM (
-        SELECT p.client, p.push, sum(octet_length(p.push) + 1) OVER (PARTITION BY p.client ORDER BY p.ord) / 6000 AS part FROM (
-            SELECT split_part(a.push, ' ', 1) AS client, a.ord, CASE WHEN octet_length(a.push) < 1900
-                THEN substr(a.push, strpos(a.push, ' ') + 1) ELSE 'C ' || split_part(a.push, ' ', 3) END AS push
-            FROM unnest(pushes) WITH ORDINALITY AS a(push, ord)
-        ) AS p
-    ) AS g WHERE g.client::bigint <> me AND g.client::bigint >= 0
-    GROUP BY g.client, g.part;
+    FOREACH one IN ARRAY pushes LOOP
+        receiver := split_part(one, ' ', 1);
+        push := substr(one, strpos(one, ' ') + 1);
+        IF receiver = me THEN
+            own := own || push;
+        ELSIF receiver >= 0 THEN
+            -- A notification has fewer than 8000 bytes. A push with many names is replaced by a request to check.
+            PERFORM pg_notify('fencepost_' || receiver,
+                CASE WHEN octet_length(push) < 7900 THEN push ELSE 'C ' || split_part(push, ' ', 2) END);
+        END IF;
+    END LOOP;
     RETURN own;
 END $$;
 
@@ -385,14 +399,14 @@ END $$;
 -- the next call continues, and how many names were removed. The row of `storage` is locked, so that one transaction at a time
 -- sweeps; others return at once.
 CREATE FUNCTION sweep(sweep_limit integer, sweep_after text, OUT next text, OUT removed bigint) LANGUAGE plpgsql
-SET search_path = @schema@, pg_temp SET lock_timeout = '250ms' SET plan_cache_mode = force_generic_plan SET jit = off
-SET enable_seqscan = off SET enable_bitmapscan = off SET enable_hashjoin = off SET enable_mergejoin = off AS $$
+SET search_path = @schema@, pg_temp AS $$
 DECLARE
     at timestamptz := clock_timestamp();
     candidates text[];
     swept text[];
     highest bigint;
 BEGIN
+    PERFORM use_settings(true, 250);
     next := sweep_after;
     removed := 0;
     PERFORM FROM storage AS s FOR NO KEY UPDATE SKIP LOCKED;
