@@ -3,7 +3,6 @@
 
 mod backend;
 mod diagnose;
-mod holding;
 mod keys;
 mod listing;
 mod schema;

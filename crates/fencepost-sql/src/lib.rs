@@ -1,11 +1,13 @@
 //! The rows of backends in SQL databases: which columns holders, tickets and cells have, and how their values are converted.
 //!
 //! Nothing here does I/O or names a driver. A backend implements [`Row`] for the rows that it reads and writes [`Value`]s;
-//! statements are its own, because dialects differ. Locks in tables of other programs are in [`table_lock`].
+//! statements are its own, because dialects differ. Locks in tables of other programs are in [`table_lock`], and locks
+//! that live in sessions of a server in [`session_lock`].
 
 pub mod codec;
 mod labels;
 mod read;
+pub mod session_lock;
 pub mod table_lock;
 mod value;
 mod write;

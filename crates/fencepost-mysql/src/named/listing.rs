@@ -8,6 +8,7 @@ use fencepost_core::backend::{HolderState, ListPage, LockState, Page, Reply, Wai
 use fencepost_core::{Error, ErrorKind, FencingToken, LockName, Mode, Result};
 use fencepost_sql::Row;
 use fencepost_sql::codec::{meta_of, signed, unsigned};
+use fencepost_sql::session_lock::Position;
 
 use super::session::IS_LIVE;
 use super::state::ClientState;
@@ -161,14 +162,6 @@ async fn kill(state: &ClientState, what: &str, id: i64) -> Result<()> {
             Ok(())
         }
     }
-}
-
-/// What a connection that is to wait does.
-pub(super) enum Position {
-    /// It was without the lock when this was asked.
-    Waiting,
-    Granted,
-    Gone,
 }
 
 /// Returns what our connection with this id does.

@@ -2,10 +2,12 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Attempt, Error, ErrorKind, FencingToken, LockName, Result};
+use async_trait::async_trait;
+use fencepost_core::backend::OnBusy;
+use fencepost_core::{Attempt, Error, ErrorKind, FencingToken, Result};
 use fencepost_sql::Row;
 use fencepost_sql::codec::meta_text;
-use tokio::sync::OwnedSemaphorePermit;
+use fencepost_sql::session_lock::{LockSession, Tried};
 
 use crate::config::Config;
 use crate::error::Failure;
@@ -26,26 +28,17 @@ const REPLY_TIME: Duration = Duration::from_secs(30);
 /// Returns the condition that the connection of a row lives and has not ended the row's attempt.
 pub(super) const IS_LIVE: &str = "IS_USED_LOCK(CONCAT('fp_s_', LOWER(HEX(s.session)))) = s.connection";
 
-/// The outcome of trying to acquire a lock, or of waiting for it.
-pub(super) enum Tried {
-    Acquired(FencingToken),
-    NotFree,
-}
-
 /// A connection. Its locks are free when it is dropped.
 pub(super) struct Session {
     connection: Connection,
+    location: String,
     /// Its `CONNECTION_ID()`.
-    pub(super) id: i64,
+    id: i64,
     /// The key of the named lock that it has while it waits or holds: other clients see by it whether its row counts.
     liveness: [u8; 16],
     /// Its row.
     row: Option<i64>,
     table: String,
-    /// Whether it has held another lock before: the server may have closed it meanwhile.
-    pub(super) is_reused: bool,
-    /// Held while it is in use.
-    pub(super) permit: Option<OwnedSemaphorePermit>,
 }
 
 impl Session {
@@ -56,54 +49,8 @@ impl Session {
         let sets = connection.run(&setup, READ_TIMEOUT).await;
         let sets = sets.map_err(|failure| failure.into_error(&connector.location))?;
         let id = sets.last().and_then(|rows| rows.first()).map_or(Ok(0), |row| row.integer(0))?;
-        let liveness = rand::random();
-        Ok(Self { connection, id, liveness, row: None, table, is_reused: false, permit: None })
-    }
-
-    /// Whether it can be used for another lock.
-    pub(super) fn is_usable(&self) -> bool {
-        self.connection.is_usable()
-    }
-
-    /// Acquires the lock if it is free. Otherwise it is shown as a waiter, if it will wait.
-    ///
-    /// # Errors
-    /// [`Refused::SameKey`] if the lock is held under another name.
-    pub(super) async fn try_lock(
-        &mut self,
-        key: &str,
-        attempt: &Attempt,
-        waits: bool,
-    ) -> Result<Tried, Refused> {
-        let ttl = attempt.ttl.as_millis().div_ceil(1000).max(1);
-        let mut sql = Sql::default();
-        sql.text("SET SESSION wait_timeout = ").number(ttl);
-        sql.text("; DO GET_LOCK(CONCAT('fp_s_', LOWER(HEX(").bytes(&self.liveness).text("))), 0); ");
-        let shown = if waits { "@fp_got IS NOT NULL" } else { "@fp_got = 1" };
-        self.write_lock(&mut sql, key, attempt, (0.0, shown));
-        sql.text(", (SELECT s.name FROM ")
-            .text(&self.table)
-            .text(" AS s WHERE @fp_got = 0 AND s.connection = IS_USED_LOCK(");
-        sql.lock(key)
-            .text(") AND s.name <> ")
-            .name(&attempt.wants[0].name)
-            .text(" AND ")
-            .text(IS_LIVE)
-            .text(" LIMIT 1)");
-        self.run_lock(&sql, READ_TIMEOUT.max(attempt.ttl)).await
-    }
-
-    /// Waits for the lock in the queue of the server, for at most `wait`.
-    pub(super) async fn wait(
-        &mut self,
-        key: &str,
-        attempt: &Attempt,
-        wait: Duration,
-    ) -> Result<Tried, Refused> {
-        let mut sql = Sql::default();
-        self.write_lock(&mut sql, key, attempt, (wait.as_secs_f64(), "@fp_got = 1"));
-        sql.text(", NULL");
-        self.run_lock(&sql, wait + REPLY_TIME).await
+        let location = connector.location.clone();
+        Ok(Self { connection, location, id, liveness: rand::random(), row: None, table })
     }
 
     /// Writes the statements that acquire the lock within `wait` seconds and replace the row of the connection if `shown`. The last
@@ -130,13 +77,22 @@ impl Session {
             .text("; COMMIT; SELECT @fp_got, LAST_INSERT_ID(), CONNECTION_ID()");
     }
 
-    async fn run_lock(&mut self, sql: &Sql, timeout: Duration) -> Result<Tried, Refused> {
-        let sets = self.connection.run(sql.as_str(), timeout).await?;
-        let row = sets.last().and_then(|rows| rows.first()).ok_or(Refused::Interrupted)?;
+    /// Runs the statements of [`Self::write_lock`].
+    ///
+    /// # Errors
+    /// [`ErrorKind::Conflict`] if the lock is held under another name.
+    async fn run_lock(&mut self, sql: &Sql, attempt: &Attempt, timeout: Duration) -> Result<Tried> {
+        let sets =
+            self.connection.run(sql.as_str(), timeout).await.map_err(|failure| self.failed(failure))?;
+        let interrupted = || {
+            let text = format!("{} has interrupted a wait", self.location);
+            Error::new(ErrorKind::Unreachable, text).transient()
+        };
+        let row = sets.last().and_then(|rows| rows.first()).ok_or_else(interrupted)?;
         let number = |column| row.optional_integer(column).ok().flatten();
         let id = number(1).unwrap_or(0);
         if number(2) != Some(self.id) {
-            return Err(Refused::OtherConnection);
+            return Err(shared_connection(&self.location));
         }
         match number(0) {
             Some(1) => {
@@ -146,17 +102,70 @@ impl Session {
             Some(0) => {
                 self.row = Some(id).filter(|id| *id > 0).or(self.row);
                 match row.optional_text(3).ok().flatten() {
-                    Some(other) => Err(Refused::SameKey(other)),
+                    Some(other) => Err(collision(attempt.wants[0].name.as_str(), &other)),
                     None => Ok(Tried::NotFree),
                 }
             }
             // The statement was killed, or the server has no memory left.
-            _ => Err(Refused::Interrupted),
+            _ => Err(interrupted()),
         }
     }
 
-    /// Proves to both sides that the connection lives, that it is the same as before, and that it has the lock.
-    pub(super) async fn heartbeat(&mut self, key: &str, timeout: Duration) -> Result<bool, Failure> {
+    fn failed(&self, failure: Failure) -> Error {
+        match failure {
+            Failure::NoReply(error) => {
+                let text = format!("the connection to {} ended before the reply", self.location);
+                Error::new(ErrorKind::OutcomeUnknown, text).with_source(error)
+            }
+            rejected @ Failure::Rejected { .. } => rejected.into_error(&self.location),
+        }
+    }
+}
+
+#[async_trait]
+impl LockSession for Session {
+    type Key = String;
+    type Id = i64;
+
+    /// A connection that has tried has the lock of its liveness.
+    const IS_CLEAN_WHEN_BUSY: bool = false;
+
+    fn id(&self) -> i64 {
+        self.id
+    }
+
+    fn is_usable(&self) -> bool {
+        self.connection.is_usable()
+    }
+
+    async fn try_lock(&mut self, key: &String, attempt: &Attempt, on_busy: OnBusy) -> Result<Tried> {
+        let ttl = attempt.ttl.as_millis().div_ceil(1000).max(1);
+        let mut sql = Sql::default();
+        sql.text("SET SESSION wait_timeout = ").number(ttl);
+        sql.text("; DO GET_LOCK(CONCAT('fp_s_', LOWER(HEX(").bytes(&self.liveness).text("))), 0); ");
+        let shown = if on_busy == OnBusy::Wait { "@fp_got IS NOT NULL" } else { "@fp_got = 1" };
+        self.write_lock(&mut sql, key, attempt, (0.0, shown));
+        sql.text(", (SELECT s.name FROM ")
+            .text(&self.table)
+            .text(" AS s WHERE @fp_got = 0 AND s.connection = IS_USED_LOCK(");
+        sql.lock(key)
+            .text(") AND s.name <> ")
+            .name(&attempt.wants[0].name)
+            .text(" AND ")
+            .text(IS_LIVE)
+            .text(" LIMIT 1)");
+        self.run_lock(&sql, attempt, READ_TIMEOUT.max(attempt.ttl)).await
+    }
+
+    async fn wait(&mut self, key: &String, attempt: &Attempt, wait: Duration) -> Result<Tried> {
+        let mut sql = Sql::default();
+        self.write_lock(&mut sql, key, attempt, (wait.as_secs_f64(), "@fp_got = 1"));
+        sql.text(", NULL");
+        self.run_lock(&sql, attempt, wait + REPLY_TIME).await
+    }
+
+    /// The connection must be the same as before: a proxy may send statements to another one.
+    async fn heartbeat(&mut self, key: &String, attempt: &Attempt) -> bool {
         let mut sql = Sql::default();
         sql.text("SELECT CONNECTION_ID() = ")
             .number(self.id)
@@ -164,15 +173,13 @@ impl Session {
             .lock(key)
             .text(") = ")
             .number(self.id);
-        let sets = self.connection.run(sql.as_str(), timeout).await?;
-        Ok(sets
-            .last()
-            .and_then(|rows| rows.first())
-            .is_some_and(|row| row.integer(0).is_ok_and(|held| held == 1)))
+        let Ok(sets) = self.connection.run(sql.as_str(), attempt.ttl).await else { return false };
+        let row = sets.last().and_then(|rows| rows.first());
+        row.is_some_and(|row| row.integer(0).is_ok_and(|held| held == 1))
     }
 
-    /// Frees the lock and removes the row of the connection, which can then be used for another one. Returns whether it had the lock.
-    pub(super) async fn unlock(&mut self, key: &str, timeout: Duration) -> Result<bool, Failure> {
+    /// Also removes the row of the connection.
+    async fn unlock(&mut self, key: &String, attempt: &Attempt) -> Result<bool> {
         let mut sql = Sql::default();
         // A wait that was interrupted has not ended its transaction.
         sql.text("ROLLBACK; SELECT RELEASE_LOCK(").lock(key).text("); ");
@@ -180,63 +187,26 @@ impl Session {
             sql.text("DELETE FROM ").text(&self.table).text(" WHERE id = ").number(row).text("; ");
         }
         sql.text("SET SESSION wait_timeout = ").number(IDLE_SECONDS).text("; SELECT RELEASE_ALL_LOCKS()");
-        let mut outcome = self.connection.run(sql.as_str(), timeout).await;
+        let mut outcome = self.connection.run(sql.as_str(), attempt.ttl).await;
         if outcome.as_ref().is_err_and(Failure::is_interrupted) {
             // The interruption of the wait before it has arrived late.
-            outcome = self.connection.run(sql.as_str(), timeout).await;
+            outcome = self.connection.run(sql.as_str(), attempt.ttl).await;
         }
-        let freed = outcome?.get(1).and_then(|rows| rows.first()).map(|row| row.optional_integer(0));
+        let sets = outcome.map_err(|failure| self.failed(failure))?;
+        let freed = sets.get(1).and_then(|rows| rows.first()).map(|row| row.optional_integer(0));
         self.row = None;
         Ok(matches!(freed, Some(Ok(Some(1)))))
     }
 }
 
-/// Why the server did not accept an attempt.
-pub(super) enum Refused {
-    Failed(Failure),
-    /// The lock is held under this name, which has the same key.
-    SameKey(String),
-    Interrupted,
-    /// A proxy sends statements of one connection to several of the server.
-    OtherConnection,
+/// Returns the error for a name that is the same named lock of the server as another one in use.
+pub(super) fn collision(name: &str, other: &str) -> Error {
+    let text = format!("lock {name:?} is the same named lock of the server as {other:?}, which is in use");
+    Error::new(ErrorKind::Conflict, text)
+        .with_hint("MySQL does not distinguish case there: rename one of the locks, or use key=sha256")
 }
 
-impl From<Failure> for Refused {
-    fn from(failure: Failure) -> Self {
-        Self::Failed(failure)
-    }
-}
-
-impl Refused {
-    pub(super) fn is_connection_lost(&self) -> bool {
-        matches!(self, Self::Failed(failure) if failure.is_connection_lost())
-    }
-
-    pub(super) fn into_error(self, location: &str, name: &LockName) -> Error {
-        match self {
-            Self::Failed(Failure::NoReply(error)) => Error::new(
-                ErrorKind::OutcomeUnknown,
-                format!("the connection to {location} ended before the reply"),
-            )
-            .with_source(error),
-            Self::Failed(failure) => failure.into_error(location),
-            Self::SameKey(other) => {
-                let name = name.as_str();
-                let text = format!(
-                    "lock {name:?} is the same named lock of the server as {other:?}, which is in use"
-                );
-                Error::new(ErrorKind::Conflict, text).with_hint(
-                    "MySQL does not distinguish case there: rename one of the locks, or use key=sha256",
-                )
-            }
-            Self::Interrupted => {
-                Error::new(ErrorKind::Unreachable, format!("{location} has interrupted a wait")).transient()
-            }
-            Self::OtherConnection => shared_connection(location),
-        }
-    }
-}
-
+/// Returns the error for a proxy that sends statements of one connection to several of the server.
 pub(super) fn shared_connection(location: &str) -> Error {
     let text =
         format!("{location} is a proxy that shares its connections: named locks belong to one of them");

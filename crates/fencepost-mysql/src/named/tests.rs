@@ -4,11 +4,12 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use fencepost_core::{Backend, Client, Options, Owner};
+use fencepost_core::backend::{OnBusy, Op, Reply};
+use fencepost_core::{Attempt, Backend, Client, LockName, Mode, Options, Owner, Result, Rule, Want};
 use fencepost_testkit::actions::{LONG_TTL, granted, hold, spawn_waiter, until_idle, until_queued};
 use fencepost_testkit::servers::mariadb::shared;
 
-use super::backend::NamedBackend;
+use super::backend::open_with;
 use crate::config::{Config, parse};
 
 fn config() -> Config {
@@ -19,7 +20,7 @@ fn config() -> Config {
 async fn client(config: &Config, wait_slice: Duration) -> Client {
     let config = config.clone();
     let opening = async move {
-        let backend = NamedBackend::open(config, &Options::new(), wait_slice).await?;
+        let backend = open_with(config, &Options::new(), wait_slice).await?;
         Ok(Arc::new(backend) as Arc<dyn Backend>)
     };
     Client::connect_with(opening).await.unwrap()
@@ -78,4 +79,33 @@ async fn a_grant_and_an_interruption_at_once() {
     granted(waiter).await.release().await.unwrap();
     let swept = theirs.sweep().await.unwrap();
     assert_eq!(swept, Some(0), "no connection has left a row");
+}
+
+/// The task of an attempt that found the lock held ends before its reply: it does not end the next one of the same owner.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn an_attempt_that_was_busy_can_wait() {
+    let config = config();
+    let slice = Duration::from_secs(60);
+    let guard = hold(&client(&config, slice).await.lock("a").ttl(LONG_TTL)).await;
+    let backend = open_with(config, &Options::new(), slice).await.unwrap();
+    let execute = async |op: Op| -> Result<Reply> { backend.execute(vec![op]).await.remove(0) };
+    for _ in 0..10 {
+        let attempt = Arc::new(Attempt {
+            owner: Owner::random(),
+            wants: vec![Want { name: LockName::new("a").unwrap(), mode: Mode::Exclusive }],
+            rule: Rule::All,
+            ttl: LONG_TTL,
+            label: "test".into(),
+            meta: Arc::new([]),
+        });
+        let acquire = |on_busy| Op::Acquire { attempt: attempt.clone(), on_busy };
+        assert!(matches!(execute(acquire(OnBusy::Return)).await, Ok(Reply::Busy)));
+        for op in [acquire(OnBusy::Wait), Op::Check(attempt.clone()), Op::Check(attempt.clone())] {
+            let reply = execute(op).await;
+            assert!(matches!(reply, Ok(Reply::Waiting { .. })), "{reply:?}");
+        }
+        assert!(matches!(execute(Op::Leave(attempt)).await, Ok(Reply::Left)));
+    }
+    guard.release().await.unwrap();
+    backend.close().await;
 }

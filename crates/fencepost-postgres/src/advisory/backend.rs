@@ -4,19 +4,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use async_trait::async_trait;
-use fencepost_core::backend::{Backend, BackendInfo, ListPage, LockState, Op, Page, Reply, Scope, Wakeup};
-use fencepost_core::push::{self, Pushes};
-use fencepost_core::{Attempt, Error, ErrorKind, Finding, LockName, Mode, Options, Result, StorageId};
-use futures_util::stream::BoxStream;
+use fencepost_core::backend::{Backend, ListPage, LockState, Page, Reply};
+use fencepost_core::{Attempt, Error, ErrorKind, FencingToken, Finding, LockName, Options, Owner, Result};
+use fencepost_sql::session_lock::{LockServer, LockSession, Position, ServerInfo, SessionBackend};
 
-use super::state::{ClientState, Request};
+use super::keys::{Derived, Key, derive};
+use super::session::{Session, collision};
+use super::state::ClientState;
 use super::{diagnose, listing, schema};
 use crate::config::{Config, Layout};
-use crate::error::call_failed;
+use crate::error::{call_failed, lost_connection, unreachable};
 use crate::link::Link;
-
-/// The maximum number of concurrent requests: each has a connection of its own, or is short.
-const MAX_FLIGHTS: usize = 1024;
 
 /// How long an attempt waits in the server's queue before it joins it again: a session that waits keeps the server from
 /// removing dead rows.
@@ -25,133 +23,141 @@ const WAIT_SLICE: Duration = Duration::from_secs(600);
 /// The oldest server that ends sessions which are idle, and notices clients that are gone while their sessions wait.
 const MIN_SERVER_VERSION: i32 = 140_000;
 
+/// How many sessions are opened at once: the server starts a process for each.
+const MAX_OPENING: usize = 8;
+
 /// What locks of sessions cannot guarantee.
 const EXCEPTIONS: &[&str] = &[
     "the server frees the lock as soon as the connection ends, before its holder notices",
     "holders of other programs have no token",
 ];
 
-pub(crate) struct AdvisoryBackend {
-    state: Arc<ClientState>,
-    storage_id: StorageId,
-    pushes: Pushes,
-}
-
 /// Connects as one client. Must be called inside the runtime in which it will be used.
 pub(crate) async fn open(config: Config, options: &Options) -> Result<Arc<dyn Backend>> {
-    Ok(Arc::new(AdvisoryBackend::open(config, options, WAIT_SLICE).await?))
+    Ok(Arc::new(open_with(config, options, WAIT_SLICE).await?))
 }
 
-impl AdvisoryBackend {
-    pub(super) async fn open(config: Config, options: &Options, wait_slice: Duration) -> Result<Self> {
-        let Layout::Advisory { key, connections } = config.layout else {
-            return Err(Error::new(ErrorKind::BadConfig, "the URL does not have mode=advisory"));
-        };
-        let link = Link::new(config)?;
-        let (pusher, wakeups) = push::channel();
-        let state = Arc::new(ClientState::new(link, key, connections, wait_slice, pusher));
-        let control = state.control().await?;
-        let link = &state.link;
-        if link.pooled(&control).await? {
-            return Err(pooled(link.location()));
-        }
-        check_version(link, &control).await?;
-        let storage_id = schema::read_or_create(link, &control, options.is_only_existing()).await?;
-        if !options.is_only_existing() {
-            listing::sweep(link, &control).await?;
-        }
-        Ok(Self { state, storage_id, pushes: wakeups })
+pub(super) async fn open_with(
+    config: Config,
+    options: &Options,
+    wait_slice: Duration,
+) -> Result<SessionBackend<ClientState>> {
+    let Layout::Advisory { key, connections } = config.layout else {
+        return Err(Error::new(ErrorKind::BadConfig, "the URL does not have mode=advisory"));
+    };
+    let state = ClientState::new(Link::new(config)?, key);
+    let control = state.control().await?;
+    let link = &state.link;
+    if link.pooled(&control).await? {
+        return Err(pooled(link.location()));
     }
-
-    async fn execute_one(&self, op: &Op) -> Result<Reply> {
-        let state = &self.state;
-        if let Op::Acquire { attempt, .. } | Op::Check(attempt) | Op::Leave(attempt) = op {
-            check_supported(attempt)?;
-        }
-        match op {
-            Op::Acquire { attempt, on_busy } => {
-                // A task that has just ended did not answer: then another one is started.
-                for _ in 0..2 {
-                    if state.is_barred(attempt.owner) {
-                        return Ok(Reply::Busy);
-                    }
-                    state.start(attempt)?;
-                    if let Some(reply) = state.call(attempt.owner, Request::Acquire(*on_busy)).await {
-                        return reply;
-                    }
-                }
-                Err(Error::new(ErrorKind::OutcomeUnknown, "the attempt ended without a reply"))
-            }
-            Op::Check(attempt) => {
-                state.call(attempt.owner, Request::Check).await.unwrap_or(Ok(Reply::NoTicket))
-            }
-            Op::Leave(attempt) => {
-                let reply = state.call(attempt.owner, Request::Leave).await;
-                reply.unwrap_or_else(|| {
-                    state.bar(attempt);
-                    Ok(Reply::Left)
-                })
-            }
-            Op::Renew(grant) => {
-                let reply = state.call(grant.attempt.owner, Request::Renew).await;
-                reply.unwrap_or(Ok(Reply::NotHeld))
-            }
-            Op::Release(grant) => {
-                let reply = state.call(grant.attempt.owner, Request::Release).await;
-                reply.unwrap_or(Ok(Reply::NotHeld))
-            }
-            Op::Break { name, token } => listing::break_lock(state, name, *token).await,
-            Op::ReadCell(_) | Op::WriteCell { .. } => Err(unsupported("cells")),
-        }
+    check_version(link, &control).await?;
+    let storage_id = schema::read_or_create(link, &control, options.is_only_existing()).await?;
+    if !options.is_only_existing() {
+        listing::sweep(link, &control).await?;
     }
+    let info = ServerInfo {
+        scheme: "postgres",
+        location: link.location().to_owned(),
+        locks: "advisory locks",
+        storage_id,
+        exceptions: EXCEPTIONS,
+        has_shared: true,
+        connections,
+        max_opening: MAX_OPENING,
+        wait_slice,
+    };
+    Ok(SessionBackend::new(state, info))
 }
 
 #[async_trait]
-impl Backend for AdvisoryBackend {
-    fn info(&self) -> BackendInfo {
-        let location = self.state.link.location();
-        let mut info = BackendInfo::new("postgres", location, Scope::Fleet, self.storage_id);
-        info.max_flights = MAX_FLIGHTS;
-        info.max_batch = 1;
-        info.exceptions = EXCEPTIONS;
-        info
+impl LockServer for ClientState {
+    type Key = Key;
+    type Id = i32;
+    type Session = Session;
+
+    async fn open(&self) -> Result<Session> {
+        Session::open(&self.link).await
     }
 
-    async fn execute(&self, ops: Vec<Op>) -> Vec<Result<Reply>> {
-        let mut replies = Vec::with_capacity(ops.len());
-        for op in &ops {
-            replies.push(self.execute_one(op).await);
+    fn key(&self, name: &LockName) -> Result<Option<Key>> {
+        Ok(match derive(self.rule, &self.link.config().namespace, name)? {
+            Derived::Key(key) => Some(key),
+            Derived::ByServer(_) => None,
+        })
+    }
+
+    async fn compute_key(&self, session: &mut Session, name: &LockName) -> Result<Key> {
+        match derive(self.rule, &self.link.config().namespace, name)? {
+            Derived::Key(key) => Ok(key),
+            Derived::ByServer(expression) => {
+                session.evaluate(expression, name.as_str()).await.map(Key::Single)
+            }
         }
-        replies
     }
 
-    fn wakeups(&self) -> BoxStream<'static, Wakeup> {
-        self.pushes.stream()
+    async fn position(&self, pid: i32, _key: &Key) -> Result<Position> {
+        listing::position(self, pid).await
+    }
+
+    async fn cancel(&self, pid: i32, owner: Owner) -> Result<()> {
+        listing::cancel(&self.link, &*self.control().await?, pid, owner).await
+    }
+
+    async fn is_broken(&self, session: &Session, owner: Owner) -> bool {
+        // `Op::Break` ends a session as any administrator does, and says so before.
+        session.is_terminated() && listing::is_broken(self, session.id(), owner).await.unwrap_or(false)
+    }
+
+    async fn was_released(
+        &self,
+        mut session: Session,
+        _attempt: &Attempt,
+        _token: FencingToken,
+        error: Error,
+    ) -> Result<bool> {
+        // The server may have ended the session before the release arrived; it says so.
+        if session.is_ended().await { Ok(false) } else { Err(error) }
+    }
+
+    fn unreachable(&self) -> Error {
+        unreachable(self.link.location())
+    }
+
+    fn lost_waiter(&self) -> Error {
+        lost_connection(self.link.location())
+    }
+
+    fn same_key(&self, name: &LockName, other: &LockName) -> Error {
+        collision(name.as_str(), other.as_str())
+    }
+
+    async fn break_lock(&self, name: &LockName, token: FencingToken) -> Result<Reply> {
+        listing::break_lock(self, name, token).await
     }
 
     async fn inspect(&self, name: &LockName) -> Result<LockState> {
-        listing::inspect(&self.state, name).await
+        listing::inspect(self, name).await
     }
 
     async fn list(&self, prefix: &str, page: Page) -> Result<ListPage> {
-        listing::list(&self.state, prefix, &page).await
+        listing::list(self, prefix, &page).await
     }
 
     async fn diagnose(&self) -> Vec<Finding> {
-        diagnose::diagnose(&self.state).await
+        diagnose::diagnose(self).await
     }
 
     async fn locate(&self, name: &LockName) -> Vec<Finding> {
-        diagnose::locate(&self.state, name).await
+        diagnose::locate(self, name).await
     }
 
-    async fn sweep(&self) -> Result<Option<u64>> {
-        let control = self.state.control().await?;
-        listing::sweep(&self.state.link, &control).await.map(Some)
+    async fn sweep(&self) -> Result<u64> {
+        listing::sweep(&self.link, &*self.control().await?).await
     }
 
     async fn close(&self) {
-        self.state.close().await;
+        self.close().await;
     }
 }
 
@@ -173,17 +179,4 @@ fn pooled(location: &str) -> Error {
     Error::new(ErrorKind::Unsupported, message).with_hint(
         "use the address of the server itself, or a pooler in session mode, or mode=lease, which works behind poolers",
     )
-}
-
-fn check_supported(attempt: &Attempt) -> Result<()> {
-    match attempt.wants.as_slice() {
-        [want] if matches!(want.mode, Mode::Exclusive | Mode::Shared) => Ok(()),
-        [_] => Err(unsupported("semaphores")),
-        _ => Err(unsupported("several names at once")),
-    }
-}
-
-fn unsupported(what: &str) -> Error {
-    Error::new(ErrorKind::Unsupported, format!("advisory locks do not support {what}"))
-        .with_hint("use mode=lease, the default of postgres:// URLs")
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 use fencepost_core::backend::{HolderState, ListPage, LockState, Page, Reply, WaiterState};
 use fencepost_core::{Error, ErrorKind, FencingToken, LockName, Mode, Owner, Result};
 use fencepost_sql::codec::{meta_of, signed, unsigned};
+use fencepost_sql::session_lock::Position;
 use tokio_postgres::types::{ToSql, Type};
 use tokio_postgres::{Client, Row};
 
@@ -118,14 +119,6 @@ pub(super) async fn is_broken(state: &ClientState, pid: i32, owner: Owner) -> Re
     );
     let rows = state.read(&query, &[(&pid, Type::INT4), (&owner.to_hex(), Type::TEXT)]).await?;
     Ok(rows.first().is_some_and(|row| row.get(0)))
-}
-
-/// What a session that is to wait does.
-pub(super) enum Position {
-    /// It is in the queue, without the lock when this was asked.
-    Waiting,
-    Granted,
-    Gone,
 }
 
 /// Returns what the session with this process does. One that is about to join the queue is asked again.

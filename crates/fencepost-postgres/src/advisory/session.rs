@@ -2,9 +2,11 @@
 
 use std::time::Duration;
 
+use async_trait::async_trait;
+use fencepost_core::backend::OnBusy;
 use fencepost_core::{Attempt, Error, ErrorKind, FencingToken, Mode, Result};
 use fencepost_sql::codec::{meta_text, unsigned};
-use tokio::sync::OwnedSemaphorePermit;
+use fencepost_sql::session_lock::{LockSession, Tried};
 use tokio::task::AbortHandle;
 use tokio_postgres::Client;
 use tokio_postgres::error::SqlState;
@@ -22,12 +24,6 @@ pub(crate) const CONNECTION_CHECK: Duration = Duration::from_secs(2);
 /// How long a session without a lock is kept for the next one.
 const IDLE_TIME: Duration = Duration::from_secs(60);
 
-/// The outcome of trying to acquire a lock.
-pub(super) enum Tried {
-    Acquired(FencingToken),
-    NotFree,
-}
-
 /// A session. Its locks are free when it is dropped.
 pub(super) struct Session {
     client: Client,
@@ -36,10 +32,8 @@ pub(super) struct Session {
     location: String,
     schema: String,
     pid: i32,
-    /// Whether it has held another lock before: the server may have closed it meanwhile.
-    pub(super) is_reused: bool,
-    /// Held while the session is in use.
-    pub(super) permit: Option<OwnedSemaphorePermit>,
+    /// The code with which the server has ended the session or rejected a heartbeat, if it has.
+    code: Option<SqlState>,
 }
 
 impl Session {
@@ -50,20 +44,20 @@ impl Session {
         let row = client.query_typed_one(&settings(), &[]).await;
         let pid = row.map_err(|error| call_failed(&location, &error))?.get(0);
         let schema = quoted(&link.config().namespace);
-        Ok(Self { client, driver, end, location, schema, pid, is_reused: false, permit: None })
+        Ok(Self { client, driver, end, location, schema, pid, code: None })
     }
 
-    pub(super) fn pid(&self) -> i32 {
-        self.pid
+    /// Returns whether an administrator has ended the session.
+    pub(super) fn is_terminated(&self) -> bool {
+        self.code == Some(SqlState::ADMIN_SHUTDOWN)
     }
 
-    pub(super) fn is_closed(&self) -> bool {
-        self.client.is_closed()
-    }
-
-    /// Waits for the end of the connection. Returns the code with which the server has ended it, if it has.
-    pub(super) async fn ended(&mut self) -> Option<SqlState> {
-        (&mut self.end).await.ok().flatten()
+    /// Returns whether the server has ended the session.
+    pub(super) async fn is_ended(&mut self) -> bool {
+        if self.code.is_none() && self.client.is_closed() {
+            self.ended().await;
+        }
+        self.code.is_some()
     }
 
     /// Returns the value of an expression of the name.
@@ -73,17 +67,40 @@ impl Session {
         Ok(row.map_err(|error| self.failed(&error))?.get(0))
     }
 
-    /// Acquires the lock if it is free and has no waiters.
-    ///
-    /// # Errors
-    /// [`ErrorKind::Conflict`] if the key is in use under another name.
-    pub(super) async fn try_lock(&self, key: Key, attempt: &Attempt, waits: bool) -> Result<Tried> {
+    fn failed(&self, error: &tokio_postgres::Error) -> Error {
+        call_failed(&self.location, error)
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        // At once: the driver would first wait for the reply to a statement that is in flight.
+        self.driver.abort();
+    }
+}
+
+#[async_trait]
+impl LockSession for Session {
+    type Key = Key;
+    type Id = i32;
+
+    const IS_CLEAN_WHEN_BUSY: bool = true;
+
+    fn id(&self) -> i32 {
+        self.pid
+    }
+
+    fn is_usable(&self) -> bool {
+        !self.client.is_closed()
+    }
+
+    async fn try_lock(&mut self, key: &Key, attempt: &Attempt, on_busy: OnBusy) -> Result<Tried> {
         let query = format!(
             "SELECT code, token, other FROM {}.advisory_try($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)",
             self.schema
         );
         let want = &attempt.wants[0];
-        let (single, first, second) = arguments(key);
+        let (single, first, second) = arguments(*key);
         let (owner, meta) = (attempt.owner.to_hex(), meta_text(&attempt.meta));
         let (name, label, ttl) = (want.name.as_str(), &*attempt.label, millis(attempt.ttl));
         let parameters: [(&(dyn ToSql + Sync), Type); 10] = [
@@ -91,7 +108,7 @@ impl Session {
             (&single, Type::INT8),
             (&first, Type::INT4),
             (&second, Type::INT4),
-            (&waits, Type::BOOL),
+            (&(on_busy == OnBusy::Wait), Type::BOOL),
             (&name, Type::TEXT),
             (&owner, Type::TEXT),
             (&ttl, Type::INT8),
@@ -107,13 +124,11 @@ impl Session {
         }
     }
 
-    /// Waits for the lock in the queue of the server, for at most `wait`. `None` if it was not granted by then, or if the wait
-    /// was cancelled; the lock may have been granted at the same moment, and another wait then returns it at once.
-    pub(super) async fn wait(&self, key: Key, mode: Mode, wait: Duration) -> Result<Option<FencingToken>> {
+    async fn wait(&mut self, key: &Key, attempt: &Attempt, wait: Duration) -> Result<Tried> {
         let query = format!("SELECT {}.advisory_wait($1, $2, $3, $4, $5)", self.schema);
-        let (single, first, second) = arguments(key);
+        let (single, first, second) = arguments(*key);
         let parameters: [(&(dyn ToSql + Sync), Type); 5] = [
-            (&(mode == Mode::Shared), Type::BOOL),
+            (&(attempt.wants[0].mode == Mode::Shared), Type::BOOL),
             (&single, Type::INT8),
             (&first, Type::INT4),
             (&second, Type::INT4),
@@ -121,26 +136,30 @@ impl Session {
         ];
         let gave_up = [SqlState::LOCK_NOT_AVAILABLE, SqlState::QUERY_CANCELED];
         match self.client.query_typed_one(&query, &parameters).await {
-            Ok(row) => Ok(Some(FencingToken::new(unsigned(row.get(0))))),
-            Err(error) if error.code().is_some_and(|code| gave_up.contains(code)) => Ok(None),
+            Ok(row) => Ok(Tried::Acquired(FencingToken::new(unsigned(row.get(0))))),
+            Err(error) if error.code().is_some_and(|code| gave_up.contains(code)) => Ok(Tried::NotFree),
             Err(error) => Err(self.failed(&error)),
         }
     }
 
-    /// Proves to both sides that the session is alive. It must be the same as before: locks do not move with a pooler.
-    ///
-    /// # Errors
-    /// The code with which the server has ended the session, if it has.
-    pub(super) async fn heartbeat(&self) -> Result<(), Option<SqlState>> {
+    /// The session must be the same as before: locks do not move with a pooler.
+    async fn heartbeat(&mut self, _key: &Key, _attempt: &Attempt) -> bool {
         match self.client.query_typed_one("SELECT pg_backend_pid()", &[]).await {
-            Ok(row) if row.get::<_, i32>(0) == self.pid => Ok(()),
-            Ok(_) => Err(None),
-            Err(error) => Err(error.code().cloned()),
+            Ok(row) => row.get::<_, i32>(0) == self.pid,
+            Err(error) => {
+                self.code = error.code().cloned();
+                // The server may have ended the session before the heartbeat arrived.
+                self.is_ended().await;
+                false
+            }
         }
     }
 
-    /// Frees all locks of the session, which can then be used for another one. `None` if the server had ended it before.
-    pub(super) async fn unlock(&self) -> Result<Option<()>> {
+    async fn ended(&mut self) {
+        self.code = (&mut self.end).await.ok().flatten();
+    }
+
+    async fn unlock(&mut self, _key: &Key, _attempt: &Attempt) -> Result<bool> {
         let query = format!(
             "SELECT pg_advisory_unlock_all()::text, set_config('idle_session_timeout', '{}', false)",
             IDLE_TIME.as_millis()
@@ -150,20 +169,10 @@ impl Session {
             // A cancellation of the wait before it has arrived late.
             outcome = self.client.query_typed_one(&query, &[]).await;
         }
-        match outcome {
-            Ok(_) => Ok(Some(())),
-            Err(error) if error.code() == Some(&SqlState::ADMIN_SHUTDOWN) => Ok(None),
-            Err(error) => Err(self.failed(&error)),
-        }
-    }
-
-    /// Closes the connection at once, although a statement is in flight.
-    pub(super) fn abort(self) {
-        self.driver.abort();
-    }
-
-    fn failed(&self, error: &tokio_postgres::Error) -> Error {
-        call_failed(&self.location, error)
+        outcome.map(|_| true).map_err(|error| {
+            self.code = error.code().filter(|code| **code == SqlState::ADMIN_SHUTDOWN).cloned();
+            self.failed(&error)
+        })
     }
 }
 

@@ -10,7 +10,7 @@ use fencepost_testkit::servers::postgres::{PostgresServer, PostgresServerConfig,
 use fencepost_testkit::wait;
 use rustix::process::{Pid, Signal, kill_process};
 
-use super::backend::AdvisoryBackend;
+use super::backend::open_with;
 use super::session::Session;
 use crate::config::{Config, parse};
 use crate::link::Link;
@@ -23,7 +23,7 @@ fn config(server: &PostgresServer) -> Config {
 async fn client(config: &Config, wait_slice: Duration) -> Client {
     let config = config.clone();
     let opening = async move {
-        let backend = AdvisoryBackend::open(config, &Options::new(), wait_slice).await?;
+        let backend = open_with(config, &Options::new(), wait_slice).await?;
         Ok(Arc::new(backend) as Arc<dyn Backend>)
     };
     Client::connect_with(opening).await.unwrap()
