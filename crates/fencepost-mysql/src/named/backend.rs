@@ -22,7 +22,7 @@ use crate::sessions::Sessions;
 
 /// How long an attempt waits in the server's queue before it joins it again, at its end: so long can a host that is gone leave a
 /// connection there.
-const WAIT_SLICE: Duration = Duration::from_secs(600);
+pub(super) const WAIT_SLICE: Duration = Duration::from_secs(600);
 
 /// How many connections are opened at once.
 const MAX_OPENING: usize = 4;

@@ -2,6 +2,7 @@
 
 use fencepost_core::{Finding, LockName, Result, StorageId, shell_quote};
 
+use super::backend::WAIT_SLICE;
 use super::schema;
 use super::state::ClientState;
 use crate::config::Layout;
@@ -22,7 +23,7 @@ pub(super) async fn diagnose(state: &ClientState) -> Vec<Finding> {
     let (sessions, storage) = (state.table(), config.named_table("named_storage"));
     let needed = [(sessions.as_str(), "id", "SELECT, INSERT, DELETE"), (storage.as_str(), "id", "SELECT")];
     findings.push(rights(&state.control, &needed).await);
-    findings.push(crash_release(state.wait_slice));
+    findings.push(crash_release(WAIT_SLICE));
     findings
 }
 

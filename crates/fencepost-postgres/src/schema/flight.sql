@@ -48,6 +48,18 @@ BEGIN
             END LOOP;
         END IF;
     END IF;
+    IF lock_wait > 0 AND kinds = ARRAY[6] AND classes = ARRAY[1] THEN
+        note := hand_over(op_names[1], owners[1], tokens[1], me);
+        IF note IS NOT NULL THEN
+            op := 1;
+            code := 1;
+            new_pushes := deliver(ARRAY[note], me);
+            note := NULL;
+            RETURN NEXT;
+            RETURN QUERY SELECT 0, 20, NULL::bigint, NULL::bigint, p.push, NULL::bytea FROM unnest(new_pushes) AS p(push);
+            RETURN;
+        END IF;
+    END IF;
     locked := lock_rows(lock_names, new_names, lock_wait <= 0);
     at := clock_timestamp();
     FOR r IN
@@ -97,7 +109,7 @@ BEGIN
                     SELECT * INTO code, number, new_pushes FROM renew(wanted, owners[i], tokens[i], ttls[i], me, at);
                 WHEN 6 THEN
                     IF op_modes[i] = '0' THEN
-                        note := hand_over(wanted[1], owners[i], tokens[i], me, at);
+                        note := hand_over(wanted[1], owners[i], tokens[i], me);
                     END IF;
                     IF note IS NULL THEN
                         SELECT * INTO code, new_pushes FROM release(wanted, owners[i], tokens[i], me, at);

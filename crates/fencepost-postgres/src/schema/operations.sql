@@ -186,27 +186,31 @@ BEGIN
     code := 4;
 END $$;
 
--- Hands an exclusive lock over to its first waiter, if that wants it alone and exclusively; otherwise does nothing.
-CREATE FUNCTION hand_over(lock_name text, who uuid, held bigint, me bigint, at timestamptz) RETURNS text LANGUAGE plpgsql AS $$
+-- Hands an exclusive lock over to its first waiter, if that wants it alone and exclusively; otherwise does nothing. Locks the
+-- row itself: a flight with nothing else to do begins with this.
+CREATE FUNCTION hand_over(lock_name text, who uuid, held bigint, me bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     t tickets%ROWTYPE;
     new_token bigint;
 BEGIN
-    PERFORM FROM locks AS l WHERE l.name = lock_name AND l.owner = who AND l.token = held AND l.expires_at > at;
+    PERFORM FROM locks AS l WHERE l.name = lock_name AND l.owner = who AND l.token = held AND l.expires_at > clock_timestamp()
+        FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
-    FOR t IN SELECT * FROM tickets AS q WHERE q.name = lock_name AND q.expires_at > at ORDER BY q.seq LOOP
+    FOR t IN SELECT * FROM tickets AS q WHERE q.name = lock_name AND q.expires_at > clock_timestamp() ORDER BY q.seq LOOP
         CONTINUE WHEN NOT reachable(t.client, me);
         EXIT WHEN t.wants IS NOT NULL OR t.mode <> 0;
-        DELETE FROM tickets AS q WHERE q.owner = t.owner;
-        -- Its lease begins when no check can find its ticket any more.
-        at := clock_timestamp();
-        UPDATE locks AS l SET token = greatest(l.token + 1, (extract(epoch FROM at) * 1000000)::bigint), owner = t.owner,
-            expires_at = at + t.ttl_ms * interval '1 ms', ttl_ms = t.ttl_ms, client = t.client, since = at, chosen = 0,
+        -- The lease begins when no check can find the ticket any more: the row is written after the ticket was deleted.
+        WITH gone AS (
+            DELETE FROM tickets AS q WHERE q.owner = t.owner RETURNING clock_timestamp() AS at
+        ), forgotten AS (
+            DELETE FROM cells AS c WHERE c.name = lock_name AND c.keep = 0 AND c.token = held
+        )
+        UPDATE locks AS l SET token = greatest(l.token + 1, (extract(epoch FROM g.at) * 1000000)::bigint), owner = t.owner,
+            expires_at = g.at + t.ttl_ms * interval '1 ms', ttl_ms = t.ttl_ms, client = t.client, since = g.at, chosen = 0,
             wants = NULL, label = t.label, meta = t.meta
-            WHERE l.name = lock_name AND l.owner = who AND l.token = held RETURNING l.token INTO new_token;
-        DELETE FROM cells AS c WHERE c.name = lock_name AND c.keep = 0 AND c.token = held;
+            FROM gone AS g WHERE l.name = lock_name AND l.owner = who AND l.token = held RETURNING l.token INTO new_token;
         RETURN concat_ws(' ', t.client, 'G', t.owner, t.ttl_ms, new_token, 0, false, t.mode || ' ' || t.name);
     END LOOP;
     RETURN NULL;
