@@ -9,64 +9,58 @@
 CREATE FUNCTION flight(me bigint, lock_wait integer, lock_names text[], new_names text[], kinds integer[], classes integer[],
     op_names text[], op_modes text[], anys boolean[], owners uuid[], tokens bigint[], ttls bigint[],
     labels text[], metas text[], contents bytea[])
-RETURNS TABLE (op integer, code integer, token bigint, number bigint, note text, bytes bytea)
-LANGUAGE plpgsql SET search_path = @schema@, pg_temp AS $$
+RETURNS SETOF reply LANGUAGE plpgsql SET search_path = @schema@, pg_temp AS $$
 DECLARE
-    at timestamptz;
+    at timestamptz := clock_timestamp();
+    ops integer := cardinality(kinds);
     plain_ops integer[];
     plain_tokens bigint[];
-    done boolean[] := array_fill(false, ARRAY[cardinality(kinds)]);
+    done boolean[];
     locked text[];
-    pushes text[] := '{}';
-    new_pushes text[];
-    unsettled text[] := '{}';
-    is_durable boolean := false;
     wanted text[];
     modes integer[];
-    r record;
+    r reply;
+    o outcome;
+    push text;
+    pushes text[];
+    unsettled text[];
+    is_durable boolean := false;
 BEGIN
     PERFORM use_settings(me < 0, lock_wait);
-    IF lock_wait > 0 AND cardinality(kinds) > 1 AND classes <@ ARRAY[1, 5] THEN
-        at := clock_timestamp();
-        SELECT array_agg(p.op), array_agg(p.token) INTO plain_ops, plain_tokens
-            FROM plain_together(kinds, classes, op_names, owners, tokens, ttls, labels, metas, NULL, me, at) AS p;
-        IF plain_ops IS NOT NULL THEN
-            -- The update may have waited for a row. A transaction of another program that was rolled back may have had a larger
-            -- token.
-            IF clock_timestamp() > at + (250 + 10 * cardinality(kinds)) * interval '1 us' AND kinds && ARRAY[1, 2] THEN
-                plain_tokens := raised_tokens(plain_ops, kinds, op_names);
-            END IF;
-            RETURN QUERY SELECT p.op, plain_code(kinds[p.op]), p.token, 0::bigint, NULL::text, NULL::bytea
-                FROM unnest(plain_ops, plain_tokens) AS p(op, token);
-            IF cardinality(plain_ops) = cardinality(kinds) THEN
-                RETURN;
-            END IF;
-            is_durable := true;
-            FOREACH op IN ARRAY plain_ops LOOP
-                done[op] := true;
-                classes[op] := 0;
-            END LOOP;
-        END IF;
-    END IF;
-    IF lock_wait > 0 AND kinds = ARRAY[6] AND classes = ARRAY[1] THEN
-        note := hand_over(op_names[1], owners[1], tokens[1], me);
-        IF note IS NOT NULL THEN
-            op := 1;
-            code := 1;
-            new_pushes := deliver(ARRAY[note], me);
-            note := NULL;
-            RETURN NEXT;
-            RETURN QUERY SELECT 0, 20, NULL::bigint, NULL::bigint, p.push, NULL::bytea FROM unnest(new_pushes) AS p(push);
+    IF ops = 1 AND lock_wait > 0 AND kinds[1] = 6 AND classes[1] = 1 THEN
+        push := hand_over(op_names[1], owners[1], tokens[1], me);
+        IF push IS NOT NULL THEN
+            RETURN NEXT (1, 1, NULL, NULL, NULL, NULL)::reply;
+            RETURN QUERY SELECT 0, 20, NULL::bigint, NULL::bigint, p.push, NULL::bytea
+                FROM unnest(deliver(ARRAY[push], me)) AS p(push);
             RETURN;
         END IF;
+    ELSIF ops > 1 AND lock_wait > 0 AND classes <@ ARRAY[1, 5] THEN
+        SELECT array_agg(p.op), array_agg(p.token) INTO plain_ops, plain_tokens
+            FROM plain_together(kinds, classes, op_names, owners, tokens, ttls, labels, metas, NULL, me, at) AS p;
+        -- The update may have waited for a row. A transaction of another program that was rolled back may have had a larger token.
+        IF clock_timestamp() > at + (250 + 10 * ops) * interval '1 us' AND kinds && ARRAY[1, 2] THEN
+            plain_tokens := raised_tokens(plain_ops, kinds, op_names);
+        END IF;
+        RETURN QUERY SELECT p.op, plain_code(kinds[p.op]), p.token, 0::bigint, NULL::text, NULL::bytea
+            FROM unnest(plain_ops, plain_tokens) AS p(op, token);
+        IF cardinality(plain_ops) = ops THEN
+            RETURN;
+        END IF;
+        is_durable := plain_ops IS NOT NULL;
     END IF;
+
+    done := array_fill(false, ARRAY[ops]);
+    FOR i IN 1..coalesce(cardinality(plain_ops), 0) LOOP
+        done[plain_ops[i]] := true;
+        classes[plain_ops[i]] := 0;
+    END LOOP;
     locked := lock_rows(lock_names, new_names, lock_wait <= 0);
     at := clock_timestamp();
     FOR r IN
-        SELECT p.op, plain_code(kinds[p.op]) AS code, p.token, 0::bigint AS number
-            FROM plain_together(kinds, classes, op_names, owners, tokens, ttls, labels, metas, locked, me, at) AS p
+        SELECT * FROM plain_together(kinds, classes, op_names, owners, tokens, ttls, labels, metas, locked, me, at)
             -- A single one was tried by the statement that has called this function, unless its row is new.
-            WHERE classes && ARRAY[1, 5] AND (cardinality(kinds) > 1 OR kinds[1] < 5)
+            WHERE classes && ARRAY[1, 5] AND (ops > 1 OR kinds[1] < 5)
         UNION ALL
         SELECT * FROM renew_together(kinds, classes, op_names, owners, tokens, locked, at) WHERE 5 = ANY (kinds)
         UNION ALL
@@ -77,77 +71,45 @@ BEGIN
             WHERE classes && ARRAY[4, 5, 6]
     LOOP
         done[r.op] := true;
-        op := r.op;
-        code := r.code;
-        token := r.token;
-        number := r.number;
-        is_durable := is_durable OR code NOT IN (0, 9);
-        RETURN NEXT;
+        is_durable := is_durable OR r.code NOT IN (0, 9);
+        RETURN NEXT r;
     END LOOP;
 
-    FOR i IN 1..cardinality(kinds) LOOP
+    FOR i IN 1..ops LOOP
         CONTINUE WHEN done[i];
-        op := i;
-        code := 13;
-        token := NULL;
-        number := NULL;
-        note := NULL;
-        bytes := NULL;
-        new_pushes := NULL;
+        o := (13, NULL, NULL, NULL, NULL, NULL)::outcome;
         wanted := string_to_array(op_names[i], E'\n');
         -- What has no row is not held.
         IF locked IS NULL OR locked @> wanted OR kinds[i] = 7 OR kinds[i] > 4 AND NOT EXISTS (
             SELECT FROM locks AS l WHERE l.name = ANY (wanted) AND l.name <> ALL (locked)) THEN
             modes := string_to_array(op_modes[i], ',')::integer[];
-            CASE kinds[i]
-                WHEN 1, 2, 3 THEN
-                    SELECT * INTO code, token, number, note, new_pushes FROM attempt(kinds[i], wanted, modes, anys[i],
-                        owners[i], ttls[i], labels[i], metas[i], me, at);
-                WHEN 4 THEN
-                    SELECT * INTO code, token, number, new_pushes FROM leave(wanted, anys[i], owners[i], ttls[i], me, at);
-                WHEN 5 THEN
-                    SELECT * INTO code, number, new_pushes FROM renew(wanted, owners[i], tokens[i], ttls[i], me, at);
-                WHEN 6 THEN
-                    IF op_modes[i] = '0' THEN
-                        note := hand_over(wanted[1], owners[i], tokens[i], me);
-                    END IF;
-                    IF note IS NULL THEN
-                        SELECT * INTO code, new_pushes FROM release(wanted, owners[i], tokens[i], me, at);
-                    ELSE
-                        new_pushes := ARRAY[note];
-                        note := NULL;
-                        code := 1;
-                    END IF;
-                WHEN 7 THEN
-                    SELECT * INTO code, token, bytes FROM read_cell(wanted[1], at);
-                WHEN 8 THEN
-                    code := write_cell(wanted[1], owners[i], tokens[i], modes[1], ttls[i], contents[i], at);
-                ELSE
-                    SELECT * INTO code, new_pushes FROM break_lock(wanted[1], tokens[i], me, at);
-            END CASE;
-            is_durable := is_durable OR code NOT IN (0, 3, 5, 9, 10, 12);
+            o := CASE kinds[i]
+                WHEN 4 THEN leave(wanted, anys[i], owners[i], ttls[i], me, at)
+                WHEN 5 THEN renew(wanted, owners[i], tokens[i], ttls[i], me, at)
+                WHEN 6 THEN release(wanted, modes, owners[i], tokens[i], me, at)
+                WHEN 7 THEN read_cell(wanted[1], at)
+                WHEN 8 THEN write_cell(wanted[1], owners[i], tokens[i], modes[1], ttls[i], contents[i], at)
+                WHEN 9 THEN break_lock(wanted[1], tokens[i], me, at)
+                ELSE attempt(kinds[i], wanted, modes, anys[i], owners[i], ttls[i], labels[i], metas[i], me, at) END;
+            is_durable := is_durable OR o.code NOT IN (0, 3, 5, 9, 10, 12);
             -- What has no row, or only reads, has locked nothing. What has waiters, or a new holder, is not settled yet.
-            IF cardinality(new_pushes) > 0 THEN
-                pushes := pushes || new_pushes;
-            ELSIF kinds[i] <> 7 AND code <> 9 AND (kinds[i] < 5 OR code <> 3) THEN
+            IF cardinality(o.pushes) > 0 THEN
+                pushes := pushes || o.pushes;
+            ELSIF kinds[i] <> 7 AND o.code <> 9 AND (kinds[i] < 5 OR o.code <> 3) THEN
                 unsettled := unsettled || wanted;
             END IF;
         ELSIF kinds[i] IN (1, 3) AND lock_wait < 0 THEN
-            number := join_unlocked(kinds[i], wanted, string_to_array(op_modes[i], ',')::integer[], anys[i], owners[i],
+            o.number := join_unlocked(kinds[i], wanted, string_to_array(op_modes[i], ',')::integer[], anys[i], owners[i],
                 ttls[i], labels[i], metas[i], me, at);
         END IF;
-        RETURN NEXT;
+        RETURN NEXT (i, o.code, o.token, o.number, o.note, o.bytes)::reply;
     END LOOP;
 
-    IF cardinality(unsettled) > 0 THEN
+    IF unsettled IS NOT NULL THEN
         PERFORM settle(unsettled, at);
     END IF;
-    IF cardinality(pushes) > 0 THEN
-        op := 0;
-        code := 20;
-        FOREACH note IN ARRAY deliver(pushes, me) LOOP
-            RETURN NEXT;
-        END LOOP;
+    IF pushes IS NOT NULL THEN
+        RETURN QUERY SELECT 0, 20, NULL::bigint, NULL::bigint, p.push, NULL::bytea FROM unnest(deliver(pushes, me)) AS p(push);
     ELSIF NOT is_durable THEN
         -- A crash of the server may lose tickets: their owners join again. The row is not locked while the disk syncs.
         PERFORM set_config('synchronous_commit', 'off', true);
@@ -184,7 +146,7 @@ $$;
 -- the row is read again after another transaction has changed it.
 CREATE FUNCTION plain_together(kinds integer[], classes integer[], op_names text[], owners uuid[], tokens bigint[],
     ttls bigint[], labels text[], metas text[], locked text[], me bigint, at timestamptz)
-RETURNS TABLE (op integer, token bigint) LANGUAGE plpgsql AS $$
+RETURNS SETOF reply LANGUAGE plpgsql AS $$
 DECLARE
     base bigint := (extract(epoch FROM at) * 1000000)::bigint - 1;
 BEGIN
@@ -206,7 +168,7 @@ BEGIN
     ) AS o
     WHERE l.name = o.name AND CASE WHEN o.kind < 5 THEN l.is_plain AND (l.owner IS NULL OR l.expires_at <= at)
         ELSE (l.is_plain OR o.kind = 5) AND l.owner = o.owner AND l.token = o.token AND l.expires_at > at END
-    RETURNING o.op::integer, l.token;
+    RETURNING o.op::integer, plain_code(o.kind), l.token, 0::bigint, NULL::text, NULL::bytea;
 END $$;
 
 -- Raises the tokens of acquires that were executed to the server's time, and returns those of all these operations.
@@ -222,7 +184,7 @@ END $$;
 -- Renewals of locks that are not exclusive.
 CREATE FUNCTION renew_together(kinds integer[], classes integer[], op_names text[], owners uuid[], tokens bigint[],
     locked text[], at timestamptz)
-RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
+RETURNS SETOF reply LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY WITH done AS (
         UPDATE holders AS h SET expires_at = at + h.ttl_ms * interval '1 ms'
@@ -230,13 +192,13 @@ BEGIN
         WHERE o.class & 1 > 0 AND o.kind = 5 AND h.name = o.name AND h.owner = o.owner AND h.token = o.token
             AND h.expires_at > at AND (locked IS NULL OR o.name = ANY (locked))
         RETURNING o.op
-    ) SELECT d.op, 2, NULL::bigint, NULL::bigint FROM done AS d;
+    ) SELECT d.op::integer, 2, NULL::bigint, NULL::bigint, NULL::text, NULL::bytea FROM done AS d;
 END $$;
 
 -- Acquires of class 2: shared locks that are free, or shared, and have no queue.
 CREATE FUNCTION share_together(classes integer[], op_names text[], owners uuid[], ttls bigint[], labels text[],
     metas text[], locked text[], me bigint, at timestamptz)
-RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
+RETURNS SETOF reply LANGUAGE plpgsql AS $$
 DECLARE
     base bigint := (extract(epoch FROM at) * 1000000)::bigint - 1;
 BEGIN
@@ -260,14 +222,14 @@ BEGIN
         FROM (SELECT n.name, max(n.token) AS token FROM granted AS n GROUP BY n.name) AS g
         WHERE l.name = g.name AND l.token < g.token AND (l.owner IS NULL OR l.expires_at <= at) RETURNING l.name
     )
-    SELECT o.op, 7, CASE WHEN r.name IS NULL THEN changed() ELSE g.token END, 0::bigint
+    SELECT o.op::integer, 7, CASE WHEN r.name IS NULL THEN changed() ELSE g.token END, 0::bigint, NULL::text, NULL::bytea
     FROM granted AS g JOIN o ON o.owner = g.owner AND o.name = g.name LEFT JOIN raised AS r ON r.name = g.name;
 END $$;
 
 -- Acquires and checks of class 4: those of locks that another owner holds exclusively. They wait.
 CREATE FUNCTION wait_together(kinds integer[], classes integer[], op_names text[], op_modes text[], owners uuid[], ttls bigint[],
     labels text[], metas text[], locked text[], me bigint, at timestamptz)
-RETURNS TABLE (op bigint, code integer, token bigint, number bigint) LANGUAGE plpgsql AS $$
+RETURNS SETOF reply LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY WITH o AS (
         SELECT a.*, l.expires_at FROM unnest(kinds, classes, op_names, op_modes, owners, ttls, labels, metas) WITH ORDINALITY
@@ -292,15 +254,15 @@ BEGIN
         SELECT p.owner, p.seq, p.is_new FROM (
             SELECT e.owner, e.seq, false AS is_new FROM extended AS e UNION ALL SELECT j.owner, j.seq, true FROM joined AS j) AS p
     )
-    SELECT o.op, 0, NULL::bigint, NULL::bigint FROM o
+    SELECT o.op::integer, 0, NULL::bigint, NULL::bigint, NULL::text, NULL::bytea FROM o
     WHERE o.kind = 2 AND NOT EXISTS (SELECT FROM extended AS e WHERE e.owner = o.owner)
     UNION ALL
-    SELECT o.op, 9, NULL, greatest(1, ceil(extract(epoch FROM greatest(o.expires_at, (
+    SELECT o.op::integer, 9, NULL, greatest(1, ceil(extract(epoch FROM greatest(o.expires_at, (
             SELECT max(q.expires_at) FROM (SELECT f.expires_at FROM tickets AS f WHERE f.name = o.name AND f.seq < p.seq
                 ORDER BY f.seq LIMIT 16) AS q),
             -- This statement does not see those that it has added.
             CASE WHEN p.is_new AND row_number() OVER (PARTITION BY o.name, p.is_new ORDER BY p.seq) > 1
-                THEN at + o.ttl * interval '1 ms' END) - at) * 1000))::bigint
+                THEN at + o.ttl * interval '1 ms' END) - at) * 1000))::bigint, NULL, NULL
     FROM o JOIN placed AS p ON p.owner = o.owner;
 END $$;
 

@@ -1,14 +1,16 @@
--- One function for each kind of operation. `code` is the reply (see reply.rs); `pushes` are for waiters of any client.
+-- One function for each kind of operation.
 
--- What an owner holds of these names: on how many of them, with which token, and which one it chose.
-CREATE FUNCTION held_by(who uuid, wanted text[], at timestamptz, OUT count bigint, OUT token bigint, OUT chosen integer)
-LANGUAGE plpgsql AS $$
+-- What an owner holds of these names.
+CREATE FUNCTION held_by(who uuid, wanted text[], at timestamptz) RETURNS holding LANGUAGE plpgsql AS $$
+DECLARE
+    h holding;
 BEGIN
-    SELECT count(*), max(g.token), max(g.chosen) INTO count, token, chosen FROM (
+    SELECT count(*), max(g.token), max(g.chosen) INTO h FROM (
         SELECT l.token, l.chosen FROM locks AS l WHERE l.name = ANY (wanted) AND l.owner = who AND l.expires_at > at
         UNION ALL
-        SELECT h.token, h.chosen FROM holders AS h WHERE h.name = ANY (wanted) AND h.owner = who AND h.expires_at > at
+        SELECT f.token, f.chosen FROM holders AS f WHERE f.name = ANY (wanted) AND f.owner = who AND f.expires_at > at
     ) AS g;
+    RETURN h;
 END $$;
 
 -- Extends the leases of a holder to their full length.
@@ -74,116 +76,125 @@ BEGIN
     RETURN greatest(1, ceil(extract(epoch FROM coalesce(result, at) - at) * 1000))::bigint;
 END $$;
 
--- The name that is in use in a mode on which these clients do not agree, and that mode.
-CREATE FUNCTION conflict(wanted text[], modes integer[], at timestamptz, OUT note text, OUT mode integer)
-LANGUAGE plpgsql AS $$
+-- The outcome of an attempt for a name that is in use in a mode on which these clients do not agree, with that name and mode;
+-- NULL if there is none.
+CREATE FUNCTION conflict(wanted text[], modes integer[], at timestamptz) RETURNS outcome LANGUAGE plpgsql AS $$
+DECLARE
+    o outcome;
+    present integer;
 BEGIN
     FOR i IN 1..cardinality(wanted) LOOP
-        FOR mode IN
+        FOR present IN
             (SELECT 0 FROM locks AS l WHERE l.name = wanted[i] AND l.owner IS NOT NULL AND l.expires_at > at)
             UNION ALL (SELECT h.mode FROM holders AS h WHERE h.name = wanted[i] AND h.expires_at > at LIMIT 1)
             UNION ALL (SELECT t.mode FROM tickets AS t WHERE t.name = wanted[i] AND t.expires_at > at ORDER BY t.seq LIMIT 1)
         LOOP
             -- Semaphores agree with semaphores of the same size only, exclusive and shared with each other.
-            IF greatest(mode, 0) <> greatest(modes[i], 0) THEN
-                note := wanted[i];
-                RETURN;
+            IF greatest(present, 0) <> greatest(modes[i], 0) THEN
+                o.code := 12;
+                o.number := present;
+                o.note := wanted[i];
+                RETURN o;
             END IF;
         END LOOP;
     END LOOP;
-    mode := NULL;
+    RETURN NULL;
 END $$;
 
 -- Acquires (kind 1 joins the queue, 2 does not) or checks a ticket (3).
 CREATE FUNCTION attempt(kind integer, wanted text[], modes integer[], any_of boolean, who uuid, length_ms bigint,
-    new_label text, new_meta text, me bigint, at timestamptz,
-    OUT code integer, OUT token bigint, OUT number bigint, OUT note text, OUT pushes text[]) LANGUAGE plpgsql AS $$
+    new_label text, new_meta text, me bigint, at timestamptz) RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
+    o outcome;
+    refused outcome;
     my_seq bigint;
-    held record;
+    held holding;
     free boolean;
 BEGIN
     IF kind < 3 AND EXISTS (SELECT FROM tombstones AS d WHERE d.owner = who AND d.expires_at > at) THEN
-        code := 0;
-        RETURN;
+        o.code := 0;
+        RETURN o;
     END IF;
     -- The ticket is extended before its expiry is checked: the waiter that sends this is alive.
     UPDATE tickets AS t SET expires_at = at + length_ms * interval '1 ms', client = me WHERE t.owner = who;
-    pushes := serve(wanted, me, at);
+    o.pushes := serve(wanted, me, at);
     held := held_by(who, wanted, at);
     IF held.count > 0 AND (any_of OR held.count = cardinality(wanted)) THEN
         PERFORM extend(who, wanted, at);
-        code := 7;
-        token := held.token;
-        number := held.chosen;
-        pushes := without_own(pushes, me, who);
-        RETURN;
+        o.code := 7;
+        o.token := held.token;
+        o.number := held.chosen;
+        o.pushes := without_own(o.pushes, me, who);
+        RETURN o;
     END IF;
     SELECT t.seq INTO my_seq FROM tickets AS t WHERE t.owner = who LIMIT 1;
     IF my_seq IS NULL AND kind = 3 THEN
-        code := 5;
-        RETURN;
+        o.code := 5;
+        RETURN o;
     END IF;
     IF my_seq IS NULL THEN
-        SELECT c.note, c.mode INTO note, number FROM conflict(wanted, modes, at) AS c;
-        IF note IS NOT NULL THEN
-            code := 12;
-            RETURN;
+        refused := conflict(wanted, modes, at);
+        IF refused.code IS NOT NULL THEN
+            refused.pushes := o.pushes;
+            RETURN refused;
         END IF;
         FOR i IN 1..cardinality(wanted) LOOP
             free := admits(wanted[i], modes[i], at) AND NOT has_waiter_before(wanted[i], 9223372036854775807, me, at);
-            number := i - 1;
+            o.number := i - 1;
             EXIT WHEN free = any_of;
         END LOOP;
         IF free THEN
-            token := last_token(wanted, at) + 1;
-            number := CASE WHEN any_of THEN number ELSE 0 END;
+            o.token := last_token(wanted, at) + 1;
+            o.number := CASE WHEN any_of THEN o.number ELSE 0 END;
             FOR i IN 1..cardinality(wanted) LOOP
-                IF NOT any_of OR i - 1 = number THEN
-                    PERFORM put_holder(wanted[i], modes[i], who, token, length_ms, me, number::integer,
+                IF NOT any_of OR i - 1 = o.number THEN
+                    PERFORM put_holder(wanted[i], modes[i], who, o.token, length_ms, me, o.number::integer,
                         CASE WHEN NOT any_of THEN wants_text(wanted, modes) END, new_label, new_meta, at);
                 END IF;
             END LOOP;
-            code := 7;
-            RETURN;
+            o.code := 7;
+            RETURN o;
         ELSIF kind = 2 THEN
-            code := 0;
-            RETURN;
+            o.code := 0;
+            RETURN o;
         END IF;
         my_seq := join_queue(wanted, modes, any_of, who, length_ms, new_label, new_meta, me, at);
     END IF;
     UPDATE locks AS l SET is_plain = false WHERE l.name = ANY (wanted) AND l.is_plain;
-    code := 9;
-    number := check_after(wanted, modes, any_of, my_seq, at);
+    o.code := 9;
+    o.number := check_after(wanted, modes, any_of, my_seq, at);
+    RETURN o;
 END $$;
 
 -- Leaves the queue; without a ticket, a tombstone defeats an acquire that may still arrive.
-CREATE FUNCTION leave(wanted text[], any_of boolean, who uuid, length_ms bigint, me bigint, at timestamptz,
-    OUT code integer, OUT token bigint, OUT number bigint, OUT pushes text[]) LANGUAGE plpgsql AS $$
+CREATE FUNCTION leave(wanted text[], any_of boolean, who uuid, length_ms bigint, me bigint, at timestamptz)
+RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
-    held record;
+    o outcome;
+    held holding;
     had_ticket boolean;
 BEGIN
-    pushes := serve(wanted, me, at);
+    o.pushes := serve(wanted, me, at);
     held := held_by(who, wanted, at);
     IF held.count > 0 AND (any_of OR held.count = cardinality(wanted)) THEN
-        code := 8;
-        token := held.token;
-        number := held.chosen;
-        pushes := without_own(pushes, me, who);
-        RETURN;
+        o.code := 8;
+        o.token := held.token;
+        o.number := held.chosen;
+        o.pushes := without_own(o.pushes, me, who);
+        RETURN o;
     END IF;
     PERFORM drop_holder(w.name, who, NULL, at) FROM unnest(wanted) AS w(name);
     DELETE FROM tickets AS t WHERE t.owner = who;
     had_ticket := FOUND;
-    pushes := pushes || serve(wanted, me, at);
+    o.pushes := o.pushes || serve(wanted, me, at);
     IF NOT had_ticket THEN
         INSERT INTO tombstones (owner, expires_at) VALUES (who, at + length_ms * interval '1 ms')
             ON CONFLICT (owner) DO UPDATE SET expires_at = excluded.expires_at;
         UPDATE locks AS l SET is_plain = false, left_until = greatest(l.left_until, at + length_ms * interval '1 ms')
             WHERE l.name = ANY (wanted);
     END IF;
-    code := 4;
+    o.code := 4;
+    RETURN o;
 END $$;
 
 -- Hands an exclusive lock over to its first waiter, if that wants it alone and exclusively; otherwise does nothing. Locks the
@@ -217,42 +228,55 @@ BEGIN
 END $$;
 
 -- Releases what is held with this token, and grants it to the first waiters.
-CREATE FUNCTION release(wanted text[], who uuid, held bigint, me bigint, at timestamptz,
-    OUT code integer, OUT pushes text[]) LANGUAGE plpgsql AS $$
+CREATE FUNCTION release(wanted text[], modes integer[], who uuid, held bigint, me bigint, at timestamptz) RETURNS outcome
+LANGUAGE plpgsql AS $$
 DECLARE
+    o outcome;
     one text;
 BEGIN
-    code := 3;
+    IF modes = ARRAY[0] THEN
+        o.pushes := ARRAY[hand_over(wanted[1], who, held, me)];
+        IF o.pushes[1] IS NOT NULL THEN
+            o.code := 1;
+            RETURN o;
+        END IF;
+    END IF;
+    o.code := 3;
+    o.pushes := NULL;
     FOREACH one IN ARRAY wanted LOOP
         IF drop_holder(one, who, held, at) THEN
-            code := 1;
+            o.code := 1;
         END IF;
     END LOOP;
-    IF code = 1 THEN
-        pushes := serve(wanted, me, at);
+    IF o.code = 1 THEN
+        o.pushes := serve(wanted, me, at);
     END IF;
+    RETURN o;
 END $$;
 
 -- Extends the lease of a grant. If only some of its names are still held, they are released.
-CREATE FUNCTION renew(wanted text[], who uuid, held bigint, length_ms bigint, me bigint, at timestamptz,
-    OUT code integer, OUT number bigint, OUT pushes text[]) LANGUAGE plpgsql AS $$
+CREATE FUNCTION renew(wanted text[], who uuid, held bigint, length_ms bigint, me bigint, at timestamptz)
+RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
-    found_now record := held_by(who, wanted, at);
+    o outcome;
+    found_now holding := held_by(who, wanted, at);
 BEGIN
     IF found_now.count = cardinality(wanted) AND found_now.token = held THEN
         PERFORM extend(who, wanted, at);
-        code := 2;
-        number := length_ms;
+        o.code := 2;
+        o.number := length_ms;
     ELSE
-        pushes := (release(wanted, who, held, me, at)).pushes;
-        code := 3;
+        o.pushes := (release(wanted, NULL, who, held, me, at)).pushes;
+        o.code := 3;
     END IF;
+    RETURN o;
 END $$;
 
 -- Removes the holder with this token from all names of its grant.
-CREATE FUNCTION break_lock(lock_name text, held bigint, me bigint, at timestamptz, OUT code integer, OUT pushes text[])
+CREATE FUNCTION break_lock(lock_name text, held bigint, me bigint, at timestamptz) RETURNS outcome
 LANGUAGE plpgsql AS $$
 DECLARE
+    o outcome;
     g record;
     broken text[];
 BEGIN
@@ -264,38 +288,45 @@ BEGIN
             WHERE h.name = lock_name AND h.token = held AND h.expires_at > at
     ) AS found_now LIMIT 1;
     IF NOT FOUND THEN
-        code := 3;
-        RETURN;
+        o.code := 3;
+        RETURN o;
     END IF;
     broken := CASE WHEN g.wants IS NULL THEN ARRAY[lock_name]
         ELSE ARRAY(SELECT substr(w, strpos(w, ' ') + 1) FROM unnest(string_to_array(g.wants, E'\n')) AS w) END;
     PERFORM FROM locks AS l WHERE l.name = ANY (broken) ORDER BY l.name FOR NO KEY UPDATE;
-    pushes := (release(broken, g.owner, held, me, at)).pushes || concat_ws(' ', g.client, 'L', g.owner);
-    code := 1;
+    o.pushes := (release(broken, NULL, g.owner, held, me, at)).pushes || concat_ws(' ', g.client, 'L', g.owner);
+    o.code := 1;
+    RETURN o;
 END $$;
 
-CREATE FUNCTION read_cell(lock_name text, at timestamptz, OUT code integer, OUT token bigint, OUT bytes bytea)
+CREATE FUNCTION read_cell(lock_name text, at timestamptz) RETURNS outcome
 LANGUAGE plpgsql AS $$
+DECLARE
+    o outcome;
 BEGIN
-    code := 10;
-    SELECT c.token, c.bytes INTO token, bytes FROM cells AS c WHERE c.name = lock_name AND CASE c.keep
+    o.code := 10;
+    SELECT c.token, c.bytes INTO o.token, o.bytes FROM cells AS c WHERE c.name = lock_name AND CASE c.keep
         WHEN 0 THEN EXISTS (SELECT FROM locks AS l WHERE l.name = lock_name AND l.token = c.token AND l.owner IS NOT NULL
                 AND l.expires_at > at)
             OR EXISTS (SELECT FROM holders AS h WHERE h.name = lock_name AND h.token = c.token AND h.expires_at > at)
         WHEN 1 THEN c.expires_at > at
         ELSE true END;
+    RETURN o;
 END $$;
 
 CREATE FUNCTION write_cell(lock_name text, who uuid, held bigint, new_keep integer, new_keep_ms bigint, new_bytes bytea,
-    at timestamptz, OUT code integer) LANGUAGE plpgsql AS $$
+    at timestamptz) RETURNS outcome LANGUAGE plpgsql AS $$
+DECLARE
+    o outcome;
 BEGIN
-    code := 3;
+    o.code := 3;
     IF (held_by(who, ARRAY[lock_name], at)).token IS NOT DISTINCT FROM held THEN
         INSERT INTO cells AS c (name, token, keep, keep_ms, expires_at, bytes)
             VALUES (lock_name, held, new_keep, new_keep_ms, at + new_keep_ms * interval '1 ms', new_bytes)
             ON CONFLICT (name) DO UPDATE SET token = held, keep = new_keep, keep_ms = new_keep_ms,
                 expires_at = excluded.expires_at, bytes = new_bytes;
         UPDATE locks AS l SET is_plain = false WHERE l.name = lock_name AND new_keep = 0;
-        code := 6;
+        o.code := 6;
     END IF;
+    RETURN o;
 END $$;

@@ -77,3 +77,12 @@ CREATE TABLE cells (
     expires_at  timestamptz NOT NULL,
     bytes       bytea NOT NULL
 );
+
+-- A row that a flight returns: the number of the operation, from 1, or 0 for a push; and the reply (see reply.rs).
+CREATE TYPE reply AS (op integer, code integer, token bigint, number bigint, note text, bytes bytea);
+
+-- The outcome of an operation, and the pushes for waiters of any client.
+CREATE TYPE outcome AS (code integer, token bigint, number bigint, note text, bytes bytea, pushes text[]);
+
+-- What an owner holds of some names: on how many of them, with which token, and which one it chose.
+CREATE TYPE holding AS (count bigint, token bigint, chosen integer);

@@ -74,8 +74,8 @@ async fn grants_commit_synchronously() {
             "CREATE TABLE {namespace}.seen (setting text);
              CREATE FUNCTION {namespace}.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
                  INSERT INTO {namespace}.seen VALUES (current_setting('synchronous_commit')); RETURN NULL; END $$;
-             CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE ON {namespace}.locks DEFERRABLE INITIALLY DEFERRED
-                 FOR EACH ROW EXECUTE FUNCTION {namespace}.note()"
+             CREATE CONSTRAINT TRIGGER note AFTER INSERT OR UPDATE OF token, owner, expires_at ON {namespace}.locks
+                 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {namespace}.note()"
         ));
         let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
         let waiter = enqueue(&client, client.lock("a").ttl(LONG_TTL), "a", 1).await;

@@ -10,14 +10,18 @@ use crate::actions::{LONG_TTL, bench_on, connect, enqueue, granted, hold, until_
 
 const TTL: Duration = Duration::from_secs(8);
 
-/// The state of a lock is kept over `interrupt`: its holder, its waiter, and the order of tokens.
+/// The state of a lock is kept over `interrupt`: its holder, its waiter, and the order of tokens. A waiter whose ticket was not
+/// on the disk yet when the server was killed joins again.
 async fn assert_kept_over(holder: &Client, other: &Client, name: &str, interrupt: impl AsyncFnOnce()) {
     let guard = hold(&holder.lock(name).ttl(TTL)).await;
     let waiter = enqueue(other, other.lock(name).ttl(TTL), name, 1).await;
     let before = guard.valid_until();
     interrupt().await;
     until_renewed_since(&guard, before).await;
-    assert_eq!(other.inspect(name).await.unwrap().waiter_count, 1);
+    wait::until("the waiter has a ticket", async || {
+        other.inspect(name).await.is_ok_and(|state| state.waiter_count == 1)
+    })
+    .await;
     let token = guard.token();
     guard.release().await.expect("it is held");
     let guard = granted(waiter).await;
