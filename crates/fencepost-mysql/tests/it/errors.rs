@@ -34,7 +34,8 @@ async fn a_ttl_out_of_range_is_refused() {
         assert_eq!(error.kind(), ErrorKind::BadConfig, "{ttl:?}: {error:?}");
     }
     for ttl in [client.info().min_ttl, client.info().max_ttl] {
-        hold(&client.lock("a").ttl(ttl)).await.release().await.unwrap();
+        // The shortest lease may end before the release.
+        drop(hold(&client.lock("a").ttl(ttl)).await);
     }
 }
 
