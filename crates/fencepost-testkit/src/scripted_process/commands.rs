@@ -5,9 +5,10 @@ use std::path::Path;
 use std::time::Duration;
 
 use fencepost_core::clock::Clock;
-use fencepost_core::{Client, Guard, Lock, Result};
+use fencepost_core::{Client, ErrorKind, Guard, Lock, Result};
 
 use super::{REPLY_MARK, URL_VARIABLE};
+use crate::wait;
 
 /// Executes commands with a client of its own until standard input ends. Returns at once if this is not a child process.
 ///
@@ -107,6 +108,11 @@ async fn count(lock: &Lock, folder: &Path) {
     while !stop.exists() {
         let guard = match lock.acquire().await {
             Ok(guard) => guard,
+            // While a cluster elects a leader it serves none of its clients. The test waits for progress.
+            Err(error) if error.kind() == ErrorKind::Unreachable => {
+                wait::elapse(Duration::from_millis(20)).await;
+                continue;
+            }
             Err(error) => {
                 reply(&format!("refused {error}"));
                 continue;
