@@ -80,10 +80,9 @@ pub(crate) fn until_both_continue(sandbox: &Sandbox) {
     }
 }
 
-/// Types Ctrl-Z when the command has the terminal, sees that the shell has it then, and brings both back.
+/// Types Ctrl-Z, sees that the shell has the terminal, and brings both back.
 #[track_caller]
 pub(crate) fn stop_and_continue(sandbox: &Sandbox, terminal: &mut Terminal) {
-    until_it_has_the_terminal(sandbox, terminal);
     terminal.type_text(CTRL_Z);
     terminal.until_next("Stopped");
     terminal.until_next(PROMPT);
@@ -174,6 +173,7 @@ fn ctrl_z_stops_the_script_that_fencepost_is_part_of() {
     sandbox.write("script.sh", "fencepost run a -- sh reader.sh; echo after=$?");
     terminal.type_line("sh script.sh");
     for _ in 0..2 {
+        until_it_has_the_terminal(&sandbox, &terminal);
         stop_and_continue(&sandbox, &mut terminal);
     }
     terminal.type_line("end");

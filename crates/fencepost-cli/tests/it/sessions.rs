@@ -106,6 +106,7 @@ fn a_run_within_a_run_has_the_terminal() {
     terminal.type_line("fencepost run a -- fencepost run b -- sh read.sh");
     terminal.until_next("\nask\n");
     for _ in 0..3 {
+        until_it_has_the_terminal(&sandbox, &terminal);
         stop_and_continue(&sandbox, &mut terminal);
     }
     terminal.type_line("this");
