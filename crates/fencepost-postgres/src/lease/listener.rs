@@ -122,7 +122,9 @@ async fn forward(weak: &Weak<ClientState>, mut listening: Listening) {
 
 fn on_notification(state: &ClientState, channel: &str, payload: &str) {
     if channel != FREE_CHANNEL {
-        push::wakeup(payload).into_iter().for_each(|wakeup| state.pusher.push(wakeup));
+        if let Some(wakeup) = push::wakeup(payload) {
+            state.pusher.push(wakeup);
+        }
     } else if let Some((schema, name)) = payload.split_once(SEPARATOR)
         && schema == state.namespace
     {
