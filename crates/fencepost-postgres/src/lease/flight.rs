@@ -266,7 +266,8 @@ async fn query(
         &state.id, &locking, lock_names, new_names, kinds, classes, op_names, op_modes, anys, owners, tokens,
         ttls, labels, metas, contents,
     ];
-    let is_single = locking > 0 && matches!(classes[..], [class] if class & PLAIN != 0);
+    // The statement waits as long as its session: it cannot be patient.
+    let is_single = locking == Locking::Brief as i32 && matches!(classes[..], [class] if class & PLAIN != 0);
     match &connection.statements[..] {
         [_, single] if is_single => return connection.query(single, &values).await,
         [flight, ..] => return connection.query(flight, &values).await,

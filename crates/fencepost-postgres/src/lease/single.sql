@@ -3,9 +3,9 @@
 -- only the row is read again after another transaction has changed it. The settings are those of `use_settings`.
 WITH plain AS (
     UPDATE @schema@.locks AS l SET
-        token = CASE WHEN ($5)[1] < 5 THEN greatest(l.token + 1, (extract(epoch FROM t.at) * 1000000)::bigint) ELSE l.token END,
+        token = CASE WHEN ($5)[1] < 5 THEN greatest(l.token + 1, @schema@.micros(clock_timestamp()) + 100) ELSE l.token END,
         owner = CASE ($5)[1] WHEN 6 THEN NULL ELSE ($10)[1] END,
-        expires_at = t.at + CASE ($5)[1] WHEN 5 THEN l.ttl_ms WHEN 6 THEN 0 ELSE ($12)[1] END * interval '1 ms',
+        expires_at = clock_timestamp() + CASE ($5)[1] WHEN 5 THEN l.ttl_ms WHEN 6 THEN 0 ELSE ($12)[1] END * interval '1 ms',
         ttl_ms = CASE WHEN ($5)[1] < 5 THEN ($12)[1] ELSE l.ttl_ms END,
         client = CASE WHEN ($5)[1] < 5 THEN $1 ELSE l.client END,
         since = CASE WHEN ($5)[1] < 5 THEN t.at ELSE l.since END,
@@ -14,15 +14,13 @@ WITH plain AS (
         label = CASE WHEN ($5)[1] < 5 THEN ($13)[1] ELSE l.label END,
         meta = CASE WHEN ($5)[1] < 5 THEN ($14)[1] ELSE l.meta END
     FROM (SELECT clock_timestamp() AS at) AS t
-    WHERE l.name = ($7)[1] AND CASE WHEN ($5)[1] < 5 THEN l.is_plain AND (l.owner IS NULL OR l.expires_at <= t.at)
-            ELSE (l.is_plain OR ($5)[1] = 5) AND l.owner = ($10)[1] AND l.token = ($11)[1] AND l.expires_at > t.at END
+    WHERE l.name = ($7)[1] AND @schema@.can_execute(l, ($5)[1], ($10)[1], ($11)[1], t.at)
         AND current_setting('fencepost.settings', true) = 'used' AND current_setting('synchronous_commit') IN ('on', 'remote_apply')
         AND current_setting('transaction_isolation') = 'read committed'
-    -- If it may have waited for the row: a transaction of another program that was rolled back may have had a larger token.
-    RETURNING l.token, ($5)[1] < 5 AND clock_timestamp() > t.at + interval '100 us' AS is_late
+    RETURNING l.token, ($5)[1] < 5 AND l.token <= @schema@.micros(clock_timestamp()) AS is_late
 )
 SELECT 1 AS op, CASE ($5)[1] WHEN 5 THEN 2 WHEN 6 THEN 1 ELSE 7 END AS code,
-    CASE WHEN p.is_late THEN (@schema@.raised_tokens(ARRAY[1], $5, $7))[1] ELSE p.token END AS token,
+    CASE WHEN p.is_late THEN @schema@.raised_token(($7)[1]) ELSE p.token END AS token,
     0::bigint AS number, NULL::text AS note, NULL::bytea AS bytes
 FROM plain AS p
 UNION ALL

@@ -14,7 +14,8 @@ const PAGE: i32 = 512;
 
 /// Removes all expired and unused rows. Returns how many names are gone.
 pub(crate) async fn all(state: &ClientState) -> Result<u64> {
-    let connection = state.pool.get_slow().await?;
+    // Sessions of flights do not wait for long.
+    let connection = state.pool.link.open(None).await?;
     // The function does nothing while another client sweeps, which has locked this row: waits for it. The argument that depends
     // on the row makes the server call the function after that.
     let sql = "WITH s AS MATERIALIZED (SELECT id FROM @.storage FOR NO KEY UPDATE) \

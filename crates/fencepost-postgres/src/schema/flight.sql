@@ -13,8 +13,7 @@ RETURNS SETOF reply LANGUAGE plpgsql SET search_path = @schema@, pg_temp AS $$
 DECLARE
     at timestamptz := clock_timestamp();
     ops integer := cardinality(kinds);
-    plain_ops integer[];
-    plain_tokens bigint[];
+    replies reply[];
     done boolean[];
     locked text[];
     wanted text[];
@@ -36,25 +35,21 @@ BEGIN
             RETURN;
         END IF;
     ELSIF ops > 1 AND lock_wait > 0 AND classes <@ ARRAY[1, 5] THEN
-        SELECT array_agg(p.op), array_agg(p.token) INTO plain_ops, plain_tokens
-            FROM plain_together(kinds, classes, op_names, owners, tokens, ttls, labels, metas, NULL, me, at) AS p;
-        -- The update may have waited for a row. A transaction of another program that was rolled back may have had a larger token.
-        IF clock_timestamp() > at + (250 + 10 * ops) * interval '1 us' AND kinds && ARRAY[1, 2] THEN
-            plain_tokens := raised_tokens(plain_ops, kinds, op_names);
-        END IF;
-        RETURN QUERY SELECT p.op, plain_code(kinds[p.op]), p.token, 0::bigint, NULL::text, NULL::bytea
-            FROM unnest(plain_ops, plain_tokens) AS p(op, token);
-        IF cardinality(plain_ops) = ops THEN
-            RETURN;
-        END IF;
-        is_durable := plain_ops IS NOT NULL;
+        BEGIN
+            replies := ARRAY(SELECT p FROM plain_together(kinds, classes, op_names, owners, tokens, ttls, labels, metas, NULL, me,
+                at) AS p);
+            IF cardinality(replies) = ops THEN
+                RETURN QUERY SELECT * FROM unnest(replies);
+                RETURN;
+            END IF;
+            -- Unlocks the rows again: those of the other operations may precede them.
+            RAISE SQLSTATE 'FP001';
+        EXCEPTION WHEN SQLSTATE 'FP001' THEN
+            NULL;
+        END;
     END IF;
 
     done := array_fill(false, ARRAY[ops]);
-    FOR i IN 1..coalesce(cardinality(plain_ops), 0) LOOP
-        done[plain_ops[i]] := true;
-        classes[plain_ops[i]] := 0;
-    END LOOP;
     locked := lock_rows(lock_names, new_names, lock_wait <= 0);
     at := clock_timestamp();
     FOR r IN
@@ -141,44 +136,55 @@ CREATE FUNCTION plain_code(kind integer) RETURNS integer LANGUAGE sql IMMUTABLE 
     SELECT CASE kind WHEN 5 THEN 2 WHEN 6 THEN 1 ELSE 7 END
 $$;
 
+-- Whether an operation of class 1 can be executed, and concerns nothing but this row.
+CREATE FUNCTION can_execute(l locks, kind integer, who uuid, held bigint, at timestamptz) RETURNS boolean
+LANGUAGE sql IMMUTABLE AS $$
+    SELECT CASE WHEN kind < 5 THEN l.is_plain AND (l.owner IS NULL OR l.expires_at <= at)
+        ELSE (l.is_plain OR kind = 5) AND l.owner = who AND l.token = held AND l.expires_at > at END
+$$;
+
 -- Operations of class 1: renewals of exclusive locks, and acquires and releases of those of which nothing else is stored.
--- Returns those that were executed, and the tokens. The conditions are about the row alone: without a lock on it before, only
--- the row is read again after another transaction has changed it.
+-- Returns those that were executed, and the tokens. Rows that are not locked yet are locked by the update, in the order of their
+-- names. After another transaction has changed a row, it reads only that row again, and the clock: no renewal shortens a lease.
 CREATE FUNCTION plain_together(kinds integer[], classes integer[], op_names text[], owners uuid[], tokens bigint[],
     ttls bigint[], labels text[], metas text[], locked text[], me bigint, at timestamptz)
 RETURNS SETOF reply LANGUAGE plpgsql AS $$
-DECLARE
-    base bigint := (extract(epoch FROM at) * 1000000)::bigint - 1;
 BEGIN
-    RETURN QUERY UPDATE locks AS l SET
-        token = CASE WHEN o.kind < 5 THEN greatest(l.token, base) + 1 ELSE l.token END,
-        owner = CASE o.kind WHEN 6 THEN NULL ELSE o.owner END,
-        expires_at = at + CASE o.kind WHEN 5 THEN l.ttl_ms WHEN 6 THEN 0 ELSE o.ttl END * interval '1 ms',
-        ttl_ms = CASE WHEN o.kind < 5 THEN o.ttl ELSE l.ttl_ms END,
-        client = CASE WHEN o.kind < 5 THEN me ELSE l.client END,
-        since = CASE WHEN o.kind < 5 THEN at ELSE l.since END,
-        chosen = CASE WHEN o.kind < 5 THEN 0 ELSE l.chosen END,
-        wants = CASE WHEN o.kind < 5 THEN NULL ELSE l.wants END,
-        label = CASE WHEN o.kind < 5 THEN o.label ELSE l.label END,
-        meta = CASE WHEN o.kind < 5 THEN o.meta ELSE l.meta END
-    FROM (
-        SELECT a.* FROM unnest(kinds, classes, op_names, owners, tokens, ttls, labels, metas) WITH ORDINALITY
-            AS a(kind, class, name, owner, token, ttl, label, meta, op)
-        WHERE a.class & 1 > 0 AND (locked IS NULL OR a.name = ANY (locked)) ORDER BY a.name
-    ) AS o
-    WHERE l.name = o.name AND CASE WHEN o.kind < 5 THEN l.is_plain AND (l.owner IS NULL OR l.expires_at <= at)
-        ELSE (l.is_plain OR o.kind = 5) AND l.owner = o.owner AND l.token = o.token AND l.expires_at > at END
-    RETURNING o.op::integer, plain_code(o.kind), l.token, 0::bigint, NULL::text, NULL::bytea;
+    RETURN QUERY WITH done AS (
+        UPDATE locks AS l SET
+            token = CASE WHEN o.kind < 5 THEN greatest(l.token + 1, micros(clock_timestamp()) + 100) ELSE l.token END,
+            owner = CASE o.kind WHEN 6 THEN NULL ELSE o.owner END,
+            expires_at = clock_timestamp()
+                + CASE o.kind WHEN 5 THEN l.ttl_ms WHEN 6 THEN 0 ELSE o.ttl END * interval '1 ms',
+            ttl_ms = CASE WHEN o.kind < 5 THEN o.ttl ELSE l.ttl_ms END,
+            client = CASE WHEN o.kind < 5 THEN me ELSE l.client END,
+            since = CASE WHEN o.kind < 5 THEN at ELSE l.since END,
+            chosen = CASE WHEN o.kind < 5 THEN 0 ELSE l.chosen END,
+            wants = CASE WHEN o.kind < 5 THEN NULL ELSE l.wants END,
+            label = CASE WHEN o.kind < 5 THEN o.label ELSE l.label END,
+            meta = CASE WHEN o.kind < 5 THEN o.meta ELSE l.meta END
+        FROM (
+            SELECT a.* FROM unnest(kinds, classes, op_names, owners, tokens, ttls, labels, metas) WITH ORDINALITY
+                AS a(kind, class, name, owner, token, ttl, label, meta, op)
+            WHERE a.class & 1 > 0 AND (locked IS NULL OR a.name = ANY (locked)) ORDER BY a.name COLLATE "C"
+        ) AS o
+        WHERE l.name = o.name AND can_execute(l, o.kind, o.owner, o.token, at)
+        RETURNING o.op, o.kind, l.token, o.kind < 5 AND l.token <= micros(clock_timestamp()) AS is_late
+    )
+    SELECT d.op::integer, plain_code(d.kind), CASE WHEN d.is_late THEN raised_token(op_names[d.op]) ELSE d.token END, 0::bigint,
+        NULL::text, NULL::bytea FROM done AS d;
 END $$;
 
--- Raises the tokens of acquires that were executed to the server's time, and returns those of all these operations.
-CREATE FUNCTION raised_tokens(ops integer[], kinds integer[], op_names text[]) RETURNS bigint[] LANGUAGE plpgsql
-SET search_path = @schema@, pg_temp AS $$
+-- Raises the token of an acquire above the server's time, and returns it. A transaction of another program may have been granted
+-- a token before it was rolled back, and no row has it. The token of a plain acquire is 100 µs above the time, so that it is larger
+-- than those; unless the update took longer, because it has waited for the row.
+CREATE FUNCTION raised_token(lock_name text) RETURNS bigint LANGUAGE plpgsql SET search_path = @schema@, pg_temp AS $$
+DECLARE
+    raised bigint;
 BEGIN
-    UPDATE locks AS l SET token = greatest(l.token, (extract(epoch FROM clock_timestamp()) * 1000000)::bigint)
-        FROM unnest(ops) AS o(op) WHERE l.name = op_names[o.op] AND kinds[o.op] < 5;
-    RETURN ARRAY(SELECT l.token FROM unnest(ops) WITH ORDINALITY AS o(op, ord) JOIN locks AS l ON l.name = op_names[o.op]
-        ORDER BY o.ord);
+    UPDATE locks AS l SET token = greatest(l.token, micros(clock_timestamp()) + 1) WHERE l.name = lock_name
+        RETURNING l.token INTO raised;
+    RETURN raised;
 END $$;
 
 -- Renewals of locks that are not exclusive.
@@ -200,7 +206,7 @@ CREATE FUNCTION share_together(classes integer[], op_names text[], owners uuid[]
     metas text[], locked text[], me bigint, at timestamptz)
 RETURNS SETOF reply LANGUAGE plpgsql AS $$
 DECLARE
-    base bigint := (extract(epoch FROM at) * 1000000)::bigint - 1;
+    base bigint := micros(at) - 1;
 BEGIN
     RETURN QUERY WITH o AS (
         SELECT a.* FROM unnest(classes, op_names, owners, ttls, labels, metas) WITH ORDINALITY

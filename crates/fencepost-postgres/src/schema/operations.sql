@@ -218,10 +218,13 @@ BEGIN
         ), forgotten AS (
             DELETE FROM cells AS c WHERE c.name = lock_name AND c.keep = 0 AND c.token = held
         )
-        UPDATE locks AS l SET token = greatest(l.token + 1, (extract(epoch FROM g.at) * 1000000)::bigint), owner = t.owner,
+        UPDATE locks AS l SET token = greatest(l.token + 1, micros(g.at)), owner = t.owner,
             expires_at = g.at + t.ttl_ms * interval '1 ms', ttl_ms = t.ttl_ms, client = t.client, since = g.at, chosen = 0,
             wants = NULL, label = t.label, meta = t.meta
             FROM gone AS g WHERE l.name = lock_name AND l.owner = who AND l.token = held RETURNING l.token INTO new_token;
+        IF NOT FOUND THEN
+            PERFORM changed();
+        END IF;
         RETURN concat_ws(' ', t.client, 'G', t.owner, t.ttl_ms, new_token, 0, false, t.mode || ' ' || t.name);
     END LOOP;
     RETURN NULL;

@@ -93,6 +93,11 @@ BEGIN
     RETURN dropped IS NOT NULL;
 END $$;
 
+-- A time in µs, which tokens begin with.
+CREATE FUNCTION micros(at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT (date_part('epoch', at) * 1000000)::bigint
+$$;
+
 -- The largest token that must not be granted again for any of these names: what was granted before is in their rows, and the
 -- server's time, in µs, is above what was granted before a restore.
 CREATE FUNCTION last_token(lock_names text[], at timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
@@ -100,7 +105,7 @@ DECLARE
     largest bigint;
 BEGIN
     SELECT max(l.token) INTO largest FROM locks AS l WHERE l.name = ANY (lock_names);
-    RETURN greatest(largest, (extract(epoch FROM at) * 1000000)::bigint - 1);
+    RETURN greatest(largest, micros(at) - 1);
 END $$;
 
 -- Locks the other rows of a ticket for several names, unless another transaction has locked one: waiting for it could be a

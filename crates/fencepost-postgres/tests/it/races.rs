@@ -1,6 +1,8 @@
 //! Interleavings of flights that only happen by chance, one step after the other: flights are called in the server directly, and
 //! paused where they matter.
 
+mod plain;
+
 use fencepost_testkit::servers::postgres::shared;
 use fencepost_testkit::wait;
 use tokio::task::JoinHandle;
@@ -110,7 +112,7 @@ impl Stage {
     }
 
     /// Waits until the flight is over, or waits for this in the server.
-    async fn until_waits(&self, (pid, flight): &Flight, event: &str) {
+    async fn until_waits<T>(&self, (pid, flight): &(i32, JoinHandle<T>), event: &str) {
         let sql = "SELECT count(*) FROM pg_stat_activity WHERE pid = $1 AND (wait_event = $2 OR wait_event_type = $2)";
         wait::until("the flight waits", async || {
             let waiting = self.control.query_one(sql, &[pid, &event]).await.expect("it can be read");

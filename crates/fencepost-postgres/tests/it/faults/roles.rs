@@ -86,6 +86,36 @@ async fn grants_commit_synchronously() {
     }
 }
 
+/// A release and a sweep that grant the lock to a waiter commit synchronously; flights that only wait do not.
+#[tokio::test]
+async fn only_waiting_does_not_commit_synchronously() {
+    for default in ["off", "on"] {
+        let bench = bench_with(&[&format!("synchronous_commit = {default}")]);
+        let client = connect(&bench).await;
+        let namespace = bench.namespace();
+        shared().psql(&format!(
+            "CREATE TABLE {namespace}.seen (event text, setting text);
+             CREATE FUNCTION {namespace}.note() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+                 INSERT INTO {namespace}.seen VALUES (TG_OP, current_setting('synchronous_commit')); RETURN NULL; END $$;
+             CREATE CONSTRAINT TRIGGER note AFTER INSERT OR DELETE ON {namespace}.tickets
+                 DEFERRABLE INITIALLY DEFERRED FOR EACH ROW EXECUTE FUNCTION {namespace}.note()"
+        ));
+        let read =
+            format!("SELECT event, setting FROM {namespace}.seen ORDER BY event; TRUNCATE {namespace}.seen");
+        let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
+        let waiter = enqueue(&client, client.lock("a").ttl(LONG_TTL), "a", 1).await;
+        guard.release().await.unwrap();
+        let expired = granted(waiter).await;
+        assert_eq!(shared().psql(&read), "DELETE|on\nINSERT|off", "a release with {default}");
+        let waiter = enqueue(&client, client.lock("a").ttl(LONG_TTL), "a", 1).await;
+        shared().psql(&format!("UPDATE {namespace}.locks SET expires_at = expires_at - interval '1 day'"));
+        client.sweep().await.unwrap();
+        granted(waiter).await.release().await.unwrap();
+        assert_eq!(shared().psql(&read), "DELETE|on\nINSERT|off", "a sweep with {default}");
+        drop(expired);
+    }
+}
+
 /// A timeout below that of a row lock cancels flights: the error names it, and nothing was applied.
 #[tokio::test]
 async fn a_short_statement_timeout_is_named() {
