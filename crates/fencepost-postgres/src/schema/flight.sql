@@ -311,7 +311,7 @@ END $$;
 CREATE FUNCTION create_rows(new_names text[], skip boolean) RETURNS boolean LANGUAGE plpgsql AS $$
 DECLARE
     missing text[] := ARRAY(SELECT n.name FROM unnest(new_names) AS n(name)
-        WHERE NOT EXISTS (SELECT FROM locks AS l WHERE l.name = n.name) ORDER BY n.name);
+        WHERE NOT EXISTS (SELECT FROM locks AS l WHERE l.name = n.name) ORDER BY n.name COLLATE "C");
     one text;
 BEGIN
     IF cardinality(missing) = 0 THEN
