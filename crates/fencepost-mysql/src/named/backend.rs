@@ -97,8 +97,9 @@ async fn refuse_proxy(session: &mut Connection, connector: &Connector) -> Result
     let mut other = connector.connect().await?;
     let second = connection_id(&mut other, connector).await?;
     for _ in 0..PROXY_ROUNDS {
-        let now = (connection_id(session, connector).await?, connection_id(&mut other, connector).await?);
-        if first == second || now != (first, second) {
+        // In another order than before: a proxy that uses its connections in turn would otherwise give the same to each.
+        let now = (connection_id(&mut other, connector).await?, connection_id(session, connector).await?);
+        if first == second || now != (second, first) {
             return Err(shared_connection(&connector.location));
         }
     }

@@ -30,7 +30,8 @@ impl Link {
             return Ok(true);
         }
         for _ in 1..ROUNDS {
-            if (self.process(client).await?, self.process(&other).await?) != (first, second) {
+            // In another order than before: a pooler that uses its connections in turn would otherwise give the same to each.
+            if (self.process(&other).await?, self.process(client).await?) != (second, first) {
                 return Ok(true);
             }
         }

@@ -29,6 +29,20 @@ async fn sessions_that_transactions_share_are_detected() {
     }
 }
 
+#[tokio::test]
+async fn a_pooler_that_uses_its_connections_in_turn_is_detected() {
+    let bouncer = PgBouncer::start_with(shared(), &["server_round_robin = 1"]);
+    let url = bouncer.url("postgres");
+    let clients = [link(&url).open(None).await.unwrap(), link(&url).open(None).await.unwrap()];
+    // Two transactions at once have two connections of the server, which are idle afterwards.
+    for statement in ["BEGIN", "COMMIT"] {
+        for client in &clients {
+            client.batch_execute(statement).await.unwrap();
+        }
+    }
+    assert!(is_pooled(&url).await);
+}
+
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_busy_pooler_is_detected() {
     let bouncer = PgBouncer::start_with(shared(), &["default_pool_size = 4"]);
