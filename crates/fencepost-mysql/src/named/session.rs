@@ -186,6 +186,8 @@ impl LockSession for Session {
         if let Some(row) = self.row {
             sql.text("DELETE FROM ").text(&self.table).text(" WHERE id = ").number(row).text("; ");
         }
+        // A wait that was interrupted after its commit has replaced the row, and its reply does not tell.
+        sql.text("DELETE FROM ").text(&self.table).text(" WHERE id = LAST_INSERT_ID(); ");
         sql.text("SET SESSION wait_timeout = ").number(IDLE_SECONDS).text("; SELECT RELEASE_ALL_LOCKS()");
         let mut outcome = self.connection.run(sql.as_str(), attempt.ttl).await;
         if outcome.as_ref().is_err_and(Failure::is_interrupted) {
