@@ -17,6 +17,8 @@ const INTERRUPTED: u16 = 1317;
 const USER_LOCK_DEADLOCK: u16 = 3058;
 /// The connection was closed by the server: shutdown, `KILL`, idle transaction.
 const CLOSED: [u16; 5] = [1053, 1152, 1927, 4030, 4031];
+/// A value is out of the range of its type.
+const OUT_OF_RANGE: u16 = 1690;
 const NO_SUCH_TABLE: u16 = 1146;
 const UNKNOWN_COLUMN: u16 = 1054;
 
@@ -55,6 +57,16 @@ impl Failure {
     /// Whether another transaction has a row locked.
     pub(crate) fn is_locked(&self) -> bool {
         self.code().is_some_and(|code| [LOCK_WAIT_TIMEOUT, STATEMENT_TIMEOUT, NOWAIT].contains(&code))
+    }
+
+    /// Whether a number overflowed: a condition of the request was false.
+    pub(crate) fn is_condition_false(&self) -> bool {
+        self.code() == Some(OUT_OF_RANGE)
+    }
+
+    /// Whether the server rejected a statement before this one, so that this one was not executed.
+    pub(crate) fn is_before(&self, statement: usize) -> bool {
+        matches!(self, Self::Rejected { at, .. } if *at < statement)
     }
 
     pub(crate) fn is_missing_table(&self) -> bool {
@@ -220,7 +232,7 @@ fn classified(code: u16, message: &str) -> Class {
         NO_SUCH_TABLE | UNKNOWN_COLUMN | 1364 => (
             ErrorKind::Backend,
             "lacks Fencepost's tables, or a part of them",
-            "`fencepost schema mysql` prints the statements that create them",
+            "`fencepost schema` with this URL prints the statements that create them",
         ),
         INTERRUPTED => (ErrorKind::Unreachable, "has cancelled the statement", ""),
         USER_LOCK_DEADLOCK => (ErrorKind::Unreachable, "has found a deadlock of named locks", ""),

@@ -159,6 +159,11 @@ impl Session {
         self.conn.is_some() && self.connector.clock.now().since(self.used) < MAX_IDLE
     }
 
+    /// Whether it is not likely that the server has closed it meanwhile.
+    pub(crate) fn was_used_lately(&self) -> bool {
+        self.connector.clock.now().since(self.used) < Duration::from_secs(1)
+    }
+
     /// Says goodbye to the server.
     pub(crate) async fn close(mut self) {
         if let Some(conn) = self.conn.take() {

@@ -14,9 +14,9 @@ use futures_util::stream::BoxStream;
 
 use crate::config::Config;
 use crate::diagnose;
-use crate::lease::blocked::BlockedLocks;
 use crate::lease::flight::Flight;
 use crate::lease::poller;
+use crate::lease::recent::RecentLocks;
 use crate::lease::sent::SentOwners;
 use crate::lease::state::ClientState;
 use crate::lease::storage::{self, IfMissing};
@@ -26,6 +26,10 @@ use crate::sessions::Sessions;
 
 /// The maximum number of concurrent flights; one connection is left for queries.
 const MAX_FLIGHTS: usize = 2;
+/// How long a row that was found locked is checked before it is waited for.
+const BLOCKED_TIME: Duration = Duration::from_secs(5);
+/// How long a lock is not expected to be free after it was found in use.
+const BUSY_TIME: Duration = Duration::from_secs(1);
 
 pub(crate) struct MysqlBackend {
     client: Arc<ClientState>,
@@ -34,6 +38,13 @@ pub(crate) struct MysqlBackend {
 
 /// Connects as one client. Must be called inside the runtime in which it will be used.
 pub(crate) async fn open(config: Config, options: &Options) -> Result<Arc<dyn Backend>> {
+    let (client, pushes) = connect(config, options).await?;
+    tokio::spawn(poller::poll(Arc::downgrade(&client)));
+    tokio::spawn(close_unused(Arc::downgrade(&client)));
+    Ok(Arc::new(MysqlBackend { client, pushes }))
+}
+
+pub(super) async fn connect(config: Config, options: &Options) -> Result<(Arc<ClientState>, Pushes)> {
     let sessions = Arc::new(Sessions::new(Connector::new(&config)?));
     let if_missing = if options.is_only_existing() { IfMissing::Fail } else { IfMissing::Create };
     let mut lent = sessions.take().await?;
@@ -45,7 +56,8 @@ pub(crate) async fn open(config: Config, options: &Options) -> Result<Arc<dyn Ba
         storage_id: opened.storage_id,
         tables: config.tables(),
         is_galera: opened.is_galera,
-        blocked: BlockedLocks::new(sessions.connector.clock.clone()),
+        blocked: RecentLocks::new(sessions.connector.clock.clone(), BLOCKED_TIME),
+        busy: RecentLocks::new(sessions.connector.clock.clone(), BUSY_TIME),
         sessions,
         poller: Arc::default(),
         pusher,
@@ -54,9 +66,7 @@ pub(crate) async fn open(config: Config, options: &Options) -> Result<Arc<dyn Ba
         labels: Mutex::default(),
         config,
     });
-    tokio::spawn(poller::poll(Arc::downgrade(&client)));
-    tokio::spawn(close_unused(Arc::downgrade(&client)));
-    Ok(Arc::new(MysqlBackend { client, pushes: wakeups }))
+    Ok((client, wakeups))
 }
 
 /// Closes connections that are not in use, until the client is closed.

@@ -12,7 +12,7 @@ use fencepost_sql::{Labels, Row, codec, holder, holder_columns, ticket, ticket_c
 
 use crate::lease::layout::Tables;
 use crate::literal::Sql;
-use crate::session::{Rows, ServerRow};
+use crate::session::{Rows, ServerRow, Session};
 
 /// The server's time: that of the execution, which is after the locks; the session's time zone is UTC.
 pub(crate) const NOW_MICROS: &str = "TIMESTAMPDIFF(MICROSECOND, '1970-01-01', SYSDATE(6))";
@@ -83,6 +83,13 @@ pub(crate) enum Counter {
     Raise,
 }
 
+impl Counter {
+    /// Returns what the next request on this session does. If it fails, so does the one after it.
+    pub(crate) fn of(session: &mut Session) -> Self {
+        if std::mem::take(&mut session.has_raised) { Self::Keep } else { Self::Raise }
+    }
+}
+
 /// The columns of [`Part::Locks`]: those of a holder, of a cell, and the time.
 static LOCK_COLUMNS: LazyLock<String> = LazyLock::new(|| {
     let of_holder = holder_columns!().replacen("name, ", "", 1).replace(", ", ", h.");
@@ -101,29 +108,32 @@ impl Fetch {
         let mut fetch = Self { sql: Sql::default(), parts: Vec::new() };
         fetch.next(Part::Nothing).text("START TRANSACTION");
         if counter == Counter::Raise {
-            // Outlives a rollback. A row with the number exists if another client does the same in the same microsecond.
-            let sql = fetch.next(Part::Nothing).text("INSERT IGNORE INTO ").text(&tables.tokens);
-            sql.text(" (id) VALUES (").text(NOW_MICROS).text(")");
+            Self::raise(fetch.next(Part::Nothing), tables);
         }
-        Self::lock(fetch.next(Part::Nothing), tables, &wanted.names, is_galera);
+        fetch.lock(tables, &wanted.names, is_galera);
         fetch.records(tables, wanted, FIRST_WAITERS);
         fetch
     }
 
-    /// Writes the statement that locks the rows of these locks, sorted; creates those that do not exist.
-    pub(crate) fn lock<'n>(
-        sql: &mut Sql,
-        tables: &Tables,
-        names: impl IntoIterator<Item = &'n LockName>,
-        is_galera: bool,
-    ) {
-        // It waits for other flights, but not for long for a program that keeps a row locked: see the session's settings.
-        sql.text("INSERT INTO ").text(&tables.locks);
+    /// Writes the statement that raises the counter of tokens, which outlives a rollback.
+    pub(crate) fn raise(sql: &mut Sql, tables: &Tables) {
+        // A row with the number exists if another client does the same in the same microsecond.
+        sql.text("INSERT IGNORE INTO ")
+            .text(&tables.tokens)
+            .text(" (id) VALUES (")
+            .text(NOW_MICROS)
+            .text(")");
+    }
+
+    /// Locks the rows of these locks, sorted; creates those that do not exist. It waits for other flights, but not for long for a
+    /// program that keeps a row locked: see the session's settings.
+    fn lock(&mut self, tables: &Tables, names: &BTreeSet<LockName>, is_galera: bool) {
+        let sql = self.next(Part::Nothing).text("INSERT INTO ").text(&tables.locks);
         sql.text(" (name) VALUES ").list(names, |sql, name| {
             sql.text("(").name(name).text(")");
         });
-        sql.text(" ON DUPLICATE KEY UPDATE ");
-        sql.text(if is_galera { "version = version + 1" } else { "name = name" });
+        sql.text(" ON DUPLICATE KEY UPDATE is_plain = 0");
+        sql.text(if is_galera { ", version = version + 1" } else { "" });
     }
 
     /// Reads these locks with this many of their first waiters, and locks nothing.
@@ -150,7 +160,7 @@ impl Fetch {
         if !wanted.waiting.is_empty() {
             let sql = self.next(Part::Waiting);
             sql.text(concat!("SELECT ", ticket_columns!(), " FROM ")).text(&tables.tickets);
-            sql.text(" WHERE owner").owners(&wanted.waiting);
+            sql.text(" WHERE owner").owners(wanted.waiting.iter().copied());
         }
         if !wanted.cells.is_empty() {
             let sql = self.next(Part::CellBytes).text("SELECT name, bytes FROM ").text(&tables.cells);
@@ -159,7 +169,7 @@ impl Fetch {
         if !wanted.acquiring.is_empty() {
             let sql = self.next(Part::Tombstones);
             sql.text("SELECT owner, until_ns FROM ").text(&tables.tombstones);
-            sql.text(" WHERE owner").owners(&wanted.acquiring);
+            sql.text(" WHERE owner").owners(wanted.acquiring.iter().copied());
         }
     }
 
@@ -192,9 +202,10 @@ impl Fetch {
 }
 
 impl Sql {
-    fn owners(&mut self, owners: &[Owner]) -> &mut Self {
+    /// Writes ` IN (…)` with these owners.
+    pub(crate) fn owners(&mut self, owners: impl IntoIterator<Item = Owner>) -> &mut Self {
         self.text(" IN (").list(owners, |sql, owner| {
-            sql.owner(*owner);
+            sql.owner(owner);
         });
         self.text(")")
     }

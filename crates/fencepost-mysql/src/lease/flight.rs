@@ -28,13 +28,14 @@ pub(crate) struct Flight<'a> {
     pub(crate) ops: &'a [Op],
     sweeps: &'a [LockName],
     pub(crate) timeout: Duration,
-    wanted: Wanted,
+    pub(crate) wanted: Wanted,
     /// Locks whose row another transaction has locked for long.
     blocked: HashSet<LockName>,
 }
 
 /// Why a round of a flight ended without replies.
-enum Retry {
+#[derive(Debug)]
+pub(crate) enum Retry {
     /// It needs something else first, and has changed nothing: the connection is in a transaction.
     Again,
     /// A row is locked for too long.
@@ -44,8 +45,8 @@ enum Retry {
     Failed(Error),
 }
 
-type Round<T> = std::result::Result<T, Retry>;
-type Replies = Vec<Result<Reply>>;
+pub(crate) type Round<T> = std::result::Result<T, Retry>;
+pub(crate) type Replies = Vec<Result<Reply>>;
 
 impl<'a> Flight<'a> {
     pub(crate) fn new(client: &'a ClientState, ops: &'a [Op], sweeps: &'a [LockName]) -> Self {
@@ -63,17 +64,19 @@ impl<'a> Flight<'a> {
     }
 
     pub(crate) async fn try_run(&mut self) -> Result<Replies> {
-        if let Some(replies) = self.renew_all().await? {
-            return Ok(replies);
-        }
         let mut lent = self.client.sessions.take().await?;
         let suspects = self.client.blocked.among(&self.wanted.names);
         if !suspects.is_empty() {
             self.find_blocked(&mut lent, &suspects).await.or_else(ignore_retry)?;
         }
+        let mut plain = self.plain(&lent).filter(|_| suspects.is_empty());
         let mut disconnects = 0;
         for _ in 0..MAX_ROUNDS {
-            match self.round(&mut lent).await {
+            let replies = match plain.take() {
+                Some(plain) => self.execute_plain(&mut lent, &plain).await,
+                None => self.round(&mut lent).await,
+            };
+            match replies {
                 Ok(replies) => {
                     self.client.sessions.put(lent);
                     return Ok(replies);
@@ -106,7 +109,7 @@ impl<'a> Flight<'a> {
         Err(Error::new(ErrorKind::Unreachable, text).transient())
     }
 
-    async fn round(&mut self, lent: &mut Lent<'_>) -> Round<Replies> {
+    pub(super) async fn round(&mut self, lent: &mut Lent<'_>) -> Round<Replies> {
         let Self { wanted, blocked, .. } = self;
         wanted.names.retain(|name| !blocked.contains(name));
         if self.wanted.names.is_empty() {
@@ -123,14 +126,14 @@ impl<'a> Flight<'a> {
             return Err(Retry::Again);
         }
         let own = self.save(lent, &mut table, decided).await?;
+        self.note_busy(&table);
         let minted = own.first_minted;
         self.client.on_committed(own.pushes.into_iter().map(|push| minted_push(push, minted)).collect());
         Ok(replies.into_iter().map(|reply| reply.map(|reply| minted_reply(reply, minted))).collect())
     }
 
     async fn fetch(&self, lent: &mut Lent<'_>) -> Round<Fetched> {
-        let counter =
-            if std::mem::take(&mut lent.session.has_raised) { Counter::Keep } else { Counter::Raise };
+        let counter = Counter::of(&mut lent.session);
         let fetch = Fetch::locking(&self.client.tables, &self.wanted, self.client.is_galera, counter);
         let sets = lent.session.run(fetch.sql.as_str(), self.timeout).await;
         let sets = sets.map_err(|failure| self.before_commit(failure))?;
@@ -139,8 +142,8 @@ impl<'a> Flight<'a> {
         decoded.map_err(Retry::Failed)
     }
 
-    fn before_commit(&self, failure: Failure) -> Retry {
-        if failure.is_deadlock() {
+    pub(crate) fn before_commit(&self, failure: Failure) -> Retry {
+        if failure.is_deadlock() || failure.is_interrupted() {
             return Retry::Again;
         }
         if failure.is_locked() {
@@ -149,6 +152,15 @@ impl<'a> Flight<'a> {
         let is_lost = failure.is_connection_lost();
         let error = failure.into_error(self.client.location());
         if is_lost { Retry::Disconnected(error) } else { Retry::Failed(error) }
+    }
+
+    /// Returns what to do after the failure of a request in which the statement with this index is the commit.
+    pub(crate) fn at_commit(&self, failure: Failure, commit: usize) -> Retry {
+        if failure.is_before(commit) || failure.is_deadlock() {
+            self.before_commit(failure)
+        } else {
+            Retry::Failed(failure.into_commit_error(self.client.location(), commit))
+        }
     }
 
     /// Decides all operations on what was fetched.
@@ -248,12 +260,8 @@ impl<'a> Flight<'a> {
         for (at, request) in save.requests.iter().enumerate() {
             match lent.session.run(request.sql.as_str(), self.timeout).await {
                 Ok(_) => {}
-                Err(failure) if at < last || failure.is_deadlock() => return Err(self.before_commit(failure)),
-                Err(failure) => {
-                    let error = failure.into_commit_error(self.client.location(), request.count - 1);
-                    let is_lost = error.kind() == ErrorKind::Unreachable;
-                    return Err(if is_lost { Retry::Disconnected(error) } else { Retry::Failed(error) });
-                }
+                Err(failure) if at < last => return Err(self.before_commit(failure)),
+                Err(failure) => return Err(self.at_commit(failure, request.count - 1)),
             }
             if at == 0 {
                 saved.first_minted = lent.session.minted;

@@ -89,7 +89,7 @@ impl Poller {
         self.is_closed.load(Ordering::Relaxed)
     }
 
-    fn set_ready(&self, is_ready: bool) {
+    pub(super) fn set_ready(&self, is_ready: bool) {
         self.is_ready.store(is_ready, Ordering::Relaxed);
         if is_ready {
             self.is_requested.store(false, Ordering::Relaxed);

@@ -16,7 +16,10 @@ use crate::lease::layout::Tables;
 use crate::literal::{Sql, UNMINTED};
 
 /// The length from which statements are sent in several requests: half of the smallest limit that servers have by default.
-const MAX_REQUEST: usize = 1 << 20;
+pub(crate) const MAX_REQUEST: usize = 1 << 20;
+
+/// The columns of a key, and their values.
+pub(crate) type Key<'k, const N: usize> = [(&'static str, Value<'k>); N];
 
 /// What a flight has decided.
 #[derive(Debug)]
@@ -61,10 +64,33 @@ pub(crate) struct Statements {
     pub(crate) count: usize,
 }
 
+impl Statements {
+    /// Begins another statement.
+    pub(crate) fn next(&mut self) -> &mut Sql {
+        if self.count > 0 {
+            self.sql.text("; ");
+        }
+        self.count += 1;
+        &mut self.sql
+    }
+
+    /// Mints numbers; the rows of the locks must be locked: each grant of a lock has a larger one than all before it. The rows of
+    /// the numbers are swept later.
+    pub(crate) fn mint(&mut self, tables: &Tables, count: u64) {
+        let sql = self.next().text("INSERT INTO ").text(&tables.tokens);
+        sql.text(" (id) VALUES ").list(0..count, |sql, _| {
+            sql.text("(NULL)");
+        });
+    }
+}
+
 impl Save {
     pub(crate) fn new(tables: &Tables, table: &LockTable, decided: &Decided) -> Self {
-        let mut save = Self::default();
-        save.mint(tables, decided.numbers);
+        let mut save = Self { requests: vec![Statements::default()] };
+        if decided.numbers > 0 {
+            // The first statement, because the driver reports the number with it.
+            save.requests[0].mint(tables, decided.numbers);
+        }
         let changes = RowChanges::of(table);
         save.remove(tables, &changes, decided);
         save.put(tables, &changes);
@@ -80,23 +106,7 @@ impl Save {
             self.requests.push(Statements::default());
         }
         let at = self.requests.len() - 1;
-        let request = &mut self.requests[at];
-        if request.count > 0 {
-            request.sql.text("; ");
-        }
-        request.count += 1;
-        &mut request.sql
-    }
-
-    /// Mints numbers, now that the rows are locked: each grant of a lock has a larger one than all before it. This is the first
-    /// statement, because the driver reports the number with it. The rows are swept later.
-    fn mint(&mut self, tables: &Tables, count: u64) {
-        if count > 0 {
-            let sql = self.next().text("INSERT INTO ").text(&tables.tokens);
-            sql.text(" (id) VALUES ").list(0..count, |sql, _| {
-                sql.text("(NULL)");
-            });
-        }
+        self.requests[at].next()
     }
 
     fn put(&mut self, tables: &Tables, changes: &RowChanges<'_>) {
@@ -105,7 +115,7 @@ impl Save {
             sql.text(concat!(" (", holder_columns!(), ") VALUES ")).list(
                 &changes.holders,
                 |sql, (name, holder)| {
-                    sql.row(&holder_values(name, holder), 2, holder.token.get());
+                    sql.row_with(&holder_values(name, holder), 2, holder.token.get());
                 },
             );
             sql.text(
@@ -118,7 +128,7 @@ impl Save {
             sql.text(concat!(" (", ticket_columns!(), ") VALUES ")).list(
                 &changes.tickets,
                 |sql, (name, ticket)| {
-                    sql.row(&ticket_values(name, ticket), 1, ticket.seq);
+                    sql.row_with(&ticket_values(name, ticket), 1, ticket.seq);
                 },
             );
             sql.text(" ON DUPLICATE KEY UPDATE until_ns = VALUES(until_ns), client = VALUES(client)");
@@ -126,7 +136,7 @@ impl Save {
         for (name, stored) in &changes.cells {
             let sql = self.next().text("REPLACE INTO ").text(&tables.cells);
             sql.text(concat!(" (", cell_columns!(), ") VALUES "));
-            sql.row(&cell_values(name, stored), 1, stored.cell.token.get());
+            sql.row_with(&cell_values(name, stored), 1, stored.cell.token.get());
         }
     }
 
@@ -145,25 +155,11 @@ impl Save {
     }
 
     /// Deletes rows by their keys.
-    pub(crate) fn delete<'k, const N: usize>(
-        &mut self,
-        table: &str,
-        keys: impl Iterator<Item = [(&'static str, Value<'k>); N]>,
-    ) {
-        let mut keys = keys.peekable();
-        let Some(columns) = keys.peek().map(|key| key.clone().map(|(column, _)| column)) else { return };
+    pub(crate) fn delete<'k, const N: usize>(&mut self, table: &str, keys: impl Iterator<Item = Key<'k, N>>) {
         let keys: Vec<_> = keys.collect();
-        if let [key] = keys.as_slice() {
-            self.next().text("DELETE d FROM ").text(table).text(" AS d WHERE ").separated(
-                " AND ",
-                key,
-                |sql, (column, value)| {
-                    sql.text("d.").text(column).text(" = ").value(value);
-                },
-            );
-            return;
+        if !keys.is_empty() {
+            self.next().text("DELETE d FROM ").keyed(table, &keys).text(" WHERE ").matching(&keys);
         }
-        self.next().text("DELETE d FROM ").keyed(keys.into_iter(), columns, table);
     }
 
     /// Shortens leases, tickets and cells after the server's clock was set back: they would end much later, and be shortened
@@ -206,35 +202,51 @@ impl Save {
 const NOTICE_LIFE: std::time::Duration = std::time::Duration::from_secs(60);
 
 impl Sql {
-    /// Writes a join `d` of a table with keys `k`. A condition on several keys may make the server scan a small table, which waits
-    /// for the locks of other transactions; a join in this order finds each row by its key.
-    pub(crate) fn keyed<'k, const N: usize>(
-        &mut self,
-        keys: impl Iterator<Item = [(&'static str, Value<'k>); N]>,
-        columns: [&str; N],
-        table: &str,
-    ) -> &mut Self {
-        self.text("(").separated(" UNION ALL ", keys, |sql, key| {
-            sql.text("SELECT ").list(key, |sql, (column, value)| {
-                sql.value(&value).text(" AS ").text(column);
+    /// Writes a table `d` of which the rows with these keys are wanted; the condition is [`Sql::matching`]. With several keys it is
+    /// a join with them, `k`: a condition on several may make the server scan a small table, which waits for the locks of other
+    /// transactions; a join in this order finds each row by its key.
+    pub(crate) fn keyed<const N: usize>(&mut self, table: &str, keys: &[Key<'_, N>]) -> &mut Self {
+        if keys.len() > 1 {
+            self.text("(").separated(" UNION ALL ", keys, |sql, key| {
+                sql.text("SELECT ").list(key, |sql, (column, value)| {
+                    sql.value(value).text(" AS ").text(column);
+                });
             });
-        });
-        self.text(") AS k STRAIGHT_JOIN ").text(table).text(" AS d FORCE INDEX (PRIMARY) ON ");
-        self.separated(" AND ", columns, |sql, column| {
-            sql.text("d.").text(column).text(" = k.").text(column);
+            self.text(") AS k STRAIGHT_JOIN ");
+        }
+        self.text(table).text(" AS d").text(if keys.len() > 1 { " FORCE INDEX (PRIMARY)" } else { "" })
+    }
+
+    /// Writes the condition that a row `d` of [`Sql::keyed`] has one of these keys, of which there is at least one.
+    pub(crate) fn matching<const N: usize>(&mut self, keys: &[Key<'_, N>]) -> &mut Self {
+        self.separated(" AND ", &keys[0], |sql, (column, value)| {
+            sql.text("d.").text(column).text(" = ");
+            if keys.len() > 1 {
+                sql.text("k.").text(column);
+            } else {
+                sql.value(value);
+            }
         })
     }
 
-    /// Writes a row, whose column `minted` is this number.
-    fn row(&mut self, values: &[Value<'_>], minted: usize, number: u64) {
-        self.text("(").list(values.iter().enumerate(), |sql, (at, value)| {
-            if at == minted {
-                sql.minted(number);
-            } else {
+    /// Writes a row; `replace` writes a column in place of its value, or returns false.
+    pub(crate) fn row(&mut self, values: &[Value<'_>], mut replace: impl FnMut(&mut Self, usize) -> bool) {
+        self.text("(").list(values.iter().enumerate(), |sql, (column, value)| {
+            if !replace(sql, column) {
                 sql.value(value);
             }
         });
         self.text(")");
+    }
+
+    /// Writes a row, whose column `minted` is this number.
+    fn row_with(&mut self, values: &[Value<'_>], minted: usize, number: u64) {
+        self.row(values, |sql, column| {
+            if column == minted {
+                sql.minted(number);
+            }
+            column == minted
+        });
     }
 
     fn notice(&mut self, client: ClientId, wakeup: &Wakeup, now: StorageTime) {

@@ -10,9 +10,9 @@ use fencepost_core::{LockName, StorageId};
 use fencepost_sql::Labels;
 
 use crate::config::Config;
-use crate::lease::blocked::BlockedLocks;
 use crate::lease::layout::Tables;
 use crate::lease::poller::Poller;
+use crate::lease::recent::RecentLocks;
 use crate::lease::sent::SentOwners;
 use crate::lease::sweep::Sweeper;
 use crate::literal::Sql;
@@ -29,7 +29,10 @@ pub(crate) struct ClientState {
     pub(crate) sessions: Arc<Sessions>,
     pub(crate) poller: Arc<Poller>,
     pub(crate) pusher: Pusher,
-    pub(crate) blocked: BlockedLocks,
+    /// Locks whose rows were found locked by transactions that go on: flights do not wait for them again, and so delay no other lock.
+    pub(crate) blocked: RecentLocks,
+    /// Locks on which operations were not plain.
+    pub(crate) busy: RecentLocks,
     pub(crate) sent: SentOwners,
     pub(crate) sweeper: Sweeper,
     pub(crate) labels: Mutex<Labels>,

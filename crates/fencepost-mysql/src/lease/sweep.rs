@@ -113,15 +113,22 @@ impl ClientState {
         let newest = tokens.first().filter(|_| token_count > 2 * KEPT_TOKENS);
         let newest = newest.map(|row| row.integer(1)).transpose()?;
         let deletes = self.deleting(&tombstones, &notices, newest)?;
-        if !deletes.is_empty() {
-            lent.session.run(&deletes, READ_TIMEOUT).await.map_err(failed)?;
+        let mut is_deleted = true;
+        if !deletes.is_empty()
+            && let Err(failure) = lent.session.run(&deletes, READ_TIMEOUT).await
+        {
+            if !failure.is_deadlock() {
+                return Err(failed(failure));
+            }
+            is_deleted = false;
         }
         self.sessions.put(lent);
         let names = overdue.iter().map(Row::name).collect::<Result<Vec<LockName>>>()?;
         if !names.is_empty() {
             Flight::new(self, &[], &names).try_run().await?;
         }
-        let is_complete = names.len() < MAX_SWEPT
+        let is_complete = is_deleted
+            && names.len() < MAX_SWEPT
             && token_count < MAX_TOKENS
             && tombstones.len() < MAX_NOTES
             && notices.len() < MAX_NOTES;
