@@ -4,8 +4,8 @@ use fencepost_core::{Error, ErrorKind};
 use fencepost_net::handshake_failed;
 use tokio_postgres::error::{DbError, Severity};
 
-/// The oldest server with the settings that the schema's functions need (`plan_cache_mode`).
-pub(crate) const MIN_SERVER_VERSION: i32 = 120_000;
+/// The oldest server with the function that creates the storage id (`gen_random_uuid`).
+pub(crate) const MIN_SERVER_VERSION: i32 = 130_000;
 
 /// The error for a server that does not answer.
 pub(crate) fn unreachable(location: &str) -> Error {
@@ -135,7 +135,7 @@ fn classified(location: &str, code: &str, message: &str) -> Option<Error> {
         _ if MISSING_OBJECT.contains(&code) => error(
             ErrorKind::Backend,
             "lacks Fencepost's schema, or a part of it",
-            "`fencepost schema postgres` prints the statements that create it",
+            "`fencepost schema` with this URL prints the statements that create it",
         ),
         "25006" => standby(location),
         "53100" => {

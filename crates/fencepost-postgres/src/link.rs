@@ -18,10 +18,11 @@ use tokio::sync::oneshot;
 use tokio::task::AbortHandle;
 use tokio_postgres::error::SqlState;
 use tokio_postgres::tls::{MakeTlsConnect, TlsStream};
-use tokio_postgres::{AsyncMessage, Client, Connection, NoTls};
+use tokio_postgres::types::{ToSql, Type};
+use tokio_postgres::{AsyncMessage, Client, Connection, NoTls, Row};
 use tokio_postgres_rustls::MakeRustlsConnect;
 
-use crate::config::{ChannelBinding, Config};
+use crate::config::{ChannelBinding, Config, Layout};
 use crate::error::{MIN_SERVER_VERSION, call_failed, open_failed, standby, unreachable};
 
 /// What happens on a connection apart from replies.
@@ -44,12 +45,21 @@ pub(crate) struct Link {
     location: String,
     /// Whether the server of the last connection has seen the address of this client: nothing in between shares sessions.
     is_direct: AtomicBool,
+    /// Whether sessions belong to one client each, although something is in between.
+    is_unshared: AtomicBool,
 }
 
 /// What a new connection asks the server. A server in recovery has transactions that are read-only.
-const ABOUT: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::boolean, \
-    current_setting('server_version_num')::integer, current_setting('server_encoding'), \
-    current_setting('default_transaction_isolation'), host(inet_client_addr()), inet_client_port()";
+///
+/// It also sets the `search_path`: of a session whose server sees the address `$1` and port `$2` if `$3`, of any session if `$4`.
+/// Its own names are qualified, because the account may have another path before.
+const ABOUT: &str = "SELECT \
+    pg_catalog.pg_is_in_recovery() OR pg_catalog.current_setting('transaction_read_only')::boolean, \
+    pg_catalog.current_setting('server_version_num')::integer, pg_catalog.current_setting('server_encoding'), \
+    pg_catalog.current_setting('default_transaction_isolation'), d.is_direct, CASE WHEN d.is_direct AND $3 OR $4 \
+    THEN pg_catalog.set_config('search_path', 'pg_catalog, pg_temp', false) END FROM (SELECT \
+    pg_catalog.host(pg_catalog.inet_client_addr()) OPERATOR(pg_catalog.=) $1 AND \
+    pg_catalog.inet_client_port() OPERATOR(pg_catalog.=) $2 AS is_direct) AS d";
 
 impl Link {
     /// Loads the certificates. Connects to no server yet.
@@ -62,6 +72,7 @@ impl Link {
             encryption: config.tls.as_ref().map(Encryption::new).transpose()?,
             location: config.location(),
             is_direct: AtomicBool::new(false),
+            is_unshared: AtomicBool::new(false),
             config,
         })
     }
@@ -123,7 +134,7 @@ impl Link {
             let reason = format!("{host}: {error}");
             unreachable(&self.location).with_source(reason)
         })?;
-        let local = stream.local_addr().ok();
+        let local = stream.local_addr();
         let failed = |error: tokio_postgres::Error| open_failed(&self.location, &error);
         let (client, driver) = match &self.encryption {
             None => {
@@ -140,17 +151,45 @@ impl Link {
                 (client, spawn_driver(connection, receiver.clone()))
             }
         };
-        let about = client.query_typed_one(ABOUT, &[]).await.map_err(failed)?;
-        let (address, port): (Option<String>, Option<i32>) = (about.get(4), about.get(5));
-        let is_direct = local.is_some_and(|local| {
-            address == Some(local.ip().to_string()) && port == Some(i32::from(local.port()))
-        });
+        let local = local.map_or((String::new(), 0), |local| (local.ip().to_string(), local.port().into()));
+        let about = self.about(&client, local).await.map_err(failed)?;
         self.check(about.get(0), about.get(1), about.get(2))?;
-        self.is_direct.store(is_direct, Ordering::Relaxed);
+        self.is_direct.store(about.get::<_, Option<bool>>(4) == Some(true), Ordering::Relaxed);
         if about.get::<_, &str>(3) != "read committed" {
             self.set_isolation(&client).await?;
         }
         Ok((client, driver))
+    }
+
+    async fn about(
+        &self,
+        client: &Client,
+        (address, port): (String, i32),
+    ) -> std::result::Result<Row, tokio_postgres::Error> {
+        let is_unshared = self.is_unshared.load(Ordering::Relaxed);
+        let parameters: [(&(dyn ToSql + Sync), Type); 4] = [
+            (&address, Type::TEXT),
+            (&port, Type::INT4),
+            (&self.has_qualified_names(), Type::BOOL),
+            (&is_unshared, Type::BOOL),
+        ];
+        client.query_typed_one(ABOUT, &parameters).await
+    }
+
+    /// Returns whether all statements name the schema of their tables. What they call is then found in `pg_catalog` alone, and
+    /// not in a schema that another account can create functions and operators in.
+    fn has_qualified_names(&self) -> bool {
+        matches!(self.config.layout, Layout::Lease | Layout::Advisory { .. })
+    }
+
+    /// Records that sessions belong to this client, and sets the path of this one.
+    async fn set_unshared(&self, client: &Client) -> Result<()> {
+        if !self.has_qualified_names() {
+            return Ok(());
+        }
+        self.is_unshared.store(true, Ordering::Relaxed);
+        let set = client.batch_execute("SET search_path = pg_catalog, pg_temp").await;
+        set.map_err(|error| call_failed(&self.location, &error))
     }
 
     /// Checks that the server is the primary, and one that the functions of the schema run on.

@@ -12,22 +12,22 @@ pub(crate) fn rights_on(config: &Config) -> String {
         Layout::Shedlock { table } => foreign_table(table, true),
         Layout::Table { table, .. } => foreign_table(table, false),
     };
-    let where_to = match config.layout {
-        Layout::Lease | Layout::Advisory { .. } => "namespace",
-        Layout::Shedlock { .. } | Layout::Table { .. } => "table",
+    let (permits, owned) = match config.layout {
+        Layout::Lease => ("acquire and break every lock of the namespace", "schema"),
+        Layout::Advisory { .. } => ("acquire every lock of the namespace", "schema"),
+        Layout::Shedlock { .. } | Layout::Table { .. } => {
+            ("acquire and break every lock of the table", "table")
+        }
     };
     format!(
         "\
 -- Rights for locks in {location}
 --
--- Run in psql, in this database, as the owner of the schema or a superuser; replace ACCOUNT and PASSWORD.
--- An account with these rights can acquire and break every lock of the {where_to}.
+-- Run in psql, in this database, as the owner of the {owned} or a superuser; replace ACCOUNT and PASSWORD.
+-- An account with these rights can {permits}.
 CREATE ROLE \"ACCOUNT\" LOGIN PASSWORD 'PASSWORD';
 GRANT CONNECT ON DATABASE {database} TO \"ACCOUNT\";
-{body}
--- Only for `fencepost doctor`, which otherwise does not see the transactions of other accounts:
-GRANT pg_read_all_stats TO \"ACCOUNT\";
-"
+{body}"
     )
 }
 
@@ -54,11 +54,15 @@ GRANT USAGE ON SCHEMA {schema} TO \"ACCOUNT\";
 GRANT SELECT, UPDATE ON {schema}.storage TO \"ACCOUNT\";
 GRANT SELECT, INSERT, UPDATE, DELETE ON {schema}.locks, {schema}.holders, {schema}.tickets, {schema}.tombstones, {schema}.cells TO \"ACCOUNT\";
 GRANT USAGE ON SEQUENCE {schema}.positions TO \"ACCOUNT\";
+GRANT USAGE, UPDATE ON SEQUENCE {schema}.lock_in_tokens TO \"ACCOUNT\";
 GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO \"ACCOUNT\";
 
 -- The schema has to exist before: `fencepost schema postgres{option}` prints the statements that create it.
 -- Or let the first client create it, which then owns it and needs no other grant:
 -- GRANT CREATE ON DATABASE {database} TO \"ACCOUNT\";
+
+-- Only for `fencepost doctor`, which otherwise does not see the transactions of other accounts:
+GRANT pg_read_all_stats TO \"ACCOUNT\";
 "
     )
 }
@@ -76,6 +80,11 @@ GRANT EXECUTE ON ALL FUNCTIONS IN SCHEMA {schema} TO \"ACCOUNT\";
 
 -- The schema has to exist before: `fencepost schema --url URL` prints the statements that create it.
 -- Or let the first client create it, which then owns it: GRANT CREATE ON DATABASE {} TO \"ACCOUNT\";
+
+-- Only for `fencepost list`, which otherwise does not see how much of the ttl is left to locks of other accounts:
+GRANT pg_read_all_stats TO \"ACCOUNT\";
+-- Only to break locks of other accounts, which terminates their sessions:
+-- GRANT pg_signal_backend TO \"ACCOUNT\";
 ",
         quoted(&config.database)
     )
@@ -98,7 +107,7 @@ mod tests {
         let statements = statements("postgres://ann:hunter2@h/jobs?namespace=team-a");
         assert_eq!(statements[1], "GRANT CONNECT ON DATABASE \"jobs\" TO \"ACCOUNT\";");
         assert_eq!(statements[2], "GRANT USAGE ON SCHEMA \"team-a\" TO \"ACCOUNT\";");
-        assert_eq!(statements.len(), 8, "{statements:?}");
+        assert_eq!(statements.len(), 9, "{statements:?}");
         let text = rights_on(&parse("postgres://ann:hunter2@h/jobs?namespace=team-a").unwrap());
         assert!(text.contains("`fencepost schema postgres --namespace team-a`"), "{text}");
     }
@@ -110,6 +119,14 @@ mod tests {
         assert_eq!(shedlock[3], "GRANT SELECT, INSERT, UPDATE ON \"app\".\"shedlock\" TO \"ACCOUNT\";");
         let table = statements("postgres://ann:hunter2@h/jobs?dialect=table&table=t&name=n&owner=o");
         assert_eq!(table[2], "GRANT SELECT, INSERT, UPDATE, DELETE ON \"t\" TO \"ACCOUNT\";");
-        assert_eq!(statements("postgres://ann@h/jobs?mode=advisory").len(), 8);
+        assert_eq!(table.len(), 3, "{table:?}");
+    }
+
+    #[test]
+    fn breaking_an_advisory_lock_of_another_account_needs_one_more_grant() {
+        let url = "postgres://ann:hunter2@h/jobs?mode=advisory";
+        assert_eq!(statements(url).len(), 8);
+        let text = rights_on(&parse(url).unwrap());
+        assert!(text.contains("\n-- GRANT pg_signal_backend TO \"ACCOUNT\";\n"), "{text}");
     }
 }

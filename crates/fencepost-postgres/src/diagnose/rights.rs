@@ -19,7 +19,7 @@ needed(permission, is_granted) AS (
     UNION ALL
     SELECT p.word || ' on ' || c.relname, CASE WHEN c.relkind = 'S' THEN has_sequence_privilege(c.oid, p.word) END
         FROM n JOIN pg_class AS c ON c.relnamespace = n.oid AND c.relkind = 'S', unnest(@sequence) AS p(word)
-        WHERE c.relname @like 'advisory%'
+        WHERE c.relname @like 'advisory%' AND (c.relname <> 'positions' OR p.word = 'USAGE')
     UNION ALL
     SELECT 'EXECUTE on ' || f.proname, has_function_privilege(f.oid, 'EXECUTE')
         FROM n JOIN pg_proc AS f ON f.pronamespace = n.oid AND f.proname @like 'advisory%'
@@ -30,8 +30,8 @@ impl Server<'_> {
     /// Checks the rights on the schema of this namespace.
     pub(crate) async fn rights(&self, namespace: &str) -> Finding {
         let (like, sequence) = match self.storage {
-            Storage::Tables { .. } => ("NOT LIKE", "ARRAY['USAGE']"),
-            // The counter of tokens is raised to the server's time.
+            Storage::Tables { .. } => ("NOT LIKE", "ARRAY['USAGE', 'UPDATE']"),
+            // The value is read, too, when it is raised to the server's time.
             Storage::Sessions { .. } => ("LIKE", "ARRAY['USAGE', 'SELECT', 'UPDATE']"),
         };
         let sql = MISSING.replace("@like", like).replace("@sequence", sequence);

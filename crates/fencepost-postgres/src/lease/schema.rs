@@ -11,6 +11,9 @@ use crate::error::{call_failed, is_without_schema};
 /// The version of tables and functions. A client uses only its own.
 const VERSION: u64 = 1;
 
+/// The table with the version and the id.
+const TABLE: &str = "storage";
+
 const PARTS: [&str; 4] = [
     include_str!("../schema/tables.sql"),
     include_str!("../schema/rules.sql"),
@@ -25,6 +28,7 @@ pub(crate) fn text(namespace: &str) -> String {
     // The advisory lock keeps clients that start at the same time from creating it twice.
     format!(
         "BEGIN;\n\
+         SET LOCAL search_path = pg_catalog, pg_temp;\n\
          SELECT pg_advisory_xact_lock(hashtextextended('fencepost schema ' || {literal}, 0));\n\
          DO $create$ BEGIN IF to_regclass({table}) IS NULL THEN\n\
          IF to_regnamespace({quoted}) IS NULL THEN CREATE SCHEMA {schema}; END IF;\n\
@@ -43,7 +47,7 @@ pub(crate) fn text(namespace: &str) -> String {
 pub(crate) fn printed(config: &Config) -> String {
     let namespace = &config.namespace;
     format!(
-        "-- The tables and functions of Fencepost in the schema {schema}, version {VERSION}, for PostgreSQL 12 or newer.\n\
+        "-- The tables and functions of Fencepost in the schema {schema}, version {VERSION}, for PostgreSQL 13 or newer.\n\
          -- Run it in psql, as an account that may create schemas in the database; the account owns them. It does nothing if\n\
          -- they exist. `fencepost rights` prints the grants for accounts that use the locks.\n{text}",
         schema = quoted(namespace),
@@ -53,7 +57,7 @@ pub(crate) fn printed(config: &Config) -> String {
 
 /// Returns the id of the stored locks. Creates the namespace if it does not exist, unless `only_existing`.
 pub(crate) async fn prepare(client: &Client, config: &Config, only_existing: bool) -> Result<StorageId> {
-    if let Some(id) = read(client, config).await? {
+    if let Some(id) = read(client, config, TABLE, VERSION).await? {
         return Ok(id);
     }
     let (location, namespace) = (config.location(), &config.namespace);
@@ -63,12 +67,20 @@ pub(crate) async fn prepare(client: &Client, config: &Config, only_existing: boo
             .with_hint("the first client that acquires a lock creates it"));
     }
     client.batch_execute(&text(namespace)).await.map_err(|error| not_created(&error, config))?;
-    read(client, config).await?.ok_or_else(|| foreign(config))
+    read(client, config, TABLE, VERSION).await?.ok_or_else(|| foreign(config))
 }
 
-/// Reads the version and the id; `None` if the namespace does not exist.
-async fn read(client: &Client, config: &Config) -> Result<Option<StorageId>> {
-    let sql = format!("SELECT version::bigint, storage_id::text FROM {}.storage", quoted(&config.namespace));
+/// Reads the version and the id from this table of the namespace; `None` if it does not exist.
+pub(crate) async fn read(
+    client: &Client,
+    config: &Config,
+    table: &str,
+    known: u64,
+) -> Result<Option<StorageId>> {
+    let sql = format!(
+        "SELECT version::bigint, storage_id::pg_catalog.text FROM {}.{table}",
+        quoted(&config.namespace)
+    );
     let rows = match client.query_typed(&sql, &[]).await {
         Ok(rows) => rows,
         Err(error) => {
@@ -77,7 +89,8 @@ async fn read(client: &Client, config: &Config) -> Result<Option<StorageId>> {
                 Some(
                     &SqlState::UNDEFINED_COLUMN
                     | &SqlState::CANNOT_COERCE
-                    | &SqlState::INVALID_TEXT_REPRESENTATION,
+                    | &SqlState::INVALID_TEXT_REPRESENTATION
+                    | &SqlState::NUMERIC_VALUE_OUT_OF_RANGE,
                 ) => Err(foreign(config)),
                 _ => Err(call_failed(&config.location(), &error)),
             };
@@ -89,20 +102,25 @@ async fn read(client: &Client, config: &Config) -> Result<Option<StorageId>> {
     let id = id.map(|id| id.replace('-', ""));
     let version = version.and_then(|version| u64::try_from(version).ok());
     let elsewhere = "another schema: ?namespace=NAME";
-    storage_id(&config.location(), (version, id.as_deref()), VERSION, elsewhere).map(Some)
+    storage_id(&config.location(), (version, id.as_deref()), known, elsewhere).map(Some)
 }
 
-fn foreign(config: &Config) -> Error {
+/// Returns the error for a namespace that another program uses.
+pub(crate) fn foreign(config: &Config) -> Error {
     let message =
         format!("the schema {:?} of {} has tables of another program", config.namespace, config.location());
     Error::new(ErrorKind::Backend, message).with_hint("use another schema: ?namespace=NAME")
 }
 
+/// Returns whether a table, type, sequence or function of this name exists already.
+pub(crate) fn is_taken(error: &tokio_postgres::Error) -> bool {
+    let taken = [SqlState::DUPLICATE_TABLE, SqlState::DUPLICATE_OBJECT, SqlState::DUPLICATE_FUNCTION];
+    error.code().is_some_and(|code| taken.contains(code))
+}
+
 fn not_created(error: &tokio_postgres::Error, config: &Config) -> Error {
     match error.code() {
-        Some(&SqlState::DUPLICATE_TABLE | &SqlState::DUPLICATE_OBJECT | &SqlState::DUPLICATE_FUNCTION) => {
-            foreign(config)
-        }
+        _ if is_taken(error) => foreign(config),
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             let message =
                 format!("the account may not create the schema {:?} of Fencepost", config.namespace);

@@ -1,9 +1,10 @@
 -- A flight of one operation of class 1. If it concerns nothing but the row of its lock, this statement executes it: a call of
 -- `flight` takes three times as long. Its parameters are those of `flight`, and its conditions are about the row alone, because
--- only the row is read again after another transaction has changed it. The settings are those of `use_settings`.
+-- only the row is read again after another transaction has changed it. The settings are those of `use_settings`. Its functions and
+-- operators are those of pg_catalog: the session has no other schema in its search_path (see link.rs).
 WITH plain AS (
     UPDATE @schema@.locks AS l SET
-        token = CASE WHEN ($5)[1] < 5 THEN greatest(l.token + 1, @schema@.micros(clock_timestamp()) + 100) ELSE l.token END,
+        token = CASE WHEN ($5)[1] < 5 THEN greatest(l.token + 1, @schema@.micros(clock_timestamp())) ELSE l.token END,
         owner = CASE ($5)[1] WHEN 6 THEN NULL ELSE ($10)[1] END,
         expires_at = clock_timestamp() + CASE ($5)[1] WHEN 5 THEN l.ttl_ms WHEN 6 THEN 0 ELSE ($12)[1] END * interval '1 ms',
         ttl_ms = CASE WHEN ($5)[1] < 5 THEN ($12)[1] ELSE l.ttl_ms END,
@@ -17,7 +18,7 @@ WITH plain AS (
     WHERE l.name = ($7)[1] AND @schema@.can_execute(l, ($5)[1], ($10)[1], ($11)[1], t.at)
         AND current_setting('fencepost.settings', true) = 'used' AND current_setting('synchronous_commit') IN ('on', 'remote_apply')
         AND current_setting('transaction_isolation') = 'read committed'
-    RETURNING l.token, ($5)[1] < 5 AND l.token <= @schema@.micros(clock_timestamp()) AS is_late
+    RETURNING l.token, ($5)[1] < 5 AND l.token <= @schema@.lock_in_token() AS is_late
 )
 SELECT 1 AS op, CASE ($5)[1] WHEN 5 THEN 2 WHEN 6 THEN 1 ELSE 7 END AS code,
     CASE WHEN p.is_late THEN @schema@.raised_token(($7)[1]) ELSE p.token END AS token,

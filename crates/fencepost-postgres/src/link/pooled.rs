@@ -16,7 +16,7 @@ impl Link {
     /// Returns whether transactions of one connection may run in different sessions of the server.
     ///
     /// A server that sees the address of the client has no pooler in front. Otherwise two connections are compared: in
-    /// sessions of their own they have different processes, and each always the same.
+    /// sessions of their own they have different processes, and each always the same. The `search_path` of such sessions is set.
     ///
     /// # Errors
     /// If the second connection cannot be opened, or a statement fails.
@@ -35,12 +35,13 @@ impl Link {
                 return Ok(true);
             }
         }
+        self.set_unshared(client).await?;
         Ok(false)
     }
 
     /// Returns the id of the server's process that serves the connection.
     async fn process(&self, client: &Client) -> Result<i32> {
         let failed = |error| call_failed(&self.location, &error);
-        Ok(client.query_typed_one("SELECT pg_backend_pid()", &[]).await.map_err(failed)?.get(0))
+        Ok(client.query_typed_one("SELECT pg_catalog.pg_backend_pid()", &[]).await.map_err(failed)?.get(0))
     }
 }

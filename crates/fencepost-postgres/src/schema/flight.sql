@@ -49,6 +49,14 @@ BEGIN
         END;
     END IF;
 
+    IF 9 = ANY (kinds) THEN
+        -- A break concerns all names of its grant.
+        FOR i IN 1..ops LOOP
+            CONTINUE WHEN kinds[i] <> 9;
+            op_names[i] := grant_names(op_names[i], tokens[i]);
+            lock_names := lock_names || string_to_array(op_names[i], E'\n');
+        END LOOP;
+    END IF;
     done := array_fill(false, ARRAY[ops]);
     locked := lock_rows(lock_names, new_names, lock_wait <= 0);
     at := clock_timestamp();
@@ -84,7 +92,7 @@ BEGIN
                 WHEN 6 THEN release(wanted, modes, owners[i], tokens[i], me, at)
                 WHEN 7 THEN read_cell(wanted[1], at)
                 WHEN 8 THEN write_cell(wanted[1], owners[i], tokens[i], modes[1], ttls[i], contents[i], at)
-                WHEN 9 THEN break_lock(wanted[1], tokens[i], me, at)
+                WHEN 9 THEN break_lock(wanted, tokens[i], me, at)
                 ELSE attempt(kinds[i], wanted, modes, anys[i], owners[i], ttls[i], labels[i], metas[i], me, at) END;
             is_durable := is_durable OR o.code NOT IN (0, 3, 5, 9, 10, 12);
             -- What has no row, or only reads, has locked nothing. What has waiters, or a new holder, is not settled yet.
@@ -136,11 +144,13 @@ CREATE FUNCTION plain_code(kind integer) RETURNS integer LANGUAGE sql IMMUTABLE 
     SELECT CASE kind WHEN 5 THEN 2 WHEN 6 THEN 1 ELSE 7 END
 $$;
 
--- Whether an operation of class 1 can be executed, and concerns nothing but this row.
+-- Whether an operation of class 1 can be executed, and concerns nothing but this row. It concerns the queue if the lease is longer
+-- than its ttl, because the clock was set back: the tickets are shortened, too (see `clamp`).
 CREATE FUNCTION can_execute(l locks, kind integer, who uuid, held bigint, at timestamptz) RETURNS boolean
-LANGUAGE sql IMMUTABLE AS $$
+LANGUAGE sql STABLE AS $$
     SELECT CASE WHEN kind < 5 THEN l.is_plain AND (l.owner IS NULL OR l.expires_at <= at)
-        ELSE (l.is_plain OR kind = 5) AND l.owner = who AND l.token = held AND l.expires_at > at END
+        ELSE (l.is_plain OR kind = 5) AND l.owner = who AND l.token = held AND l.expires_at > at
+            AND l.expires_at <= at + l.ttl_ms * interval '1 ms' END
 $$;
 
 -- Operations of class 1: renewals of exclusive locks, and acquires and releases of those of which nothing else is stored.
@@ -152,7 +162,7 @@ RETURNS SETOF reply LANGUAGE plpgsql AS $$
 BEGIN
     RETURN QUERY WITH done AS (
         UPDATE locks AS l SET
-            token = CASE WHEN o.kind < 5 THEN greatest(l.token + 1, micros(clock_timestamp()) + 100) ELSE l.token END,
+            token = CASE WHEN o.kind < 5 THEN greatest(l.token + 1, micros(clock_timestamp())) ELSE l.token END,
             owner = CASE o.kind WHEN 6 THEN NULL ELSE o.owner END,
             expires_at = clock_timestamp()
                 + CASE o.kind WHEN 5 THEN l.ttl_ms WHEN 6 THEN 0 ELSE o.ttl END * interval '1 ms',
@@ -169,21 +179,19 @@ BEGIN
             WHERE a.class & 1 > 0 AND (locked IS NULL OR a.name = ANY (locked)) ORDER BY a.name COLLATE "C"
         ) AS o
         WHERE l.name = o.name AND can_execute(l, o.kind, o.owner, o.token, at)
-        RETURNING o.op, o.kind, l.token, o.kind < 5 AND l.token <= micros(clock_timestamp()) AS is_late
+        RETURNING o.op, o.kind, l.token, o.kind < 5 AND l.token <= lock_in_token() AS is_late
     )
     SELECT d.op::integer, plain_code(d.kind), CASE WHEN d.is_late THEN raised_token(op_names[d.op]) ELSE d.token END, 0::bigint,
         NULL::text, NULL::bytea FROM done AS d;
 END $$;
 
--- Raises the token of an acquire above the server's time, and returns it. A transaction of another program may have been granted
--- a token before it was rolled back, and no row has it. The token of a plain acquire is 100 µs above the time, so that it is larger
--- than those; unless the update took longer, because it has waited for the row.
+-- Raises the token of an acquire above those that `lock_in` has returned, and returns it. They are read after the row was written: the
+-- update may have waited for a transaction that was rolled back.
 CREATE FUNCTION raised_token(lock_name text) RETURNS bigint LANGUAGE plpgsql SET search_path = @schema@, pg_temp AS $$
 DECLARE
     raised bigint;
 BEGIN
-    UPDATE locks AS l SET token = greatest(l.token, micros(clock_timestamp()) + 1) WHERE l.name = lock_name
-        RETURNING l.token INTO raised;
+    UPDATE locks AS l SET token = lock_in_token() + 1 WHERE l.name = lock_name RETURNING l.token INTO raised;
     RETURN raised;
 END $$;
 
@@ -206,7 +214,7 @@ CREATE FUNCTION share_together(classes integer[], op_names text[], owners uuid[]
     metas text[], locked text[], me bigint, at timestamptz)
 RETURNS SETOF reply LANGUAGE plpgsql AS $$
 DECLARE
-    base bigint := micros(at) - 1;
+    base bigint := greatest(micros(at) - 1, lock_in_token());
 BEGIN
     RETURN QUERY WITH o AS (
         SELECT a.* FROM unnest(classes, op_names, owners, ttls, labels, metas) WITH ORDINALITY
@@ -423,8 +431,21 @@ BEGIN
     UPDATE storage AS s SET floor = highest WHERE s.floor < highest;
 END $$;
 
+-- Stores a token of `lock_in` outside of its transaction. One session at a time compares and sets the value, so that it only rises;
+-- the exception ends the advisory lock, and does not undo the value.
+CREATE FUNCTION keep_token(granted bigint) RETURNS void LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock(hashtextextended('fencepost lock_in ' || current_schema(), 0));
+    IF granted > coalesce(lock_in_token(), 0) THEN
+        PERFORM setval('lock_in_tokens', granted);
+    END IF;
+    RAISE SQLSTATE 'FP001';
+EXCEPTION WHEN SQLSTATE 'FP001' THEN
+    NULL;
+END $$;
+
 -- For the users' own transactions: holds the lock until the end of the transaction and returns its token, or NULL if the lock
--- could not be acquired within `wait_ms`.
+-- could not be acquired within `wait_ms`, or never could, because its holder waits for this transaction.
 CREATE FUNCTION lock_in(name text, wait_ms integer DEFAULT 0) RETURNS bigint LANGUAGE plpgsql
 SET search_path = @schema@, pg_temp SET lock_timeout = 0 AS $$
 #variable_conflict use_variable
@@ -446,18 +467,13 @@ BEGIN
         remaining := greatest(0, wait_ms - floor(extract(epoch FROM clock_timestamp() - started) * 1000));
         PERFORM set_config('lock_timeout', greatest(1, remaining)::text, true);
         BEGIN
-            LOOP
-                PERFORM create_rows(ARRAY[name], false);
-                PERFORM FROM locks AS l WHERE l.name = lock_in.name FOR NO KEY UPDATE;
-                -- It was deleted meanwhile.
-                EXIT WHEN FOUND;
-            END LOOP;
+            PERFORM lock_rows(ARRAY[name], ARRAY[name], false);
             at := clock_timestamp();
-            PERFORM clamp(ARRAY[name], at);
             -- The waiters of a lock that this transaction has already wait for it.
             IF admits(name, 0, at)
                 AND (strpos(held, entry) > 0 OR NOT has_waiter_before(name, 9223372036854775807, 0, at)) THEN
                 granted := last_token(ARRAY[name], at) + 1;
+                PERFORM keep_token(granted);
                 UPDATE locks AS l SET token = granted, owner = NULL, expires_at = at WHERE l.name = lock_in.name;
                 -- Delivered at the commit, when the lock is free again.
                 PERFORM pg_notify('fencepost_free', current_schema() || E'\x1e' || name);
@@ -467,7 +483,7 @@ BEGIN
             -- Unlocks the row again.
             RAISE SQLSTATE 'FP001';
         EXCEPTION
-            WHEN lock_not_available THEN
+            WHEN lock_not_available OR deadlock_detected THEN
                 RETURN NULL;
             WHEN SQLSTATE 'FP001' THEN
                 NULL;

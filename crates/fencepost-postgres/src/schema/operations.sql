@@ -204,8 +204,9 @@ DECLARE
     t tickets%ROWTYPE;
     new_token bigint;
 BEGIN
+    -- If the lease is longer than its ttl, the clock was set back: the tickets have to be shortened first (see `clamp`).
     PERFORM FROM locks AS l WHERE l.name = lock_name AND l.owner = who AND l.token = held AND l.expires_at > clock_timestamp()
-        FOR NO KEY UPDATE;
+        AND l.expires_at <= clock_timestamp() + l.ttl_ms * interval '1 ms' FOR NO KEY UPDATE;
     IF NOT FOUND THEN
         RETURN NULL;
     END IF;
@@ -218,7 +219,7 @@ BEGIN
         ), forgotten AS (
             DELETE FROM cells AS c WHERE c.name = lock_name AND c.keep = 0 AND c.token = held
         )
-        UPDATE locks AS l SET token = greatest(l.token + 1, micros(g.at)), owner = t.owner,
+        UPDATE locks AS l SET token = greatest(l.token + 1, micros(g.at), lock_in_token() + 1), owner = t.owner,
             expires_at = g.at + t.ttl_ms * interval '1 ms', ttl_ms = t.ttl_ms, client = t.client, since = g.at, chosen = 0,
             wants = NULL, label = t.label, meta = t.meta
             FROM gone AS g WHERE l.name = lock_name AND l.owner = who AND l.token = held RETURNING l.token INTO new_token;
@@ -275,30 +276,36 @@ BEGIN
     RETURN o;
 END $$;
 
--- Removes the holder with this token from all names of its grant.
-CREATE FUNCTION break_lock(lock_name text, held bigint, me bigint, at timestamptz) RETURNS outcome
-LANGUAGE plpgsql AS $$
+-- The names of the grant that has this lock with this token, one per line. They never change: no row has to be locked.
+CREATE FUNCTION grant_names(lock_name text, held bigint) RETURNS text LANGUAGE plpgsql AS $$
+DECLARE
+    all_wants text;
+BEGIN
+    SELECT g.wants INTO all_wants FROM (
+        SELECT l.wants FROM locks AS l WHERE l.name = lock_name AND l.token = held AND l.owner IS NOT NULL
+        UNION ALL
+        SELECT h.wants FROM holders AS h WHERE h.name = lock_name AND h.token = held
+    ) AS g LIMIT 1;
+    RETURN coalesce(regexp_replace(all_wants, '^-?[0-9]+ ', '', 'gn'), lock_name);
+END $$;
+
+-- Removes the holder with this token from the names of its grant.
+CREATE FUNCTION break_lock(wanted text[], held bigint, me bigint, at timestamptz) RETURNS outcome LANGUAGE plpgsql AS $$
 DECLARE
     o outcome;
     g record;
-    broken text[];
 BEGIN
     SELECT * INTO g FROM (
-        SELECT l.owner, l.client, l.wants FROM locks AS l
-            WHERE l.name = lock_name AND l.token = held AND l.owner IS NOT NULL AND l.expires_at > at
+        SELECT l.owner, l.client FROM locks AS l
+            WHERE l.name = ANY (wanted) AND l.token = held AND l.owner IS NOT NULL AND l.expires_at > at
         UNION ALL
-        SELECT h.owner, h.client, h.wants FROM holders AS h
-            WHERE h.name = lock_name AND h.token = held AND h.expires_at > at
+        SELECT h.owner, h.client FROM holders AS h WHERE h.name = ANY (wanted) AND h.token = held AND h.expires_at > at
     ) AS found_now LIMIT 1;
-    IF NOT FOUND THEN
-        o.code := 3;
-        RETURN o;
+    o.code := 3;
+    IF FOUND THEN
+        o := release(wanted, NULL, g.owner, held, me, at);
+        o.pushes := o.pushes || concat_ws(' ', g.client, 'L', g.owner);
     END IF;
-    broken := CASE WHEN g.wants IS NULL THEN ARRAY[lock_name]
-        ELSE ARRAY(SELECT substr(w, strpos(w, ' ') + 1) FROM unnest(string_to_array(g.wants, E'\n')) AS w) END;
-    PERFORM FROM locks AS l WHERE l.name = ANY (broken) ORDER BY l.name FOR NO KEY UPDATE;
-    o.pushes := (release(broken, NULL, g.owner, held, me, at)).pushes || concat_ws(' ', g.client, 'L', g.owner);
-    o.code := 1;
     RETURN o;
 END $$;
 

@@ -98,14 +98,20 @@ CREATE FUNCTION micros(at timestamptz) RETURNS bigint LANGUAGE sql STABLE AS $$
     SELECT (date_part('epoch', at) * 1000000)::bigint
 $$;
 
--- The largest token that must not be granted again for any of these names: what was granted before is in their rows, and the
--- server's time, in µs, is above what was granted before a restore.
+-- The largest token that `lock_in` has returned; NULL if there is none. If its transaction was rolled back, no row has that token,
+-- but it may have been used: every grant reads this with the row locked, and is above.
+CREATE FUNCTION lock_in_token() RETURNS bigint LANGUAGE sql AS $$
+    SELECT pg_catalog.pg_sequence_last_value($name$@schema@.lock_in_tokens$name$)
+$$;
+
+-- The largest token that must not be granted again for any of these names: what was granted before is in their rows or was
+-- returned by `lock_in`, and the server's time, in µs, is above what was granted before a restore.
 CREATE FUNCTION last_token(lock_names text[], at timestamptz) RETURNS bigint LANGUAGE plpgsql AS $$
 DECLARE
     largest bigint;
 BEGIN
     SELECT max(l.token) INTO largest FROM locks AS l WHERE l.name = ANY (lock_names);
-    RETURN greatest(largest, micros(at) - 1);
+    RETURN greatest(largest, micros(at) - 1, lock_in_token());
 END $$;
 
 -- Locks the other rows of a ticket for several names, unless another transaction has locked one: waiting for it could be a

@@ -62,6 +62,9 @@ CREATE TABLE tickets (
 CREATE INDEX tickets_owner ON tickets (owner);
 CREATE SEQUENCE positions;
 
+-- The largest token that `lock_in` has returned. A sequence, because a rollback does not set it back.
+CREATE SEQUENCE lock_in_tokens;
+
 -- Owners that have left before their acquire arrived: it must not be applied.
 CREATE TABLE tombstones (
     owner       uuid PRIMARY KEY,
