@@ -16,12 +16,22 @@ pub fn storage_id(
     let rejected = |message: String, hint: &str| {
         Err(Error::new(ErrorKind::Backend, message).with_hint(format!("{hint} {elsewhere}")))
     };
+    let of_another_version = |format, age, hint| {
+        let message = format!(
+            "the locks in {location} have format {format}, of {age} fencepost than this one, which has format {known}"
+        );
+        rejected(message, hint)
+    };
     match (format, id.and_then(StorageId::from_hex)) {
         (Some(format), Some(id)) if format == known => Ok(id),
-        (Some(format), _) if format != known => rejected(
-            format!("the locks in {location} have format {format}; this version supports format {known}"),
-            "use one version of Fencepost for all clients, or",
+        (Some(format), _) if format < known => of_another_version(
+            format,
+            "an older",
+            "this one does not convert them: use the older fencepost for all clients, or",
         ),
+        (Some(format), _) if format > known => {
+            of_another_version(format, "a newer", "use the newer fencepost for all clients, or")
+        }
         _ => rejected(
             format!("the stored format or id of the locks in {location} is invalid"),
             "if another program uses the same keys, use",
@@ -40,7 +50,8 @@ mod tests {
         let read = |format, id| storage_id("x://h", (format, id), 2, "another namespace");
         assert_eq!(read(Some(2), Some(&*hex)).unwrap(), id);
         for (format, id, expected) in [
-            (Some(3), Some(&*hex), "format 3"),
+            (Some(1), Some(&*hex), "format 1, of an older fencepost than this one, which has format 2"),
+            (Some(3), Some(&*hex), "format 3, of a newer fencepost than this one, which has format 2"),
             (Some(3), None, "format 3"),
             (Some(2), Some("1"), "invalid"),
             (Some(2), None, "invalid"),

@@ -195,13 +195,10 @@ impl LockServer for ClientState {
 
     async fn sweep(&self) -> Result<u64> {
         let mut swept = 0;
-        loop {
-            let removed = listing::sweep(self).await?;
+        while let Some(removed) = listing::sweep(self).await? {
             swept += removed;
-            if removed == 0 {
-                return Ok(swept);
-            }
         }
+        Ok(swept)
     }
 
     async fn close(&self) {

@@ -192,19 +192,21 @@ pub(super) async fn was_released(state: &ClientState, token: FencingToken) -> Re
     }
 }
 
-/// Removes some of the rows of connections that have ended, and returns how many.
-pub(super) async fn sweep(state: &ClientState) -> Result<u64> {
+/// Removes some of the rows of connections that have ended. Returns how many, or `None` if there are no more.
+pub(super) async fn sweep(state: &ClientState) -> Result<Option<u64>> {
     let table = state.table();
     let sql = format!("SELECT s.id FROM {table} AS s WHERE COALESCE({IS_LIVE}, 0) = 0 LIMIT {MAX_SWEPT}");
     let sets = state.query(&sql).await?;
     let ended = sets.iter().flatten().map(|row| row.integer(0)).collect::<Result<Vec<_>>>()?;
-    if !ended.is_empty() {
-        let mut sql = Sql::default();
-        sql.text("DELETE FROM ").text(&table).text(" WHERE id IN (");
-        sql.list(&ended, |sql, id| {
-            sql.number(id);
-        });
-        state.query(sql.text(")").as_str()).await?;
+    if ended.is_empty() {
+        return Ok(None);
     }
-    Ok(u64::try_from(ended.len()).unwrap_or(u64::MAX))
+    let mut sql = Sql::default();
+    sql.text("DELETE FROM ").text(&table).text(" WHERE id IN (");
+    sql.list(&ended, |sql, id| {
+        sql.number(id);
+    });
+    // A connection that left the queue after the rows were read has removed its row before it was found to have left.
+    let sets = state.query(sql.text("); SELECT ROW_COUNT()").as_str()).await?;
+    sets.last().and_then(|rows| rows.first()).map(|row| row.integer(0).map(unsigned)).transpose()
 }

@@ -49,7 +49,7 @@ pub(super) async fn read_or_create(
         return Ok(id);
     }
     let missing = || {
-        let text = format!("there are no tables {}_named_… in {}", config.namespace, config.location());
+        let text = format!("{} has no tables {}_named_… of Fencepost", config.location(), config.namespace);
         Error::new(ErrorKind::Missing, text).with_hint("the first client that acquires a lock creates them")
     };
     if only_existing {
@@ -57,6 +57,9 @@ pub(super) async fn read_or_create(
     }
     let created = session.run(&statements(config), READ_TIMEOUT).await;
     created.map_err(|failure| {
+        if failure.is_unknown_column() {
+            return foreign(config);
+        }
         let error = failure.into_error(&config.location());
         if error.kind() == ErrorKind::Denied {
             return error.with_hint(
@@ -79,20 +82,21 @@ async fn read(config: &Config, session: &mut Session) -> Result<Option<StorageId
     let sets = match session.run(sql.as_str(), READ_TIMEOUT).await {
         Ok(sets) => sets,
         Err(failure) if failure.is_missing_table() => return Ok(None),
-        Err(failure) if failure.is_unknown_column() => {
-            let text = format!(
-                "a table {}_named_… in {} is not one of Fencepost",
-                config.namespace,
-                config.location()
-            );
-            return Err(Error::new(ErrorKind::Backend, text)
-                .with_hint("if another program uses it, use another namespace: ?namespace=NAME"));
-        }
+        Err(failure) if failure.is_unknown_column() => return Err(foreign(config)),
         Err(failure) => return Err(failure.into_error(&config.location())),
     };
     let stored: Rows = sets.into_iter().next_back().unwrap_or_default();
     let Some(row) = stored.first() else { return Ok(None) };
-    let (format, id) = (u64::try_from(row.integer(0)?).ok(), row.text(1)?);
+    let (Ok(format), Ok(id)) = (row.integer(0), row.text(1)) else { return Err(foreign(config)) };
+    let format = u64::try_from(format).ok();
     let elsewhere = "another namespace: ?namespace=NAME";
     fencepost_net::storage_id(&config.location(), (format, Some(&id)), FORMAT, elsewhere).map(Some)
+}
+
+/// Returns the error for a table that another program uses.
+fn foreign(config: &Config) -> Error {
+    let text =
+        format!("a table {}_named_… in {} is not one of Fencepost", config.namespace, config.location());
+    Error::new(ErrorKind::Backend, text)
+        .with_hint("if another program uses it, use another namespace: ?namespace=NAME")
 }

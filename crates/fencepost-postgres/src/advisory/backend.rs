@@ -23,12 +23,14 @@ const WAIT_SLICE: Duration = Duration::from_secs(600);
 /// The oldest server that ends sessions which are idle, and notices clients that are gone while their sessions wait.
 const MIN_SERVER_VERSION: i32 = 140_000;
 
-/// How many sessions are opened at once: the server starts a process for each.
-const MAX_OPENING: usize = 8;
+/// How many sessions are opened at once. The server starts a process for each, and an attempt that waits for its turn uses a session
+/// that is put back meanwhile.
+const MAX_OPENING: usize = 4;
 
 /// What locks of sessions cannot guarantee.
 const EXCEPTIONS: &[&str] = &[
     "the server frees the lock as soon as the connection ends, before its holder notices",
+    "a waiter joins the queue again after ten minutes, at its end",
     "holders of other programs have no token",
 ];
 

@@ -1,15 +1,18 @@
 //! Creates what mode=advisory stores, on first use, or prints the statements that do.
 
 use fencepost_core::{Error, ErrorKind, Result, StorageId};
-use fencepost_net::storage_id;
 use tokio_postgres::Client;
 
 use crate::config::{Config, quoted};
-use crate::error::{call_failed, is_without_schema};
+use crate::error::call_failed;
+use crate::lease::schema;
 use crate::link::Link;
 
 /// The version of the schema; a client rejects every other one.
 const VERSION: u64 = 1;
+
+/// The table with the version and the id.
+const TABLE: &str = "advisory_storage";
 
 /// Returns the statements that create it.
 fn statements(namespace: &str) -> String {
@@ -21,7 +24,7 @@ fn statements(namespace: &str) -> String {
 
 /// Reads the storage id. Creates the schema if it does not exist, unless the client connects to an existing one only.
 pub(super) async fn read_or_create(link: &Link, client: &Client, only_existing: bool) -> Result<StorageId> {
-    if let Some(id) = read(link, client).await? {
+    if let Some(id) = schema::read(client, link.config(), TABLE, VERSION).await? {
         return Ok(id);
     }
     if only_existing {
@@ -34,19 +37,7 @@ pub(super) async fn read_or_create(link: &Link, client: &Client, only_existing: 
         let message = format!("the schema that was created in {} does not exist", link.location());
         Error::new(ErrorKind::Backend, message)
     };
-    read(link, client).await?.ok_or_else(missing)
-}
-
-async fn read(link: &Link, client: &Client) -> Result<Option<StorageId>> {
-    let schema = quoted(&link.config().namespace);
-    let query = format!("SELECT version, storage_id FROM {schema}.advisory_storage");
-    let row = match client.query_typed_opt(&query, &[]).await {
-        Err(error) if is_without_schema(&error) => return Ok(None),
-        outcome => outcome.map_err(|error| call_failed(link.location(), &error))?,
-    };
-    let version = row.as_ref().and_then(|row| u64::try_from(row.get::<_, i64>(0)).ok());
-    let id = row.as_ref().map(|row| row.get::<_, &str>(1));
-    storage_id(link.location(), (version, id), VERSION, "another namespace: ?namespace=NAME").map(Some)
+    schema::read(client, link.config(), TABLE, VERSION).await?.ok_or_else(missing)
 }
 
 /// Returns the statement that creates the schema if it does not exist. Of several clients that execute it at once one creates it,
@@ -57,7 +48,7 @@ fn creating(namespace: &str) -> String {
         format!("PERFORM pg_advisory_xact_lock(hashtextextended('fencepost schema {namespace}', 0));");
     let exists = format!("{}.advisory_storage", quoted(namespace));
     format!(
-        "DO $create$ BEGIN {alone} IF to_regclass('{exists}') IS NULL THEN \
+        "DO $create$ BEGIN SET LOCAL search_path = pg_catalog, pg_temp; {alone} IF to_regclass('{exists}') IS NULL THEN \
          EXECUTE $statements${}$statements$; END IF; END $create$",
         statements(namespace)
     )
@@ -83,5 +74,10 @@ async fn create(link: &Link, client: &Client) -> Result<()> {
         }
         outcome => outcome,
     }
-    .map_err(|error| call_failed(link.location(), &error).context("could not create the schema"))
+    .map_err(|error| {
+        if schema::is_taken(&error) {
+            return schema::foreign(link.config());
+        }
+        call_failed(link.location(), &error).context("could not create the schema")
+    })
 }

@@ -1,13 +1,13 @@
 //! Parts that the suite does not reach, on a real server.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{Backend, Client, Options};
 use fencepost_testkit::actions::{LONG_TTL, granted, spawn_waiter, until_idle};
 use fencepost_testkit::servers::postgres::{PostgresServer, PostgresServerConfig, shared};
 use fencepost_testkit::wait;
+use fencepost_testkit::workload::count_under_the_lock;
 use rustix::process::{Pid, Signal, kill_process};
 
 use super::backend::open_with;
@@ -33,35 +33,12 @@ async fn client(config: &Config, wait_slice: Duration) -> Client {
 /// of a few milliseconds it happens often; no lock is lost, and none is granted twice.
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_wait_that_ends_when_the_lock_is_granted() {
-    const ROUNDS: u64 = 60;
     let config = config(shared());
-    let counter = Arc::new(AtomicU64::new(0));
-    let mut tasks = Vec::new();
-    for wait in 1..=4 {
-        let (client, counter) = (client(&config, Duration::from_millis(wait)).await, counter.clone());
-        tasks.push(tokio::spawn(async move {
-            let mut last = None;
-            for _ in 0..ROUNDS {
-                let guard = client.lock("counter").acquire().await.unwrap();
-                assert!(last < Some(guard.token()), "tokens grow");
-                last = Some(guard.token());
-                let seen = counter.load(Ordering::Relaxed);
-                tokio::time::timeout(Duration::from_millis(2), std::future::pending::<()>())
-                    .await
-                    .unwrap_err();
-                counter.store(seen + 1, Ordering::Relaxed);
-                guard.release().await.unwrap();
-            }
-            client
-        }));
+    let mut clients = Vec::new();
+    for slice in 1..=4 {
+        clients.push(client(&config, Duration::from_millis(slice)).await);
     }
-    for task in tasks {
-        let client = task.await.unwrap();
-        assert!(client.inspect("counter").await.unwrap().waiters.len() < 4);
-    }
-    assert_eq!(counter.load(Ordering::Relaxed), 4 * ROUNDS);
-    let client = client(&config, Duration::from_secs(1)).await;
-    assert!(client.inspect("counter").await.unwrap().is_idle());
+    count_under_the_lock(clients, 60).await;
 }
 
 /// Returns the server's process of the one session that waits in this namespace.

@@ -298,7 +298,7 @@ impl<S: LockServer> AttemptTask<S> {
             let Some(Call { request, reply }) = call else { return Waited::Expired };
             match request {
                 Request::Leave => return Waited::Leave(reply),
-                Request::Renew | Request::Release => {
+                Request::Renew(_) | Request::Release(_) => {
                     let _ = reply.send(Ok(Reply::NotHeld));
                     continue;
                 }

@@ -57,11 +57,11 @@ impl<S: LockServer> SessionBackend<S> {
                 })
             }
             Op::Renew(grant) => {
-                let reply = state.call(grant.attempt.owner, Request::Renew).await;
+                let reply = state.call(grant.attempt.owner, Request::Renew(grant.award.token)).await;
                 reply.unwrap_or(Ok(Reply::NotHeld))
             }
             Op::Release(grant) => {
-                let reply = state.call(grant.attempt.owner, Request::Release).await;
+                let reply = state.call(grant.attempt.owner, Request::Release(grant.award.token)).await;
                 reply.unwrap_or(Ok(Reply::NotHeld))
             }
             Op::Break { name, token } => state.server.break_lock(name, *token).await,

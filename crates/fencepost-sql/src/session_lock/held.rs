@@ -36,7 +36,7 @@ impl<S: LockServer> AttemptTask<S> {
                     if self.state.clock.now() >= self.deadline { Held::Expired } else { Held::Yes }
                 }
                 call = self.calls.recv() => match call {
-                    Some(Call { request: Request::Release, reply }) => {
+                    Some(Call { request: Request::Release(token), reply }) if token == award.token => {
                         return self.release(lent, &key, award.token, reply).await;
                     }
                     Some(call) => self.on_call(session, &key, award, call).await,
@@ -57,11 +57,13 @@ impl<S: LockServer> AttemptTask<S> {
 
     async fn on_call(&mut self, session: &mut S::Session, key: &S::Key, award: Award, call: Call) -> Held {
         let reply = match call.request {
-            Request::Leave | Request::Release => Reply::AlreadyGranted(award),
-            Request::Renew => Reply::Renewed { ttl: award.ttl },
+            Request::Leave => Reply::AlreadyGranted(award),
+            Request::Renew(token) if token == award.token => Reply::Renewed { ttl: award.ttl },
+            // An earlier grant of this owner.
+            Request::Renew(_) | Request::Release(_) => Reply::NotHeld,
             Request::Acquire(_) | Request::Check => Reply::Granted(award),
         };
-        if !matches!(call.request, Request::Leave) {
+        if !matches!(reply, Reply::AlreadyGranted(_) | Reply::NotHeld) {
             let held = self.renew(session, key).await;
             if !matches!(held, Held::Yes) {
                 return held;

@@ -7,7 +7,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fencepost_core::backend::{OnBusy, Reply};
 use fencepost_core::clock::{Clock, Moment};
 use fencepost_core::push::Pusher;
-use fencepost_core::{Attempt, Error, ErrorKind, LockName, Owner, Result};
+use fencepost_core::{Attempt, Error, ErrorKind, FencingToken, LockName, Owner, Result};
 use tokio::sync::mpsc::{UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, OwnedSemaphorePermit, Semaphore, oneshot};
 
@@ -20,8 +20,10 @@ pub(super) enum Request {
     Acquire(OnBusy),
     Check,
     Leave,
-    Renew,
-    Release,
+    /// Of the grant with this token.
+    Renew(FencingToken),
+    /// Of the grant with this token.
+    Release(FencingToken),
 }
 
 /// A request, and where its reply goes.

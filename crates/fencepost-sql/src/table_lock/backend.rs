@@ -23,9 +23,15 @@ use super::rows::{AcquireRequest, AcquireResult, HeldRow, LockRows};
 use super::state::{Decision, State};
 
 /// What a table of another program cannot guarantee.
-const EXCEPTIONS: &[&str] = &[
+const EXCEPTIONS: [&str; 2] = [
     "waiters of one client are served in order, those of different clients in any order",
     "tokens are the server's time at the grant: they grow unless its clock is set back, and holders of other programs have none",
+];
+/// What one without a column for the end of leases cannot guarantee.
+const EXCEPTIONS_WITHOUT_EXPIRY: [&str; 3] = [
+    EXCEPTIONS[0],
+    EXCEPTIONS[1],
+    "the table has no column for the end of leases: the row of a client that crashed stays until it is broken or deleted",
 ];
 /// How many operations are executed at once.
 const MAX_FLIGHTS: usize = 64;
@@ -329,7 +335,7 @@ impl<R: LockRows> Backend for TableBackend<R> {
         info.min_ttl = table.min_ttl;
         info.max_flights = MAX_FLIGHTS;
         info.max_batch = 1;
-        info.exceptions = EXCEPTIONS;
+        info.exceptions = if table.has_expiry { &EXCEPTIONS } else { &EXCEPTIONS_WITHOUT_EXPIRY };
         info
     }
 
