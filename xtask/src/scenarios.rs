@@ -23,7 +23,7 @@ pub(crate) const PAGE: &str = "docs/reference/scenarios.md";
 const HEAD: &str = "# Scenarios
 
 Defects that other lock systems had, or that were found in this one, by the number that tests name in their comments. A test
-under *every backend* is a behaviour of the suite, which each backend runs; with a list of backends it needs a network.
+under *every backend* is a behaviour of the suite, which each backend runs; with a list of backends, only these do.
 The last column has tests of the client, the command and the test kit. `cargo xtask scenarios` writes this page.
 ";
 

@@ -2,12 +2,15 @@
 //!
 //! A backend implements [`TestBench`] in its tests and calls [`behavior_suite!`]; it then runs the same behaviours as all
 //! others. A backend behind a network also implements [`WireBench`] and calls [`wire_suite!`], which tests it on a faulty
-//! network. [`state_machine::check`] compares a backend with a model, operation by operation. [`scripted_process!`] gives its
-//! tests child processes, and [`stress`] kills and pauses its servers while such processes take locks.
+//! network; one whose locks live in sessions of a server implements [`SessionBench`] and calls [`session_suite!`].
+//! [`state_machine::check`] compares a backend with a model, operation by operation. [`scripted_process!`] gives its tests child
+//! processes, and [`stress`] kills and pauses its servers while such processes take locks. [`databases`] has tests for backends
+//! on a database server.
 
 pub mod actions;
 pub mod behaviors;
 pub mod cutter;
+pub mod databases;
 pub mod history;
 pub mod list;
 mod op_kind;
@@ -23,4 +26,4 @@ pub mod wait;
 pub mod wire;
 pub mod workload;
 
-pub use test_bench::{StoredCounts, TestBench, WireBench};
+pub use test_bench::{SessionBench, StoredCounts, TestBench, WireBench};

@@ -1,4 +1,5 @@
-//! [`behavior_suite!`](crate::behavior_suite) and [`wire_suite!`](crate::wire_suite): every behaviour, listed once.
+//! [`behavior_suite!`](crate::behavior_suite), [`wire_suite!`](crate::wire_suite) and [`session_suite!`](crate::session_suite):
+//! every behaviour.
 //!
 //! A backend runs all of them in one configuration. Its other configurations select those that depend on the difference, by
 //! [`Tag`]. A behaviour without tags depends on the client alone, or on what all configurations of a backend have in common.
@@ -51,8 +52,8 @@ macro_rules! behavior_suite {
                 two_acquires_in_one_flight_have_one_holder [core],
                 one_of_many_racers_wins [exclusive dialect connection],
                 increments_under_the_lock_are_never_lost [core dialect],
-                a_shared_guard_holds_until_its_last_share_is_dropped,
-                run_holds_the_lock_while_the_work_runs,
+                a_shared_guard_holds_until_its_last_share_is_dropped [connection],
+                run_holds_the_lock_while_the_work_runs [connection],
             }
             expiry {
                 the_lock_of_a_dead_holder_is_granted_after_its_ttl [core dialect],
@@ -64,18 +65,18 @@ macro_rules! behavior_suite {
                 holder_and_first_waiter_die_together [spread exclusive connection],
                 a_ticket_that_is_not_renewed_expires [exclusive connection],
                 a_grant_after_an_expired_lease_has_a_new_token [exclusive connection],
-                a_ttl_out_of_range_is_refused,
+                a_ttl_out_of_range_is_refused [connection],
             }
             renewal {
                 a_lock_is_held_over_many_ttls [core],
                 a_release_stops_the_renewals [connection],
                 the_second_holder_is_renewed_after_the_first_releases [exclusive connection],
                 a_new_grant_after_a_loss_is_renewed [exclusive connection],
-                a_hung_renewal_does_not_delay_the_loss,
-                failing_renewals_do_not_extend_the_lease,
+                a_hung_renewal_does_not_delay_the_loss [connection],
+                failing_renewals_do_not_extend_the_lease [connection],
                 a_blocked_observer_does_not_hide_a_loss_from_others,
                 max_hold_ends_a_lease_that_could_be_renewed [connection],
-                run_cancels_the_work_when_the_lock_is_lost,
+                run_cancels_the_work_when_the_lock_is_lost [connection],
             }
             release {
                 a_released_lock_is_free [core],
@@ -92,13 +93,13 @@ macro_rules! behavior_suite {
                 waiters_are_granted_in_queue_order [core dialect],
                 a_try_does_not_overtake_the_queue [core],
                 a_waiter_that_times_out_leaves_the_queue [exclusive],
-                a_wait_of_zero_does_not_join_the_queue,
+                a_wait_of_zero_does_not_join_the_queue [connection],
                 cancelled_waiter_leaves_the_queue [core dialect],
                 a_dead_waiter_does_not_delay_the_next_by_its_ttl [exclusive connection],
                 a_renewed_ticket_outlives_its_ttl [exclusive connection],
                 a_release_wakes_one_waiter [spread exclusive connection],
                 a_lost_push_is_recovered_by_the_heartbeat [features exclusive connection],
-                a_repeated_push_grants_once,
+                a_repeated_push_grants_once [connection],
                 many_waiters_are_granted_one_by_one [exclusive connection],
                 a_waiter_dropped_before_it_reads_its_grant_releases_it [connection],
             }
@@ -129,10 +130,10 @@ macro_rules! behavior_suite {
                 queued_readers_are_granted_together [dialect readers],
                 a_semaphore_admits_as_many_as_it_has_permits [features dialect],
                 the_permit_of_a_dead_holder_becomes_free,
-                many_shared_holders_are_all_renewed_in_time,
+                many_shared_holders_are_all_renewed_in_time [readers],
                 contradicting_modes_are_a_conflict [dialect],
                 an_idle_lock_may_change_its_mode,
-                a_semaphore_without_permits_is_refused,
+                a_semaphore_without_permits_is_refused [readers],
             }
             several_names {
                 all_names_are_held_and_released_together [several dialect],
@@ -146,7 +147,7 @@ macro_rules! behavior_suite {
                 many_waiters_for_any_are_granted_one_by_one,
                 several_names_are_broken_together [several dialect],
                 several_names_expire_together,
-                an_empty_list_of_names_is_refused,
+                an_empty_list_of_names_is_refused [connection],
             }
             cell {
                 what_the_holder_writes_every_client_reads [features],
@@ -164,17 +165,17 @@ macro_rules! behavior_suite {
                 a_dropped_waiter_leaves_no_ticket [exclusive connection],
                 a_waiter_dropped_when_granted_releases_its_grant [exclusive connection],
                 a_dropped_release_completes [exclusive connection],
-                queries_may_be_dropped,
+                queries_may_be_dropped [connection],
                 a_dropped_break_is_atomic [exclusive connection],
                 the_wait_for_a_loss_may_be_dropped,
-                a_dropped_run_releases_the_lock,
+                a_dropped_run_releases_the_lock [connection],
                 a_dropped_close_completes [connection],
                 a_dropped_connect_leaves_nothing [connection],
                 the_remaining_waiters_are_granted [exclusive connection],
             }
             admin {
                 inspect_shows_holders_and_the_queue [features dialect readers],
-                reading_leaves_nothing_behind [features],
+                reading_leaves_nothing_behind [features connection],
                 a_list_comes_in_pages [features exclusive connection],
                 a_prefix_is_matched_literally [spread exclusive connection],
                 a_list_shows_holders_and_waiters [dialect],
@@ -192,16 +193,16 @@ macro_rules! behavior_suite {
                 waiters_survive_a_long_outage [exclusive],
                 a_try_during_an_outage_fails_and_leaves_nothing [exclusive connection],
                 a_stolen_lock_is_lost [core],
-                closing_releases_everything [several],
+                closing_releases_everything [several connection],
                 closing_ends_although_the_backend_is_unreachable [connection],
-                closing_does_not_wait_for_a_query,
-                a_closed_client_refuses_everything,
+                closing_does_not_wait_for_a_query [connection],
+                a_closed_client_refuses_everything [connection],
                 an_acquire_with_a_lost_reply_is_granted_once [exclusive dialect connection],
                 a_waiter_with_a_lost_reply_has_one_ticket [exclusive connection],
-                validity_counts_from_the_send_that_succeeded,
+                validity_counts_from_the_send_that_succeeded [connection],
                 an_acquire_that_arrives_after_its_undo_does_nothing,
                 a_delayed_try_that_was_answered_busy_does_nothing,
-                a_wait_ends_in_time_without_a_reply,
+                a_wait_ends_in_time_without_a_reply [connection],
             }
             names {
                 hostile_names_are_taken_literally [spread exclusive connection],
@@ -210,31 +211,35 @@ macro_rules! behavior_suite {
                 long_names_are_kept_in_full [exclusive connection],
                 a_name_and_a_name_below_it_are_independent,
                 internal_names_are_ordinary_names [spread exclusive connection],
-                an_invalid_name_is_refused,
+                an_invalid_name_is_refused [connection],
             }
             batching {
                 replies_are_in_the_order_of_operations [features exclusive connection],
                 operations_of_one_flight_see_each_other,
                 one_failing_operation_does_not_fail_the_others,
-                an_empty_flight_has_no_replies,
+                an_empty_flight_has_no_replies [connection],
                 many_tasks_get_their_own_replies [spread exclusive connection],
             }
             contract {
-                acquire_is_idempotent,
+                acquire_is_idempotent [connection],
+                acquire_of_several_names_is_idempotent,
                 late_acquire_is_defeated [core],
                 leaving_after_the_grant_changes_nothing,
+                a_holder_that_leaves_keeps_its_grant [connection],
                 leaving_removes_the_ticket [exclusive connection],
                 a_check_returns_the_grant [exclusive connection],
-                a_waiter_is_told_when_to_check_again [spread],
-                an_owner_acquires_again_after_its_grant_was_broken,
-                a_try_leaves_no_trace,
+                a_waiter_is_told_when_to_check_again [spread connection],
+                an_owner_acquires_again_after_its_grant_was_broken [connection],
+                an_owner_acquires_several_names_again_after_one_was_broken,
+                a_try_leaves_no_trace [connection],
+                a_try_of_several_names_leaves_no_trace,
                 a_backend_describes_itself [exclusive connection],
             }
             executors {
-                a_blocked_runtime_keeps_its_leases,
-                every_call_works_without_tokio,
+                a_blocked_runtime_keeps_its_leases [connection],
+                every_call_works_without_tokio [connection],
                 a_client_outlives_the_runtime_that_made_it [connection],
-                a_guard_may_be_dropped_anywhere,
+                a_guard_may_be_dropped_anywhere [connection],
             }
             stress {
                 holders_never_overlap [exclusive connection],
@@ -274,6 +279,51 @@ macro_rules! wire_suite {
             }
             network_faults {
                 network_faults_never_make_two_holders,
+            }
+        }
+    };
+}
+
+/// Runs what ends or limits locks that live in sessions of the server, and those behaviours on a faulty network that do not need
+/// a lease beside the session.
+///
+/// The first argument names the module, the second creates a [`SessionBench`](crate::SessionBench). The test crate calls
+/// [`scripted_process!`](macro@crate::scripted_process), too.
+#[macro_export]
+macro_rules! session_suite {
+    ($module:ident, $make:expr) => {
+        $crate::behaviors_in_groups! { $module [$make] [all]
+            session_ends {
+                a_terminated_holder_is_lost,
+                an_outage_loses_the_holder_and_keeps_the_waiters,
+                a_stopped_holder_loses_the_lock_after_its_ttl,
+                a_stopped_waiter_delays_the_next_by_its_ttl_at_most,
+                a_killed_process_leaves_no_lock_and_no_waiter,
+                a_silent_holder_is_lost_before_the_server_frees_the_lock,
+                a_silent_waiter_does_not_show_an_old_grant,
+            }
+            session_limits {
+                what_sessions_do_not_have_is_refused,
+                more_locks_than_connections_wait_in_the_client,
+                names_with_the_same_key_are_a_conflict,
+            }
+            silence {
+                silence_of_less_than_half_a_lease_goes_unnoticed,
+                silence_of_the_server_goes_unnoticed,
+                silence_towards_the_server_goes_unnoticed,
+                a_slow_wire_keeps_its_locks,
+                a_silent_wire_loses_the_lock_at_its_deadline,
+            }
+            lost_replies {
+                a_waiter_without_a_reply_has_one_ticket,
+                a_release_without_a_reply_is_not_a_loss,
+            }
+            reconnect {
+                a_lock_released_while_disconnected_is_granted_after_the_reconnect,
+                connections_closed_at_any_moment_leave_nothing,
+            }
+            network_faults {
+                silence_never_makes_two_holders,
             }
         }
     };

@@ -1,5 +1,5 @@
-//! What a backend provides to be tested: [`TestBench`], behind a network also [`WireBench`], and the [`StoredCounts`] that
-//! no test may leave behind.
+//! What a backend provides to be tested: [`TestBench`], behind a network also [`WireBench`], for locks in sessions of the server
+//! [`SessionBench`], and the [`StoredCounts`] that no test may leave behind.
 
 use std::future::Future;
 use std::sync::Arc;
@@ -164,6 +164,23 @@ pub trait WireBench: TestBench {
     /// Connects a client to the same namespace without a wire.
     fn direct_client(&self) -> impl Future<Output = Client> + Send {
         self.client_at(self.wire().server())
+    }
+}
+
+/// A backend under test whose locks live in sessions of the server, without leases of their own: the lock ends with the session.
+pub trait SessionBench: WireBench {
+    /// Returns a rule for the keys of names, and two names to which it gives the same key.
+    fn names_with_the_same_key(&self) -> (&'static str, [String; 2]);
+
+    /// Whether locks can be shared.
+    fn has_shared_locks(&self) -> bool {
+        true
+    }
+
+    /// Connects a client to the same namespace with other options, such as `key=raw`.
+    fn client_with(&self, options: &str) -> impl Future<Output = Client> + Send {
+        let connecting = Self::open(format!("{}&{options}", self.url()));
+        async { Client::connect_with(connecting).await.expect("the bench connects") }
     }
 }
 

@@ -1,12 +1,13 @@
 //! Workers that acquire and release locks while faults are injected, and the check of what they saw.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
 use fencepost_core::{Client, Mode};
 use tokio::task::JoinHandle;
 
+use crate::actions::LONG_TTL;
 use crate::history::History;
 use crate::rng::Rng;
 use crate::wait;
@@ -30,13 +31,16 @@ impl Workload {
         Self { workers: workers.collect(), history, is_over }
     }
 
-    /// Waits for this many more grants.
+    /// Waits for this many more grants, however long that takes on a busy machine.
     ///
     /// # Panics
     /// If there is no progress.
     pub async fn wait_for_grants(&self, more: usize) {
         let goal = self.history.len() + more;
-        wait::until("locks are granted", async || self.history.len() > goal).await;
+        while self.history.len() <= goal {
+            let before = self.history.len();
+            wait::until("a lock is granted", async || self.history.len() > before).await;
+        }
     }
 
     /// Waits for some more grants without faults, stops the workers and checks the history.
@@ -84,5 +88,37 @@ async fn take_turns(
             // The release of a lost lock fails.
             let _ = guard.release().await;
         }
+    }
+}
+
+/// Increments a counter under the lock `counter`, `rounds` times by each client, without other protection: no increment is lost,
+/// the tokens of each client grow, and no client is left in the queue.
+///
+/// # Panics
+/// If one of these does not hold.
+pub async fn count_under_the_lock(clients: Vec<Client>, rounds: u64) {
+    let counter = Arc::new(AtomicU64::new(0));
+    let tasks = clients.iter().cloned().map(|client| {
+        let counter = counter.clone();
+        tokio::spawn(async move {
+            let mut last = None;
+            for _ in 0..rounds {
+                let guard = client.lock("counter").ttl(LONG_TTL).acquire().await.expect("it is granted");
+                assert!(last < Some(guard.token()), "tokens grow");
+                last = Some(guard.token());
+                let seen = counter.load(Ordering::Relaxed);
+                let moment = Duration::from_millis(2);
+                let _ = tokio::time::timeout(moment, std::future::pending::<()>()).await;
+                counter.store(seen + 1, Ordering::Relaxed);
+                guard.release().await.expect("it is held");
+            }
+        })
+    });
+    for task in tasks.collect::<Vec<_>>() {
+        task.await.expect("the task did not panic");
+    }
+    assert_eq!(counter.load(Ordering::Relaxed), clients.len() as u64 * rounds);
+    for client in clients {
+        assert!(client.inspect("counter").await.expect("it can be inspected").is_idle());
     }
 }

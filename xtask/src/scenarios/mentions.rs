@@ -5,6 +5,8 @@ use crate::tidy::scan;
 
 const BEHAVIORS: &str = "crates/fencepost-testkit/src/behaviors/";
 const LIST: &str = "crates/fencepost-testkit/src/list.rs";
+/// The suites that not every backend runs.
+const SUITES: [&str; 2] = ["wire_suite", "session_suite"];
 
 /// The column of a test.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -101,11 +103,11 @@ fn module(path: &str) -> String {
 /// Returns the column of a test, and what is added to its name there.
 fn place(repo: &Repo, backends: &[String], path: &str, test: &str) -> (Place, String) {
     if path.starts_with(BEHAVIORS) {
-        let networked = backends.iter().filter(|backend| has_wire(repo, backend));
-        let networked: Vec<&str> = networked.map(String::as_str).collect();
-        let note =
-            if needs_wire(repo, test) { format!(" ({})", networked.join(", ")) } else { String::new() };
-        return (Place::Suite, note);
+        let suite = SUITES.into_iter().find(|suite| lists(repo, suite, test));
+        let runs =
+            |suite| backends.iter().map(String::as_str).filter(move |backend| calls(repo, backend, suite));
+        let note = suite.map(|suite| format!(" ({})", runs(suite).collect::<Vec<_>>().join(", ")));
+        return (Place::Suite, note.unwrap_or_default());
     }
     let package = path.trim_start_matches("crates/").split('/').next().unwrap_or_default();
     let short = package.trim_start_matches("fencepost-").to_owned();
@@ -116,18 +118,19 @@ fn place(repo: &Repo, backends: &[String], path: &str, test: &str) -> (Place, St
     }
 }
 
-/// Returns whether a behaviour is in the list of those for backends behind a network.
-fn needs_wire(repo: &Repo, test: &str) -> bool {
+/// Returns whether a behaviour is in the list of this suite.
+fn lists(repo: &Repo, suite: &str, test: &str) -> bool {
     let list = repo.text(LIST).unwrap_or_default();
-    let wire = list.split_once("macro_rules! wire_suite").map_or("", |(_, wire)| wire);
+    let (_, list) = list.split_once(&format!("macro_rules! {suite} ")).unwrap_or_default();
     let name = test.rsplit("::").next().unwrap_or(test);
-    !scan::lines_with(wire, name).is_empty()
+    list.split("macro_rules!").next().is_some_and(|list| !scan::lines_with(list, name).is_empty())
 }
 
-fn has_wire(repo: &Repo, backend: &str) -> bool {
+/// Returns whether the tests of a backend run this suite.
+fn calls(repo: &Repo, backend: &str, suite: &str) -> bool {
     let folder = format!("crates/fencepost-{backend}/tests/it/");
     let mut tests = repo.ending(".rs").filter(|(path, _)| path.starts_with(&folder));
-    tests.any(|(_, text)| !scan::lines_with(&scan::code(text), "wire_suite!").is_empty())
+    tests.any(|(_, text)| !scan::lines_with(&scan::code(text), &format!("{suite}!")).is_empty())
 }
 
 #[cfg(test)]
@@ -135,7 +138,8 @@ mod tests {
     use super::*;
 
     fn found(path: &str, text: &str) -> Vec<(usize, Place, String)> {
-        let list = "macro_rules! wire_suite { silence { a_cut, } }";
+        let list =
+            "macro_rules! wire_suite { silence { a_cut, } } macro_rules! table_suite { silence { a_lock, } }";
         let wired = "wire_suite!(x, y);";
         let repo = Repo::of([(path, text), (LIST, list), ("crates/fencepost-etcd/tests/it/main.rs", wired)]);
         let all = all(&repo, &["etcd".into(), "sqlite".into()]);

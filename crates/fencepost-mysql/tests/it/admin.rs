@@ -1,22 +1,16 @@
 //! What an administrator uses: the printed schema, the doctor.
 
 use fencepost_core::{Finding, Options, Severity};
+use fencepost_testkit::databases::doctor::{self, finding};
 use fencepost_testkit::servers::mariadb::{MariadbServerConfig, shared};
 use fencepost_testkit::{TestBench, WireBench, wait};
 
 use crate::actions::{LONG_TTL, Transaction, hold};
 use crate::bench::MariadbBench;
 
-pub(crate) fn finding<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
-    findings.iter().find(|finding| finding.check == check).unwrap_or_else(|| panic!("{check}: {findings:?}"))
-}
-
 pub(crate) async fn diagnosis(url: &str) -> Vec<Finding> {
     let options = Options::new().only_existing();
-    let client = fencepost_mysql::connect_with(url, options).await.expect("it connects");
-    let findings = client.diagnose().await.expect("it is open");
-    client.close().await;
-    findings
+    doctor::diagnosis(fencepost_mysql::connect_with(url, options).await).await
 }
 
 /// To run the printed statements twice changes nothing.

@@ -2,18 +2,13 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Error, ErrorKind};
+use fencepost_core::ErrorKind;
+use fencepost_testkit::databases::errors::{self, assert_error};
 use fencepost_testkit::servers::mariadb::{MariadbServerConfig, shared};
 use fencepost_testkit::{TestBench, WireBench, wait};
 
 use crate::actions::{LONG_TTL, enqueue, granted, hold, until_renewed_since};
 use crate::bench::MariadbBench;
-
-fn assert_error(error: &Error, kind: ErrorKind, words: &str) {
-    assert_eq!(error.kind(), kind, "{error:?}");
-    assert!(error.to_string().contains(words), "{error:?}");
-    assert!(error.hint().is_some(), "{error:?}");
-}
 
 #[tokio::test]
 async fn an_unknown_database_or_user() {
@@ -27,45 +22,14 @@ async fn an_unknown_database_or_user() {
 
 #[tokio::test]
 async fn a_ttl_out_of_range_is_refused() {
-    let bench = MariadbBench::plain();
-    let client = bench.direct_client().await;
-    for ttl in [Duration::ZERO, Duration::from_millis(1), Duration::from_secs(u64::MAX), Duration::MAX] {
-        let error = client.lock("a").ttl(ttl).try_acquire().await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::BadConfig, "{ttl:?}: {error:?}");
-    }
-    for ttl in [client.info().min_ttl, client.info().max_ttl] {
-        // The shortest lease may end before the release.
-        drop(hold(&client.lock("a").ttl(ttl)).await);
-    }
+    errors::a_ttl_out_of_range_is_refused(MariadbBench::plain().client().await).await;
 }
 
 /// Scenario 66: the disk is full for a while. New locks fail with the reason; what is held stays held.
 #[tokio::test]
 async fn a_full_disk() {
     let bench = MariadbBench::on(&MariadbServerConfig::plain().with_fillable_disk());
-    let client = bench.client().await;
-    let kept = hold(&client.lock("kept").ttl(LONG_TTL)).await;
-    bench.server().fill_disk();
-    let mut number = 0;
-    let error = loop {
-        number += 1;
-        assert!(number < 20_000, "the disk is never full");
-        let lock = client.lock(format!("new/{number}/{}", "x".repeat(400))).ttl(LONG_TTL);
-        let lock = lock.meta("note", "x".repeat(4000));
-        match lock.try_acquire().await {
-            Ok(guard) => std::mem::forget(guard),
-            Err(error) => break error,
-        }
-    };
-    println!("after {number} locks: {error:?}");
-    assert_error(&error, ErrorKind::Backend, "no space left");
-    assert!(kept.is_valid());
-    bench.server().clear_disk();
-    wait::until("locks can be acquired again", async || {
-        client.lock("new").ttl(LONG_TTL).try_acquire().await.is_ok_and(|guard| guard.is_some())
-    })
-    .await;
-    kept.release().await.expect("it is held");
+    errors::a_full_disk(bench.client().await, bench.server()).await;
 }
 
 /// Scenario 66: the server accepts no more connections for a while. Holders keep renewing and waiters keep waiting on those that

@@ -5,9 +5,10 @@ mod doctor;
 mod ends;
 mod foreign;
 mod refusals;
-mod wire;
+mod schema;
 
 use bench::NamedBench;
 
 // Without leases of their own: an outage ends the connections and their locks.
 fencepost_testkit::behavior_suite!(mariadb_named, NamedBench::plain, only [core connection]);
+fencepost_testkit::session_suite!(mariadb_sessions, NamedBench::plain);

@@ -19,14 +19,46 @@ async fn refused(bench: &MariadbBench) -> Error {
     fencepost_mysql::connect(WireBench::url(bench)).await.unwrap_err()
 }
 
+/// The modes, as options of the URL, and their tables with the format.
+const MODES: [(&str, &str); 2] = [("", "storage"), ("&mode=named", "named_storage")];
+
+/// The error tells whether the other version is older or newer.
 #[tokio::test]
 async fn another_version_is_refused() {
-    for version in [0, 2, 1_000_000] {
+    for (mode, table) in MODES {
+        for (version, age) in [(0, "older"), (2, "newer"), (1_000_000, "newer")] {
+            let bench = MariadbBench::plain();
+            let (url, namespace) = (format!("{}{mode}", WireBench::url(&bench)), bench.namespace());
+            fencepost_mysql::connect(&url).await.unwrap().close().await;
+            bench.sql(&format!("UPDATE `{namespace}_{table}` SET format = {version}"));
+            let error = fencepost_mysql::connect(&url).await.unwrap_err();
+            let hint = format!("use the {age} fencepost for all clients, or another");
+            assert_error(&error, ErrorKind::Backend, &format!("have format {version}, of a"), &hint);
+            let words = format!("{age} fencepost than this one, which has format 1");
+            assert_error(&error, ErrorKind::Backend, &words, "?namespace=NAME");
+        }
+    }
+}
+
+/// Clients of one mode, and of both, that start at once in a new namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_clients_of_each_mode_create_its_tables_once() {
+    let [(lease, _), (named, _)] = MODES;
+    for modes in [[named, named], [lease, named], [named, lease]] {
         let bench = MariadbBench::plain();
-        bench.client().await.close().await;
-        bench.sql(&format!("UPDATE {{storage}} SET format = {version}"));
-        let error = refused(&bench).await;
-        assert_error(&error, ErrorKind::Backend, &format!("format {version}"), "");
+        let urls: Vec<String> =
+            modes.iter().map(|mode| format!("{}{mode}", WireBench::url(&bench))).collect();
+        let clients = (0..12).map(|index| fencepost_mysql::connect(&urls[index % 2]));
+        let clients = futures_util::future::join_all(clients).await;
+        let clients: Vec<_> = clients.into_iter().map(|client| client.expect("it connects")).collect();
+        for (index, client) in clients.iter().enumerate() {
+            assert_eq!(client.info().storage_id, clients[index % 2].info().storage_id);
+            hold(&client.lock("a").ttl(LONG_TTL)).await.release().await.unwrap();
+        }
+        for (mode, table) in MODES.into_iter().filter(|(mode, _)| modes.contains(mode)) {
+            let count = bench.sql(&format!("SELECT COUNT(*) FROM `{}_{table}`", bench.namespace()));
+            assert_eq!(count, "1", "{modes:?}: {mode}");
+        }
     }
 }
 
@@ -127,7 +159,7 @@ async fn dropped_tables_are_an_error_until_they_exist_again() {
         bench.try_sql(&format!("DROP TABLE {{{kind}}}")).await.unwrap();
     }
     let error = client.lock("b").ttl(LONG_TTL).try_acquire().await.unwrap_err();
-    assert_error(&error, ErrorKind::Backend, "lacks Fencepost's tables", "fencepost schema mysql");
+    assert_error(&error, ErrorKind::Backend, "lacks Fencepost's tables", "fencepost schema");
     let other = bench.client().await;
     let second = hold(&other.lock("a").ttl(LONG_TTL)).await;
     assert!(second.token() > guard.token());

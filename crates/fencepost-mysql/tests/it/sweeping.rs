@@ -1,9 +1,8 @@
 //! What is stored is bounded: expired rows and unused names are removed.
 
-use std::time::Duration;
-
 use fencepost_core::Keep;
-use fencepost_testkit::{TestBench, WireBench, wait};
+use fencepost_testkit::databases::sweeping;
+use fencepost_testkit::{StoredCounts, TestBench, WireBench};
 
 use crate::actions::{LONG_TTL, enqueue, hold};
 use crate::bench::MariadbBench;
@@ -12,32 +11,15 @@ use crate::bench::MariadbBench;
 #[tokio::test]
 async fn what_a_dead_client_leaves_is_removed() {
     let bench = MariadbBench::plain();
-    let (dead, client) = (bench.client().await, bench.direct_client().await);
-    let ttl = Duration::from_secs(2);
-    let exclusive = hold(&dead.lock("exclusive").ttl(ttl)).await;
-    exclusive.write_cell(*b"while held", Keep::WhileHeld).await.unwrap();
-    let shared_holder = hold(&dead.lock("shared").shared().ttl(ttl)).await;
-    shared_holder.write_cell(*b"for a while", Keep::For(Duration::from_secs(1))).await.unwrap();
-    let permit = hold(&dead.lock("permit").semaphore(3).ttl(ttl)).await;
-    let several = hold(&dead.lock_all(["several/1", "several/2"]).ttl(ttl)).await;
-    let always = hold(&client.lock("always").ttl(ttl)).await;
-    always.write_cell(*b"always", Keep::Always).await.unwrap();
-    let waiter = enqueue(&client, dead.lock("always").ttl(ttl), "always", 1).await;
-    bench.try_sql("INSERT INTO {tombstones} VALUES (UNHEX(REPLACE(UUID(), '-', '')), 1)").await.unwrap();
-    bench.wire().cut();
-    always.release().await.unwrap();
-    wait::until("all but the kept cell is removed", async || {
-        for _ in 0..20 {
-            hold(&client.lock("busy").ttl(LONG_TTL)).await.release().await.unwrap();
-        }
-        let left = bench.peek().await;
-        // The lock with the cell has a row.
-        left.holders + left.tickets == 0 && left.cells == 1 && left.others == 1
-    })
+    let tombstone = "INSERT INTO {tombstones} VALUES (UNHEX(REPLACE(UUID(), '-', '')), 1)";
+    // The lock with the cell has a row.
+    let left = StoredCounts { cells: 1, others: 1, ..StoredCounts::default() };
+    sweeping::what_a_dead_client_leaves_is_removed(
+        &bench,
+        async || drop(bench.try_sql(tombstone).await.unwrap()),
+        async || bench.peek().await == left,
+    )
     .await;
-    assert_eq!(client.read_cell("always").await.unwrap().unwrap().bytes.as_ref(), b"always");
-    waiter.abort();
-    drop((exclusive, shared_holder, permit, several));
 }
 
 /// Everything at once, although no client uses the locks: 1,200 names of a client that is gone, more than one page.

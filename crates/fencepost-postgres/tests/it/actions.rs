@@ -1,7 +1,7 @@
 //! Steps that the tests of PostgreSQL repeat.
 
 use fencepost_core::Client;
-use fencepost_testkit::servers::postgres::PostgresServer;
+use fencepost_testkit::servers::postgres::{PostgresServer, shared};
 use fencepost_testkit::wait;
 
 pub(crate) use fencepost_testkit::actions::*;
@@ -74,4 +74,9 @@ impl Transaction {
     pub(crate) async fn end(&self, how: &str) {
         self.driver.batch_execute(how).await.expect("it ends");
     }
+}
+
+/// Runs printed rights on the shared server: two accounts at once cannot be granted rights on the same database.
+pub(crate) fn grant(rights: &str) {
+    shared().psql(&format!("SELECT pg_advisory_lock(hashtext('grants of tests'));\n{rights}"));
 }

@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 use fencepost_core::{Client, ErrorKind, Finding, Options, Severity};
+use fencepost_testkit::databases::doctor::{self, finding};
 use fencepost_testkit::servers::postgres::{PgBouncer, PostgresServer, PostgresServerConfig, shared};
 use fencepost_testkit::wait;
 
@@ -13,20 +14,13 @@ fn new_namespace() -> String {
     format!("admin_{:016x}", rand::random::<u64>())
 }
 
-pub(crate) fn finding<'a>(findings: &'a [Finding], check: &str) -> &'a Finding {
-    findings.iter().find(|finding| finding.check == check).unwrap_or_else(|| panic!("{check}: {findings:?}"))
-}
-
 pub(crate) async fn diagnosis(url: &str) -> Vec<Finding> {
     let options = Options::new().only_existing();
-    let client = fencepost_postgres::connect_with(url, options).await.expect("it connects");
-    let findings = client.diagnose().await.expect("it is open");
-    client.close().await;
-    findings
+    doctor::diagnosis(fencepost_postgres::connect_with(url, options).await).await
 }
 
 /// Uses everything that needs rights: modes, several names, a queue, a cell, breaking, listing, the sweep.
-async fn use_locks(client: &Client) {
+pub(crate) async fn use_locks(client: &Client) {
     let held = client.lock("a").acquire().await.expect("it is free");
     held.write_cell(*b"value", fencepost_core::Keep::WhileHeld).await.expect("it holds");
     let other = client.lock("a");
@@ -75,6 +69,8 @@ async fn locks_work_with_exactly_the_printed_rights() {
     let client = fencepost_postgres::connect(&url).await.expect("the rights are enough");
     use_locks(&client).await;
     client.close().await;
+    let lock_in = format!("SELECT \"{namespace}\".lock_in('a') IS NOT NULL");
+    assert_eq!(server.try_psql_as("app", DATABASE, &lock_in).as_deref(), Ok("t"));
     let findings = diagnosis(&url).await;
     assert_eq!(finding(&findings, "rights").severity, Severity::Ok);
     assert!(finding(&findings, "authentication").found.ends_with("as role app"), "{findings:?}");

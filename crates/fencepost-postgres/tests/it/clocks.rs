@@ -2,11 +2,12 @@
 
 use std::time::Duration;
 
-use fencepost_core::LostReason;
+use fencepost_core::{Client, LostReason};
+use fencepost_testkit::databases::outages;
 use fencepost_testkit::servers::postgres::{PostgresServer, PostgresServerConfig};
-use fencepost_testkit::{TestBench, WireBench, wait};
+use fencepost_testkit::wait;
 
-use crate::actions::{Transaction, bench_on, connect, enqueue, granted, hold, until_renewed};
+use crate::actions::{LONG_TTL, Transaction, bench_on, connect, enqueue, granted, hold};
 use crate::bench::PostgresBench;
 
 const TTL: Duration = Duration::from_secs(3);
@@ -56,37 +57,62 @@ async fn a_clock_set_forward_ends_leases_early() {
 #[tokio::test]
 async fn a_clock_set_back_keeps_no_lock() {
     let server = server();
-    let dead_bench = PostgresBench::behind_a_wire(&server);
-    let bench = dead_bench.without_wire();
-    let (dead, client, other) = (dead_bench.client().await, connect(&bench).await, connect(&bench).await);
-    server.shift_clock(HOUR);
-    let kept = hold(&client.lock("kept").ttl(3 * TTL)).await;
-    let kept_reader = hold(&client.lock("kept/read").shared().ttl(3 * TTL)).await;
-    let mut orphans = Vec::new();
-    for name in ["exclusive", "queued"] {
-        orphans.push(hold(&dead.lock(name).ttl(TTL)).await);
+    outages::a_clock_set_back_keeps_no_lock(&PostgresBench::behind_a_wire(&server), &server).await;
+}
+
+/// A transaction may have used the token of `lock_in` before it is rolled back, so that no row has it. No later grant repeats it: not
+/// if the clock is set back afterwards, and not if it was before, when the tokens of the rows are ahead of it.
+#[tokio::test]
+async fn a_clock_set_back_repeats_no_token_of_a_rolled_back_transaction() {
+    let server = server();
+    let bench = bench_on(&server);
+    let client = connect(&bench).await;
+    let transaction = Transaction::begin(&bench).await;
+    for (before, rolled_back) in [(0, HOUR), (HOUR, 0)] {
+        let mut forgotten = Vec::new();
+        for path in PATHS {
+            let name = format!("{path}/{before}");
+            server.shift_clock(before);
+            hold(&client.lock(&name).ttl(LONG_TTL)).await.release().await.unwrap();
+            server.shift_clock(rolled_back);
+            forgotten.push(transaction.lock_in(&name, 5_000).await);
+            transaction.end("ROLLBACK; BEGIN").await;
+        }
+        server.shift_clock(0);
+        for (path, token) in PATHS.into_iter().zip(forgotten) {
+            let next = next_token(&client, &transaction, path, &format!("{path}/{before}")).await;
+            assert!(next > token, "{path}, from {before} s: {next:?} after {token:?}");
+        }
     }
-    let dead_waiter = enqueue(&client, dead.lock("queued").ttl(TTL), "queued", 1).await;
-    let reader = hold(&dead.lock("shared").shared().ttl(TTL)).await;
-    // Its lease is extended after the row of its lock was last written.
-    server.shift_clock(HOUR + 2);
-    until_renewed(&reader).await;
-    orphans.push(reader);
-    dead_bench.wire().cut();
-    server.shift_clock(0);
-    let waiters = ["exclusive", "queued", "shared"].map(|name| {
-        let lock = other.lock(name).ttl(TTL);
-        tokio::spawn(async move { lock.acquire().await })
-    });
-    for (waiter, orphan) in waiters.into_iter().zip([0, 1, 2]) {
-        let guard = granted(waiter).await;
-        assert!(guard.token() > orphans[orphan].token(), "{:?}", guard.name());
-        guard.release().await.unwrap();
-    }
-    for guard in [&kept, &kept_reader] {
-        until_renewed(guard).await;
-        until_renewed(guard).await;
-    }
-    assert!(other.lock("kept").ttl(TTL).try_acquire().await.unwrap().is_none());
-    dead_waiter.abort();
+}
+
+/// The ways to a grant, each with code of its own.
+const PATHS: [&str; 6] = ["single", "together", "shared", "several names", "queued", "lock_in"];
+
+/// Returns the token of the next grant.
+async fn next_token(client: &Client, transaction: &Transaction, path: &str, name: &str) -> Option<u64> {
+    let lock = client.lock(name).ttl(LONG_TTL);
+    let guard = match path {
+        "together" => {
+            let others: Vec<_> =
+                (0..8).map(|number| client.lock(format!("{name}/{number}")).ttl(LONG_TTL)).collect();
+            let others = futures_util::future::join_all(others.iter().map(hold));
+            tokio::join!(others, hold(&lock)).1
+        }
+        "shared" => hold(&lock.shared()).await,
+        "several names" => hold(&client.lock_all([name, "another"]).ttl(LONG_TTL)).await,
+        "queued" => {
+            let first = hold(&lock).await;
+            let waiter = enqueue(client, lock, name, 1).await;
+            first.release().await.unwrap();
+            granted(waiter).await
+        }
+        "lock_in" => {
+            let token = transaction.lock_in(name, 5_000).await;
+            transaction.end("ROLLBACK; BEGIN").await;
+            return token;
+        }
+        _ => hold(&lock).await,
+    };
+    Some(guard.token().get())
 }

@@ -5,6 +5,7 @@ use std::sync::OnceLock;
 use fencepost_testkit::behavior_suite;
 use fencepost_testkit::servers::postgres::{PostgresServer, PostgresServerConfig, TlsClients, shared};
 
+use crate::actions::grant;
 use crate::bench::{DATABASE, PostgresBench};
 
 /// Returns a server with TLS and a password.
@@ -27,9 +28,7 @@ fn with_printed_rights() -> PostgresBench {
     let bench = PostgresBench::through_a_wire(&url, shared().port(), "", &direct);
     shared().psql(&fencepost_postgres::schema(bench.url()).expect("the URL is valid"));
     let rights = fencepost_postgres::rights(bench.url()).expect("the URL is valid");
-    // Two accounts at once cannot be granted rights on the same database.
-    let one_by_one = "SELECT pg_advisory_lock(hashtext('grants of tests'));\n";
-    shared().psql(&format!("{one_by_one}{}", rights.replace("ACCOUNT", &account)));
+    grant(&rights.replace("ACCOUNT", &account));
     bench
 }
 

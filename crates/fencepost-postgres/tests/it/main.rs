@@ -13,6 +13,7 @@ mod poolers;
 mod races;
 mod replication;
 mod schema;
+mod search_path;
 mod sweeping;
 mod transactions;
 

@@ -2,8 +2,9 @@
 //! paused where they matter.
 
 mod plain;
+mod set_back;
 
-use fencepost_testkit::servers::postgres::shared;
+use fencepost_testkit::servers::postgres::{PostgresServer, shared};
 use fencepost_testkit::wait;
 use tokio::task::JoinHandle;
 use tokio_postgres::Client as Driver;
@@ -24,6 +25,7 @@ const ACQUIRE_OR_RETURN: i32 = 2;
 const CHECK: i32 = 3;
 const LEAVE: i32 = 4;
 const READ_CELL: i32 = 7;
+const BREAK: i32 = 9;
 const BUSY: i32 = 0;
 const RELEASED: i32 = 1;
 const LEFT: i32 = 4;
@@ -55,7 +57,11 @@ struct Stage {
 
 impl Stage {
     async fn new() -> Self {
-        let bench = bench_on(shared());
+        Self::on(shared()).await
+    }
+
+    async fn on(server: &PostgresServer) -> Self {
+        let bench = bench_on(server);
         connect(&bench).await.close().await;
         Self { control: drive(bench.direct()).await, bench }
     }
@@ -86,6 +92,14 @@ impl Stage {
              '{{a}}', '{{{mode}}}', '{{f}}', '{{00000000-0000-0000-0000-{owner:012}}}', '{{NULL}}', '{{120000}}', \
              '{{label}}', '{{meta}}', '{{NULL}}') WHERE op = 1"
         ))
+    }
+
+    /// Returns the call of a flight that releases the lock "a".
+    fn release(&self) -> String {
+        self.sql(
+            "SELECT f.code FROM @.locks AS l, @.flight(-1, 60000, '{a}', '{}', '{6}', '{0}', '{a}', '{0}', '{f}', \
+             ARRAY[l.owner], ARRAY[l.token], '{NULL}', '{NULL}', '{NULL}', '{NULL}') AS f WHERE f.op = 1 AND l.name = 'a'",
+        )
     }
 
     async fn flight(&self, driver: &Driver, kind: i32, mode: i32, owner: i32) -> i32 {
@@ -170,11 +184,7 @@ async fn a_check_during_a_hand_over_leaves_no_ticket() {
     assert_eq!(stage.flight(&stage.control, ACQUIRE_OR_WAIT, EXCLUSIVE, 2).await, WAITING);
     let slow = stage.session().await;
     slow.batch_execute("BEGIN").await.unwrap();
-    let release = stage.sql(
-        "SELECT f.code FROM @.locks AS l, @.flight(-1, 60000, '{a}', '{}', '{6}', '{0}', '{a}', '{0}', '{f}', \
-         ARRAY[l.owner], ARRAY[l.token], '{NULL}', '{NULL}', '{NULL}', '{NULL}') AS f WHERE f.op = 1",
-    );
-    assert_eq!(slow.query_one(&release, &[]).await.unwrap().get::<_, i32>(0), RELEASED);
+    assert_eq!(slow.query_one(&stage.release(), &[]).await.unwrap().get::<_, i32>(0), RELEASED);
     let check = stage.start("", stage.call(CHECK, EXCLUSIVE, 2, -1)).await;
     stage.until_waits(&check, "Lock").await;
     slow.batch_execute("COMMIT").await.unwrap();
@@ -183,4 +193,60 @@ async fn a_check_during_a_hand_over_leaves_no_ticket() {
     assert!(matches!(reply, None | Some((LOCKED, None))), "{reply:?}");
     let tickets = stage.control.query_one(&stage.sql("SELECT count(*) FROM @.tickets"), &[]).await.unwrap();
     assert_eq!(tickets.get::<_, i64>(0), 0);
+}
+
+/// A token of `lock_in` is stored outside of its transaction: it does not replace a larger one that another transaction has stored since,
+/// and a hand-over is above.
+#[tokio::test]
+async fn tokens_of_transactions_never_become_smaller() {
+    let stage = Stage::new().await;
+    let key = format!("hashtextextended('fencepost lock_in {}', 0)", stage.bench.namespace());
+    stage.execute(&format!("SELECT pg_advisory_lock({key})")).await;
+    let lock_in = stage.start("", stage.sql(&format!("SELECT 1, @.lock_in('a', {PATIENT})"))).await;
+    stage.until_waits(&lock_in, "Lock").await;
+    let once = stage.start("", stage.sql("SELECT 1, @.lock_in('b')")).await;
+    assert_eq!(once.1.await.unwrap(), Some((1, None)));
+    let ahead = "SELECT setval('@.lock_in_tokens', @.micros(clock_timestamp()) + 3600000000)";
+    let larger: i64 = stage.value(ahead).await;
+    stage.execute(&format!("SELECT pg_advisory_unlock({key})")).await;
+    let reply = wait::within_timeout("it is granted", lock_in.1).await.unwrap();
+    assert!(reply.is_some_and(|(_, token)| token.is_some() && token < Some(larger)), "{reply:?}");
+    assert_eq!(stage.value::<i64>("SELECT @.lock_in_token()").await, larger);
+    assert_eq!(stage.flight(&stage.control, ACQUIRE_OR_WAIT, EXCLUSIVE, 1).await, GRANTED);
+    assert_eq!(stage.flight(&stage.control, ACQUIRE_OR_WAIT, EXCLUSIVE, 2).await, WAITING);
+    let larger: i64 = stage.value(ahead).await;
+    assert_eq!(stage.value::<i32>(&stage.release()).await, RELEASED);
+    assert!(stage.value::<i64>("SELECT token FROM @.locks WHERE name = 'a'").await > larger);
+}
+
+/// A break concerns all names of its grant, and locks their rows in order, too: while it waits for one, it has locked none that
+/// follows. A flight that does not wait leaves it for later.
+#[tokio::test]
+async fn a_break_locks_the_rows_of_its_grant_in_order() {
+    let stage = Stage::new().await;
+    let flight = |lock_wait: i32, names: &str, kind: i32, class: i32, ops: &str, modes: &str, token: i64| {
+        stage.sql(&format!(
+            "SELECT code, number, token FROM @.flight(-1, {lock_wait}, '{names}', '{names}', '{{{kind}}}', '{{{class}}}', \
+             ARRAY[{ops}], '{modes}', '{{f}}', '{{00000000-0000-0000-0000-000000000001}}', '{{{token}}}', '{{120000}}', \
+             '{{label}}', '{{meta}}', '{{NULL}}') WHERE op = 1"
+        ))
+    };
+    let acquire = flight(PATIENT, "{a,b}", ACQUIRE_OR_WAIT, 0, "E'b\\na'", "{\"0,-1\"}", 0);
+    let granted = stage.control.query_one(&acquire, &[]).await.unwrap();
+    assert_eq!(granted.get::<_, i32>(0), GRANTED);
+    let token: i64 = granted.get(2);
+    let other = stage.session().await;
+    let lock = "BEGIN; SELECT FROM @.locks WHERE name = 'a' FOR NO KEY UPDATE";
+    other.batch_execute(&stage.sql(lock)).await.unwrap();
+    let patient = stage.start("", flight(PATIENT, "{b}", BREAK, 0, "'b'", "{\"\"}", token)).await;
+    stage.until_waits(&patient, "Lock").await;
+    assert_eq!(stage.unlocked().await, ["b"]);
+    let brief = stage.start("", flight(0, "{b}", BREAK, 0, "'b'", "{\"\"}", token)).await;
+    assert_eq!(brief.1.await.unwrap(), Some((LOCKED, None)));
+    other.batch_execute("COMMIT").await.unwrap();
+    let reply = wait::within_timeout("it is answered", patient.1).await.unwrap();
+    assert_eq!(reply.map(|(code, _)| code), Some(RELEASED));
+    let left =
+        "SELECT (SELECT count(*) FROM @.holders) + (SELECT count(*) FROM @.locks WHERE owner IS NOT NULL)";
+    assert_eq!(stage.value::<i64>(left).await, 0);
 }

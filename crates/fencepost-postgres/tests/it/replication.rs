@@ -3,11 +3,11 @@
 
 use std::time::Duration;
 
-use fencepost_core::LostReason;
+use fencepost_testkit::databases::outages;
 use fencepost_testkit::servers::postgres::{PostgresPair, Replication};
 use fencepost_testkit::wait;
 
-use crate::actions::{connect, enqueue, granted, hold, spawn_waiter, until_renewed_since};
+use crate::actions::{connect, granted, hold, spawn_waiter, until_renewed_since};
 use crate::bench::{DATABASE, PostgresBench, drive};
 
 /// Longer than a failover takes.
@@ -21,34 +21,23 @@ fn bench_on(pair: &PostgresPair) -> PostgresBench {
     PostgresBench::at(&direct.replace(&format!("127.0.0.1:{port}"), &both), "", &direct)
 }
 
-/// What the standby has is kept: the holder goes on renewing there. A grant that it has not is granted to another client,
-/// with a larger token; the first holder is told at its next renewal.
+/// The server's time is in the tokens, so that they grow.
 #[tokio::test]
 async fn an_asynchronous_standby_loses_the_last_grants() {
     let pair = PostgresPair::start(Replication::Asynchronous);
     let bench = bench_on(&pair);
-    let (client, other) = (connect(&bench).await, connect(&bench).await);
-    let kept = hold(&client.lock("kept").ttl(TTL)).await;
-    let waiter = enqueue(&client, other.lock("kept").ttl(TTL), "kept", 1).await;
-    let used = hold(&client.lock("lost").ttl(TTL)).await;
-    let old = used.token();
-    used.release().await.unwrap();
-    pair.wait_until_caught_up();
-    pair.wire().cut();
-    let lost = hold(&client.lock("lost").ttl(TTL)).await;
-    assert!(lost.token() > old);
-    let before = kept.valid_until();
-    pair.primary().kill();
-    pair.promote();
-    let second = hold(&other.lock("lost").ttl(TTL)).await;
-    assert!(second.token() > lost.token(), "the server's time is in the token");
-    let reason = wait::within_timeout("the loss is told", lost.lost()).await;
-    assert_eq!(reason, LostReason::NotHeld);
-    until_renewed_since(&kept, before).await;
-    assert!(!waiter.is_finished());
-    kept.release().await.unwrap();
-    granted(waiter).await.release().await.unwrap();
-    second.release().await.unwrap();
+    outages::an_asynchronous_replica_loses_the_last_grants(
+        [connect(&bench).await, connect(&bench).await],
+        || {
+            pair.wait_until_caught_up();
+            pair.wire().cut();
+        },
+        || {
+            pair.primary().kill();
+            pair.promote();
+        },
+    )
+    .await;
 }
 
 /// A grant that the standby does not confirm is not returned, and its client does not fill the server with connections that

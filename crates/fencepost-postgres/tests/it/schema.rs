@@ -13,25 +13,56 @@ fn assert_error(error: &Error, kind: ErrorKind, words: &str, hint: &str) {
     assert!(error.hint().is_some_and(|found| found.contains(hint)), "{error:?}");
 }
 
-/// Returns the error of connecting to the schema after these statements; `@` stands for its name.
-async fn refused_after(sql: &str) -> Error {
-    let bench = bench_on(shared());
-    shared().psql_in(DATABASE, &sql.replace('@', bench.namespace()));
-    fencepost_postgres::connect(bench.url()).await.unwrap_err()
-}
+/// The modes, as options of the URL, and their tables with the version.
+const MODES: [(&str, &str); 2] = [("", "storage"), ("&mode=advisory", "advisory_storage")];
 
+/// The error tells whether the other version is older or newer.
 #[tokio::test]
 async fn another_version_is_refused() {
-    for (version, word) in [(0, "older"), (2, "newer"), (1_000_000, "newer")] {
-        let bench = bench_on(shared());
-        connect(&bench).await.close().await;
-        let namespace = bench.namespace();
-        shared().psql(&format!("UPDATE {namespace}.storage SET version = {version}"));
-        let error = fencepost_postgres::connect(bench.url()).await.unwrap_err();
-        assert_eq!(error.kind(), ErrorKind::Backend, "{error:?}");
-        assert!(error.full_message().contains("version"), "{word}: {error:?}");
-        assert!(error.hint().is_some(), "{error:?}");
+    for (mode, table) in MODES {
+        for (version, age) in [(0, "older"), (2, "newer"), (1_000_000, "newer")] {
+            let bench = bench_on(shared());
+            let (url, namespace) = (format!("{}{mode}", bench.url()), bench.namespace());
+            fencepost_postgres::connect(&url).await.unwrap().close().await;
+            shared().psql(&format!("UPDATE {namespace}.{table} SET version = {version}"));
+            let error = fencepost_postgres::connect(&url).await.unwrap_err();
+            let hint = format!("use the {age} fencepost for all clients, or another");
+            assert_error(&error, ErrorKind::Backend, &format!("have format {version}, of a"), &hint);
+            let words = format!("{age} fencepost than this one, which has format 1");
+            assert_error(&error, ErrorKind::Backend, &words, "?namespace=NAME");
+        }
     }
+}
+
+/// Clients of one mode, and of both, that start at once in a new namespace.
+#[tokio::test(flavor = "multi_thread")]
+async fn many_clients_of_each_mode_create_its_tables_once() {
+    let [(lease, _), (advisory, _)] = MODES;
+    for modes in [[advisory, advisory], [lease, advisory], [advisory, lease]] {
+        let bench = bench_on(shared());
+        let urls: Vec<String> = modes.iter().map(|mode| format!("{}{mode}", bench.url())).collect();
+        let clients = (0..12).map(|index| fencepost_postgres::connect(&urls[index % 2]));
+        let clients = futures_util::future::join_all(clients).await;
+        let clients: Vec<_> = clients.into_iter().map(|client| client.expect("it connects")).collect();
+        for (index, client) in clients.iter().enumerate() {
+            assert_eq!(client.info().storage_id, clients[index % 2].info().storage_id);
+            hold(&client.lock("a").ttl(LONG_TTL)).await.release().await.unwrap();
+        }
+        for (mode, table) in MODES.into_iter().filter(|(mode, _)| modes.contains(mode)) {
+            let count = shared().psql(&format!("SELECT count(*) FROM {}.{table}", bench.namespace()));
+            assert_eq!(count.trim(), "1", "{modes:?}: {mode}");
+        }
+    }
+}
+
+/// Returns all tables, rows and functions of the schema.
+fn contents(namespace: &str) -> String {
+    let tables = format!("SELECT schema_to_xml('{namespace}', true, false, '')");
+    let others = format!(
+        "SELECT relname::text, relkind::text FROM pg_class WHERE relnamespace = '{namespace}'::regnamespace \
+         UNION ALL SELECT proname, prosrc FROM pg_proc WHERE pronamespace = '{namespace}'::regnamespace ORDER BY 1"
+    );
+    format!("{}\n{}", shared().psql(&tables), shared().psql(&others))
 }
 
 #[tokio::test]
@@ -46,9 +77,14 @@ async fn tables_of_other_programs_are_not_touched() {
         "CREATE SCHEMA @; CREATE SEQUENCE @.positions",
         "CREATE SCHEMA @; CREATE FUNCTION @.admits(text, int, timestamptz) RETURNS boolean LANGUAGE sql AS 'SELECT true'",
     ] {
-        let error = refused_after(sql).await;
+        let bench = bench_on(shared());
+        let namespace = bench.namespace();
+        shared().psql(&sql.replace('@', namespace));
+        let before = contents(namespace);
+        let error = fencepost_postgres::connect(bench.url()).await.unwrap_err();
         assert!(error.to_string().contains(words), "{sql}: {error:?}");
         assert_error(&error, ErrorKind::Backend, words, "namespace=");
+        assert_eq!(contents(namespace), before, "{sql}");
     }
 }
 
@@ -101,7 +137,7 @@ async fn a_dropped_schema_is_an_error_until_it_exists_again() {
     let guard = hold(&client.lock("a").ttl(std::time::Duration::from_secs(3))).await;
     shared().psql(&format!("DROP SCHEMA {} CASCADE", bench.namespace()));
     let error = client.lock("b").ttl(LONG_TTL).try_acquire().await.unwrap_err();
-    assert_error(&error, ErrorKind::Backend, "lacks Fencepost's schema", "fencepost schema postgres");
+    assert_error(&error, ErrorKind::Backend, "lacks Fencepost's schema", "fencepost schema");
     let other = connect(&bench).await;
     let second = hold(&other.lock("a").ttl(LONG_TTL)).await;
     assert!(second.token() > guard.token());

@@ -1,13 +1,12 @@
 //! What is stored is bounded: expired rows and unused names are removed.
 
-use std::time::Duration;
-
-use fencepost_core::{Client, Keep};
+use fencepost_core::Client;
+use fencepost_testkit::databases::sweeping;
 use fencepost_testkit::servers::postgres::shared;
-use fencepost_testkit::{TestBench, WireBench, wait};
+use fencepost_testkit::{StoredCounts, TestBench, wait};
 use futures_util::{StreamExt, stream};
 
-use crate::actions::{LONG_TTL, bench_on, connect, enqueue, hold};
+use crate::actions::{LONG_TTL, bench_on, connect, hold};
 use crate::bench::PostgresBench;
 
 /// Returns the first number that a query returns; `@.` stands for the schema.
@@ -49,43 +48,18 @@ async fn one_off_names_are_removed() {
 #[tokio::test]
 async fn what_a_dead_client_leaves_is_removed() {
     let bench = PostgresBench::behind_a_wire(shared());
-    let (dead, client) = (bench.client().await, bench.direct_client().await);
-    let ttl = Duration::from_secs(2);
-    let exclusive = hold(&dead.lock("exclusive").ttl(ttl)).await;
-    exclusive.write_cell(*b"while held", Keep::WhileHeld).await.unwrap();
-    let shared_holder = hold(&dead.lock("shared").shared().ttl(ttl)).await;
-    shared_holder.write_cell(*b"for a while", Keep::For(Duration::from_secs(1))).await.unwrap();
-    let permit = hold(&dead.lock("permit").semaphore(3).ttl(ttl)).await;
-    let several = hold(&dead.lock_all(["several/1", "several/2"]).ttl(ttl)).await;
-    let always = hold(&client.lock("always").ttl(ttl)).await;
-    always.write_cell(*b"always", Keep::Always).await.unwrap();
-    let waiter = enqueue(&client, dead.lock("always").ttl(ttl), "always", 1).await;
-    let driver = bench.driver().await;
     let tombstone = format!(
         "INSERT INTO {}.tombstones VALUES (gen_random_uuid(), clock_timestamp() + interval '1 s')",
         bench.namespace()
     );
-    driver.batch_execute(&tombstone).await.unwrap();
-    bench.wire().cut();
-    always.release().await.unwrap();
-    wait::until("all but the kept cell is removed", async || {
-        for _ in 0..20 {
-            turn(&client, "busy").await;
-        }
-        let left = bench.peek().await;
-        left.holders + left.tickets + left.others == 0 && left.cells == 1
-    })
+    let names = "SELECT count(*) FROM @.locks WHERE name <> 'busy'";
+    let left = StoredCounts { cells: 1, ..StoredCounts::default() };
+    sweeping::what_a_dead_client_leaves_is_removed(
+        &bench,
+        async || bench.driver().await.batch_execute(&tombstone).await.unwrap(),
+        async || bench.peek().await == left && number(&bench, names).await == 1,
+    )
     .await;
-    wait::until("the rows are deleted", async || {
-        for _ in 0..20 {
-            turn(&client, "busy").await;
-        }
-        number(&bench, "SELECT count(*) FROM @.locks WHERE name <> 'busy'").await == 1
-    })
-    .await;
-    assert_eq!(client.read_cell("always").await.unwrap().unwrap().bytes.as_ref(), b"always");
-    waiter.abort();
-    drop((exclusive, shared_holder, permit, several));
 }
 
 /// The turns of a busy lock update one row in place: the table does not grow.

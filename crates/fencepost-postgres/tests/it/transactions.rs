@@ -2,6 +2,7 @@
 
 mod rows;
 
+use std::pin::pin;
 use std::time::Duration;
 
 use fencepost_core::clock::Clock;
@@ -56,6 +57,34 @@ async fn transactions_and_leases_exclude_each_other_with_rising_tokens() {
     assert_eq!(other.lock_in("a", 0).await, None);
     guard.release().await.unwrap();
     assert!(other.lock_in("a", 1000).await > Some(second));
+}
+
+/// Two transactions take two locks in opposite orders. One of them is refused, and its transaction goes on; the other is granted the
+/// lock when that one ends.
+#[tokio::test]
+async fn a_deadlock_of_transactions_is_a_lock_that_cannot_be_acquired() {
+    const WAIT_MS: i32 = 20_000;
+    let (bench, client) = fresh().await;
+    let (one, two) = (Transaction::begin(&bench).await, Transaction::begin(&bench).await);
+    assert!(one.lock_in("a", 0).await.is_some());
+    assert!(two.lock_in("b", 0).await.is_some());
+    let (mut first, mut second) = (pin!(one.lock_in("b", WAIT_MS)), pin!(two.lock_in("a", WAIT_MS)));
+    let granted = tokio::select! {
+        refused = &mut first => {
+            assert_eq!(refused, None);
+            assert!(one.lock_in("c", 0).await.is_some(), "the transaction goes on");
+            one.end("ROLLBACK").await;
+            second.await
+        }
+        refused = &mut second => {
+            assert_eq!(refused, None);
+            assert!(two.lock_in("c", 0).await.is_some(), "the transaction goes on");
+            two.end("ROLLBACK").await;
+            first.await
+        }
+    };
+    assert!(granted.is_some());
+    turn(&client, "c").await;
 }
 
 #[tokio::test]

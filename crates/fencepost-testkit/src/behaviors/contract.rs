@@ -12,8 +12,17 @@ async fn release(bare: &Bare, grant: Grant) {
 
 /// A repeated acquire returns the same grant, or keeps the same ticket.
 pub async fn acquire_is_idempotent<B: TestBench>(bench: &B) {
+    assert_idempotent(bench, &["a"]).await;
+}
+
+/// The same for several names at once.
+pub async fn acquire_of_several_names_is_idempotent<B: TestBench>(bench: &B) {
+    assert_idempotent(bench, &["a", "b"]).await;
+}
+
+async fn assert_idempotent<B: TestBench>(bench: &B, names: &[&str]) {
     let bare = Bare::new(bench).await;
-    let holder = attempt(&["a", "b"], LONG_TTL);
+    let holder = attempt(names, LONG_TTL);
     let grant = bare.hold(&holder).await;
     for on_busy in [OnBusy::Return, OnBusy::Wait] {
         assert_eq!(award(&bare.acquire(&holder, on_busy).await), grant.award);
@@ -27,6 +36,20 @@ pub async fn acquire_is_idempotent<B: TestBench>(bench: &B) {
     release(&bare, grant).await;
     let grant = Grant { attempt: waiter.clone(), award: award(&bare.acquire(&waiter, OnBusy::Wait).await) };
     release(&bare, grant).await;
+    bare.close().await;
+}
+
+/// A holder that leaves is told its grant, and keeps it.
+pub async fn a_holder_that_leaves_keeps_its_grant<B: TestBench>(bench: &B) {
+    let bare = Bare::new(bench).await;
+    let held = bare.hold(&attempt(&["a"], LONG_TTL)).await;
+    for _ in 0..2 {
+        let late = bare.execute(Op::Leave(held.attempt.clone())).await;
+        assert!(matches!(late, Reply::AlreadyGranted(_)), "it holds the lock: {late:?}");
+        assert_eq!(award(&late), held.award);
+    }
+    assert_eq!(bare.execute(Op::Renew(held.clone())).await, Reply::Renewed { ttl: held.award.ttl });
+    release(&bare, held).await;
     bare.close().await;
 }
 
@@ -106,10 +129,19 @@ pub async fn a_waiter_is_told_when_to_check_again<B: TestBench>(bench: &B) {
     bare.close().await;
 }
 
-/// An owner whose grant of several names was broken can acquire again, and does not get the old grant.
+/// An owner whose grant was broken can acquire again, and does not get the old grant.
 pub async fn an_owner_acquires_again_after_its_grant_was_broken<B: TestBench>(bench: &B) {
+    assert_acquired_again(bench, &["b"]).await;
+}
+
+/// The same for a grant of several names, of which one was broken.
+pub async fn an_owner_acquires_several_names_again_after_one_was_broken<B: TestBench>(bench: &B) {
+    assert_acquired_again(bench, &["a", "b"]).await;
+}
+
+async fn assert_acquired_again<B: TestBench>(bench: &B, names: &[&str]) {
     let (bare, other) = (Bare::new(bench).await, Bare::new(bench).await);
-    let again = attempt(&["a", "b"], LONG_TTL);
+    let again = attempt(names, LONG_TTL);
     let broken = bare.hold(&again).await;
     let token = broken.award.token;
     assert_eq!(other.execute(Op::Break { name: name("b"), token }).await, Reply::Released);
@@ -123,9 +155,18 @@ pub async fn an_owner_acquires_again_after_its_grant_was_broken<B: TestBench>(be
 
 /// A try never joins the queue, and never takes what others wait for.
 pub async fn a_try_leaves_no_trace<B: TestBench>(bench: &B) {
+    assert_no_trace(bench, &["a"]).await;
+}
+
+/// The same for several names at once.
+pub async fn a_try_of_several_names_leaves_no_trace<B: TestBench>(bench: &B) {
+    assert_no_trace(bench, &["a", "b"]).await;
+}
+
+async fn assert_no_trace<B: TestBench>(bench: &B, names: &[&str]) {
     let bare = Bare::new(bench).await;
     let holder = bare.hold(&attempt(&["a"], LONG_TTL)).await;
-    let tried = attempt_as(&["a", "b"], Mode::Exclusive, Rule::All, LONG_TTL);
+    let tried = attempt_as(names, Mode::Exclusive, Rule::All, LONG_TTL);
     assert_eq!(bare.acquire(&tried, OnBusy::Return).await, Reply::Busy);
     assert_eq!(bare.backend.inspect(&name("a")).await.unwrap().waiter_count, 0);
     assert!(bare.backend.inspect(&name("b")).await.unwrap().is_idle());

@@ -1,6 +1,6 @@
 //! Any executor, any thread, or none: the client works on a thread of its own.
 
-use super::{LONG_TTL, hold};
+use super::{LONG_TTL, hold, supported};
 use crate::test_bench::TestBench;
 use crate::wait;
 
@@ -30,8 +30,8 @@ pub async fn every_call_works_without_tokio<B: TestBench>(bench: &B) {
         futures_executor::block_on(async {
             let client = fencepost_core::Client::connect_with(connecting).await.unwrap();
             let guard = client.lock("a").ttl(LONG_TTL).acquire().await.unwrap();
-            guard.write_cell(*b"hello", fencepost_core::Keep::WhileHeld).await.unwrap();
-            assert!(client.read_cell("a").await.unwrap().is_some());
+            supported(guard.write_cell(*b"hello", fencepost_core::Keep::WhileHeld).await);
+            assert!(supported(client.read_cell("a").await).is_none_or(|cell| cell.is_some()));
             assert!(client.lock("a").try_acquire().await.unwrap().is_none());
             assert_eq!(client.inspect("a").await.unwrap().holders[0].token, Some(guard.token()));
             guard.release().await.unwrap();

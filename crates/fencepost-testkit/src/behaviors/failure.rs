@@ -7,7 +7,8 @@ use fencepost_core::clock::Clock;
 use fencepost_core::{ErrorKind, LostReason};
 
 use super::{
-    LONG_TTL, enqueue_all, granted, hold, is_held, name, refused, spawn_waiter, until_free, until_queued,
+    LONG_TTL, enqueue_all, granted, hold, is_held, name, refused, spawn_waiter, supported, until_free,
+    until_queued,
 };
 use crate::proxy::OpKind;
 use crate::test_bench::TestBench;
@@ -109,10 +110,8 @@ pub async fn a_stolen_lock_is_lost<B: TestBench>(bench: &B) {
 /// Closing releases everything and ends every wait: afterwards the backend has no entry of this client.
 pub async fn closing_releases_everything<B: TestBench>(bench: &B) {
     let (closing, other) = (bench.client().await, bench.client().await);
-    let guards = [
-        hold(&closing.lock("a").ttl(LONG_TTL)).await,
-        hold(&closing.lock_all(["b", "c"]).ttl(LONG_TTL)).await,
-    ];
+    let mut guards = vec![hold(&closing.lock("a").ttl(LONG_TTL)).await];
+    guards.extend(supported(closing.lock_all(["b", "c"]).ttl(LONG_TTL).acquire().await));
     let theirs = hold(&other.lock("d").ttl(LONG_TTL)).await;
     let waiter = spawn_waiter(closing.lock("d").ttl(LONG_TTL));
     until_queued(&other, "d", 1).await;

@@ -1,5 +1,6 @@
 //! What every backend must do, one group per module. All are listed in [`behavior_suite!`](crate::behavior_suite); those
-//! that need a [`Wire`](crate::wire::Wire) in [`wire_suite!`](crate::wire_suite).
+//! that need a [`Wire`](crate::wire::Wire) in [`wire_suite!`](crate::wire_suite), and those for locks that live in sessions of the
+//! server in [`session_suite!`](crate::session_suite).
 
 #![allow(clippy::missing_panics_doc, reason = "a behaviour panics if a backend does not have it")]
 
@@ -21,6 +22,8 @@ pub mod network_faults;
 pub mod reconnect;
 pub mod release;
 pub mod renewal;
+pub mod session_ends;
+pub mod session_limits;
 pub mod several_names;
 pub mod silence;
 pub mod stress;
@@ -30,7 +33,9 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use fencepost_core::backend::{Backend, OnBusy, Op, Reply};
-use fencepost_core::{Attempt, Award, Client, Error, Grant, Lock, LockName, Mode, Owner, Result, Rule, Want};
+use fencepost_core::{
+    Attempt, Award, Client, Error, ErrorKind, Grant, Lock, LockName, Mode, Owner, Result, Rule, Want,
+};
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 
@@ -68,6 +73,15 @@ async fn enqueue_all(observer: &Client, name: &str, locks: impl IntoIterator<Ite
 #[track_caller]
 fn refused<T: std::fmt::Debug>(outcome: Result<T>) -> Error {
     outcome.expect_err("this is refused")
+}
+
+/// Returns the outcome of a call; `None` if the backend does not support it.
+#[track_caller]
+fn supported<T>(outcome: Result<T>) -> Option<T> {
+    match outcome {
+        Err(error) if error.kind() == ErrorKind::Unsupported => None,
+        outcome => Some(outcome.expect("the call succeeds")),
+    }
 }
 
 /// A backend without a client: executes single operations, and reads pushes as the engine does.

@@ -20,6 +20,42 @@ use std::path::Path;
 pub use certificates::{Certificates, TlsClients};
 pub use ports::free_port;
 
+/// A database server that one test has for itself, and may break.
+pub trait OwnServer {
+    /// Kills it; its data is kept.
+    fn kill(&self);
+    /// Shuts it down as a restart of its service does.
+    fn stop(&self);
+    /// Starts it again, with its data.
+    fn restart(&self);
+    /// Stops its processes; its connections stay open.
+    fn pause(&self);
+    /// Continues its processes.
+    fn resume(&self);
+    /// Sets its wall clock this many seconds ahead of the machine's.
+    fn shift_clock(&self, seconds: i64);
+    /// Fills its disk: no file grows from now on.
+    fn fill_disk(&self);
+    /// Gives the disk space again.
+    fn clear_disk(&self);
+}
+
+macro_rules! own_servers {
+    ($($server:ty),*) => { $(own_servers! { $server: kill stop restart pause resume fill_disk clear_disk })* };
+    ($server:ty: $($method:ident)*) => {
+        impl OwnServer for $server {
+            $(fn $method(&self) {
+                <$server>::$method(self);
+            })*
+
+            fn shift_clock(&self, seconds: i64) {
+                <$server>::shift_clock(self, seconds);
+            }
+        }
+    };
+}
+own_servers!(mariadb::MariadbServer, postgres::PostgresServer);
+
 /// Panics unless the program is on the `PATH`.
 #[track_caller]
 fn require(program: &str) {

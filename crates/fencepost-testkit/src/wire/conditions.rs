@@ -15,6 +15,8 @@ pub(super) struct Conditions {
     pub(super) to_lose: Vec<Vec<u8>>,
     pub(super) replies_lost: usize,
     pub(super) connections: usize,
+    /// How many pieces clients have sent.
+    pub(super) sent: usize,
     /// How many connections there have been.
     pub(super) opened: usize,
     pub(super) stranded: Stranded,

@@ -135,6 +135,13 @@ impl Pump<'_> {
                 self.until_let_through().await;
             }
             bytes.truncate(read?);
+            if self.direction == Direction::ToServer {
+                // No condition changes: nothing is woken.
+                self.conditions.send_if_modified(|conditions| {
+                    conditions.sent += usize::from(!bytes.is_empty());
+                    false
+                });
+            }
             if bytes.is_empty() || chunks.send((clock.now(), bytes)).await.is_err() {
                 return Ok(());
             }

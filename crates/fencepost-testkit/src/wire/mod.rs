@@ -88,6 +88,12 @@ impl Wire {
         self.conditions.borrow().connections
     }
 
+    /// Returns how many pieces clients have sent so far: no more than one for each request that fits into a packet, since one that
+    /// waits for a reply is sent at once.
+    pub fn sent(&self) -> usize {
+        self.conditions.borrow().sent
+    }
+
     /// Delays everything by this much, in both directions.
     pub fn delay(&self, delay: Duration) {
         self.change(|conditions| conditions.delay = delay);

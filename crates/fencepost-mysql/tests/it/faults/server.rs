@@ -2,61 +2,16 @@
 
 use std::time::Duration;
 
-use fencepost_core::{Client, LostReason};
+use fencepost_testkit::WireBench;
+use fencepost_testkit::databases::outages;
 use fencepost_testkit::servers::mariadb::MariadbServerConfig;
-use fencepost_testkit::{WireBench, wait};
 
-use crate::actions::{LONG_TTL, enqueue, granted, hold, until_queued, until_renewed_since};
 use crate::bench::MariadbBench;
 
-/// Longer than a restart takes on a busy machine.
-const TTL: Duration = Duration::from_secs(15);
-
-/// The state of a lock is kept over `interrupt`: its holder, its waiter, and the order of tokens.
-async fn assert_kept_over(holder: &Client, other: &Client, name: &str, interrupt: impl AsyncFnOnce()) {
-    let guard = hold(&holder.lock(name).ttl(TTL)).await;
-    let waiter = enqueue(other, other.lock(name).ttl(TTL), name, 1).await;
-    let before = guard.valid_until();
-    interrupt().await;
-    until_renewed_since(&guard, before).await;
-    until_queued(other, name, 1).await;
-    let token = guard.token();
-    guard.release().await.expect("it is held");
-    let guard = granted(waiter).await;
-    assert!(guard.token() > token);
-    guard.release().await.expect("it is held");
-}
-
-/// A commit is on the disk when a grant is returned, so that `kill -9` loses none.
 #[tokio::test]
 async fn a_server_that_restarts_or_is_killed_keeps_the_locks() {
     let bench = MariadbBench::on(&MariadbServerConfig::durable());
-    let server = bench.server();
-    let (holder, other) = (bench.direct_client().await, bench.direct_client().await);
-    assert_kept_over(&holder, &other, "restarted", async || {
-        server.stop();
-        server.restart();
-    })
-    .await;
-    assert_kept_over(&holder, &other, "killed", async || {
-        server.kill();
-        server.restart();
-    })
-    .await;
-    // Shorter than half a lease: it goes unnoticed.
-    assert_kept_over(&holder, &other, "paused", async || {
-        server.pause();
-        wait::elapse(TTL * 2 / 5).await;
-        server.resume();
-    })
-    .await;
-
-    let guard = hold(&holder.lock("a").ttl(Duration::from_secs(2))).await;
-    let waiter = enqueue(&other, other.lock("a").ttl(LONG_TTL), "a", 1).await;
-    server.pause();
-    let reason = wait::within_timeout("it is lost", guard.lost()).await;
-    assert_eq!(reason, LostReason::Expired);
-    assert!(!waiter.is_finished());
-    server.resume();
-    assert!(granted(waiter).await.token() > guard.token());
+    let clients = [bench.direct_client().await, bench.direct_client().await];
+    let ttl = Duration::from_secs(15);
+    outages::a_server_that_restarts_or_is_killed_keeps_the_locks(clients, bench.server(), ttl).await;
 }

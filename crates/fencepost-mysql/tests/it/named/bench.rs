@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::{Backend, Client, LockName, Options, Owner, Result};
 use fencepost_testkit::servers::mariadb::{MariadbServer, MariadbServerConfig, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{StoredCounts, TestBench, WireBench, wait};
+use fencepost_testkit::{SessionBench, StoredCounts, TestBench, WireBench, wait};
 
 use crate::bench::{MariadbBench, Server};
 
@@ -24,7 +24,7 @@ pub(crate) struct NamedBench {
 
 impl NamedBench {
     pub(crate) fn plain() -> Self {
-        Self::at(Server::Shared(shared()), "&connections=110")
+        Self::with("&connections=110")
     }
 
     /// Starts a server for one test, which may break it.
@@ -75,25 +75,6 @@ impl NamedBench {
             .await;
         found.lines().map(|line| line.parse().expect("a number")).collect()
     }
-
-    /// Kills the connections that hold this lock, as an administrator does, and waits for their end.
-    pub(crate) async fn kill_holders(&self, name: &str) -> usize {
-        let holders = self.connections(name, 1).await;
-        let (server, ids) = (self.server.clone(), holders.clone());
-        let killing = move || {
-            for id in ids {
-                let server = server.get();
-                server.sql(&format!("KILL {id}"));
-                let sql = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
-                wait::block_until_else(
-                    || format!("connection {id} has not ended"),
-                    || server.sql(&sql) == "0",
-                );
-            }
-        };
-        tokio::task::spawn_blocking(killing).await.expect("it does not panic");
-        holders.len()
-    }
 }
 
 impl TestBench for NamedBench {
@@ -111,8 +92,17 @@ impl TestBench for NamedBench {
         StoredCounts { holders: counts[0], tickets: counts[1], ..StoredCounts::default() }
     }
 
+    /// Kills the connections of the holders, as an administrator does, and waits for their end.
     async fn steal(&self, name: &LockName) {
-        self.kill_holders(name.as_str()).await;
+        let (ids, server) = (self.connections(name.as_str(), 1).await, self.server.clone());
+        let kill = move || {
+            for id in ids {
+                server.get().sql(&format!("KILL {id}"));
+                let left = format!("SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE ID = {id}");
+                wait::block_until("the connection has ended", || server.get().sql(&left) == "0");
+            }
+        };
+        tokio::task::spawn_blocking(kill).await.expect("it does not panic");
     }
 
     async fn read_only_client(&self) -> Option<Result<Client>> {
@@ -168,5 +158,16 @@ impl WireBench for NamedBench {
 
     fn release_bytes(&self) -> &'static [u8] {
         b"RELEASE_ALL_LOCKS"
+    }
+}
+
+impl SessionBench for NamedBench {
+    /// A name, and the hashed form of another one.
+    fn names_with_the_same_key(&self) -> (&'static str, [String; 2]) {
+        ("madelson", ["MyLock", "mylock6isuyjwnkexb4ujf4m7j37hstmoxe3vx"].map(String::from))
+    }
+
+    fn has_shared_locks(&self) -> bool {
+        false
     }
 }

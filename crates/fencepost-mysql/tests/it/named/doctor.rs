@@ -1,9 +1,12 @@
 //! The doctor: what matters to locks that live on connections, and nothing else.
 
 use fencepost_core::{ErrorKind, Finding, Severity};
+use fencepost_testkit::databases::doctor::{
+    assert_checked_like_leases, assert_clock_concerns_tokens_only, finding, only_concern,
+};
 use fencepost_testkit::servers::mariadb::{MariadbPair, MariadbServer, MariadbServerConfig};
 
-use crate::admin::{diagnosis, finding};
+use crate::admin::diagnosis;
 
 /// Every check, in the order in which it is printed.
 const CHECKS: [&str; 13] = [
@@ -29,10 +32,8 @@ async fn named_url(server: &MariadbServer) -> String {
 }
 
 /// Returns the only concern.
-async fn concern(url: &str) -> Finding {
-    let mut concerns = Finding::concerns(diagnosis(url).await);
-    assert_eq!(concerns.len(), 1, "{concerns:?}");
-    concerns.remove(0)
+async fn concern(url: &str, check: &str, severity: Severity) -> Finding {
+    only_concern(diagnosis(url).await, check, severity)
 }
 
 /// What is checked in both modes is reported in the same words. A server that may lose what it has written is as good as another
@@ -43,24 +44,13 @@ async fn connections_are_checked_as_leases_are_but_for_what_is_stored() {
     let url = named_url(&server).await;
     server.sql("SET GLOBAL innodb_flush_log_at_trx_commit = 0");
     let findings = diagnosis(&url).await;
-    let checks: Vec<&str> = findings.iter().map(|finding| finding.check.as_str()).collect();
-    assert_eq!(checks, CHECKS);
-    assert_eq!(Finding::concerns(findings.clone()), []);
     let noticed = &finding(&findings, "crash release").found;
     assert!(noticed.contains("one ttl") && noticed.ends_with("within 10m"), "{noticed}");
-
     fencepost_mysql::connect(&server.url()).await.unwrap().close().await;
-    let lease = diagnosis(&server.url()).await;
-    assert_eq!(
-        finding(&lease, "durability").severity,
-        Severity::Warning,
-        "it is no healthy server for leases"
-    );
-    for check in
-        ["encryption", "authentication", "server", "role", "binary log", "replicas", "cluster", "rights"]
-    {
-        assert_eq!(finding(&findings, check), finding(&lease, check));
-    }
+    let leases = diagnosis(&server.url()).await;
+    let both =
+        ["encryption", "authentication", "server", "role", "binary log", "replicas", "cluster", "rights"];
+    assert_checked_like_leases(&findings, &CHECKS, &leases, &both);
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -75,8 +65,7 @@ async fn settings_that_weaken_a_guarantee_are_found() {
         let name = setting.split_once(' ').unwrap().0;
         let before = server.sql(&format!("SELECT QUOTE(@@GLOBAL.{name})"));
         server.sql(&format!("SET GLOBAL {setting}"));
-        let concern = concern(&url).await;
-        assert_eq!((concern.check.as_str(), concern.severity), (check, severity), "{concern:?}");
+        let concern = concern(&url, check, severity).await;
         assert!(concern.found.contains(found) && concern.advice.is_some(), "{concern:?}");
         if name == "binlog_format" {
             let client = fencepost_mysql::connect(&url).await.unwrap();
@@ -87,8 +76,7 @@ async fn settings_that_weaken_a_guarantee_are_found() {
         server.sql(&format!("SET GLOBAL {name} = {before}"));
     }
     assert_eq!(Finding::concerns(diagnosis(&url).await), []);
-    let found = concern(&format!("{url}&connections=1000")).await;
-    assert_eq!(found.check, "connections");
+    let found = concern(&format!("{url}&connections=1000"), "connections", Severity::Warning).await;
     assert!(found.advice.as_ref().is_some_and(|advice| advice.contains("up to 1003")), "{found:?}");
 }
 
@@ -98,18 +86,14 @@ async fn a_clock_that_differs_is_a_warning() {
     let server = MariadbServer::start(&MariadbServerConfig::plain().with_movable_clock());
     let url = named_url(&server).await;
     server.shift_clock(3600);
-    let found = concern(&url).await;
-    assert_eq!((found.check.as_str(), found.severity), ("server's clock", Severity::Warning), "{found:?}");
-    let advice = found.advice.unwrap();
-    assert!(advice.contains("fencing tokens") && !advice.contains("leases"), "{advice}");
+    assert_clock_concerns_tokens_only(diagnosis(&url).await);
 }
 
 /// A replica has no named locks of its primary.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_replica_is_a_warning() {
     let pair = MariadbPair::start();
-    let found = concern(&named_url(pair.primary()).await).await;
-    assert_eq!((found.check.as_str(), found.severity), ("replicas", Severity::Warning), "{found:?}");
+    let found = concern(&named_url(pair.primary()).await, "replicas", Severity::Warning).await;
     assert!(found.found.starts_with("1: a failover ends all locks"), "{found:?}");
 }
 
@@ -122,11 +106,10 @@ async fn missing_rights_are_a_problem_and_what_may_not_be_read_is_not() {
     assert_eq!(Finding::concerns(diagnosis(&url).await), []);
     // An account that may not write to a read-only server has no problem with its rights.
     server.sql("SET GLOBAL read_only = 1");
-    assert_eq!(concern(&url).await.check, "role");
+    concern(&url, "role", Severity::Problem).await;
     server
         .sql("SET GLOBAL read_only = 0; REVOKE DELETE ON app.fencepost_named_sessions FROM app@'127.0.0.1'");
-    let found = concern(&url).await;
-    assert_eq!((found.check.as_str(), found.severity), ("rights", Severity::Problem), "{found:?}");
+    let found = concern(&url, "rights", Severity::Problem).await;
     assert_eq!(found.found, "missing: DELETE on `fencepost_named_sessions`");
     assert!(!format!("{found:?}").contains("hunter2"));
 }

@@ -2,7 +2,7 @@
 
 use std::time::Duration;
 
-use fencepost_core::{ErrorKind, Finding, Keep, LostReason, Mode};
+use fencepost_core::{ErrorKind, Finding, LostReason};
 use fencepost_testkit::actions::{LONG_TTL, enqueue, granted, hold};
 use fencepost_testkit::servers::mariadb::{MariadbServer, MariadbServerConfig};
 use fencepost_testkit::{TestBench, WireBench, wait};
@@ -20,73 +20,6 @@ async fn a_node_of_a_galera_cluster() {
     assert!(error.to_string().contains("Galera"), "{error:?}");
     assert!(error.hint().is_some_and(|hint| hint.contains("mode=lease")), "{error:?}");
     assert_eq!(server.sql("SHOW TABLES"), "", "nothing was created");
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_named_locks_do_not_have() {
-    let bench = NamedBench::plain();
-    let client = bench.client().await;
-    let shared = client.lock("a").mode(Mode::Shared).try_acquire().await;
-    let semaphore = client.lock("a").mode(Mode::Semaphore { permits: 2 }).try_acquire().await;
-    let all = client.lock_all(["a", "b"]).try_acquire().await;
-    let any = client.lock_any(["a", "b"]).acquire().await;
-    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
-    let write = guard.write_cell(*b"x", Keep::Always).await;
-    let errors = [
-        shared.map(drop).unwrap_err(),
-        semaphore.map(drop).unwrap_err(),
-        all.map(drop).unwrap_err(),
-        any.map(drop).unwrap_err(),
-        client.read_cell("a").await.map(drop).unwrap_err(),
-        write.unwrap_err(),
-    ];
-    for error in errors {
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
-        assert!(error.hint().is_some_and(|hint| hint.contains("mode=lease")), "{error:?}");
-    }
-    assert!(guard.is_valid());
-    guard.release().await.unwrap();
-}
-
-/// Further attempts wait in the process for a connection; one that does not wait is told.
-#[tokio::test(flavor = "multi_thread")]
-async fn more_locks_than_connections() {
-    let bench = NamedBench::with("&connections=2");
-    let client = bench.client().await;
-    let held = [hold(&client.lock("a").ttl(LONG_TTL)).await, hold(&client.lock("b").ttl(LONG_TTL)).await];
-    let error = client.lock("c").try_acquire().await.map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
-    assert!(error.hint().is_some_and(|hint| hint.contains("connections=N")), "{error:?}");
-    let waiters = ["c", "d", "e"].map(|name| {
-        let lock = client.lock(name).ttl(LONG_TTL);
-        tokio::spawn(async move { lock.acquire().await?.release().await })
-    });
-    for guard in held {
-        guard.release().await.unwrap();
-    }
-    for waiter in waiters {
-        wait::within_timeout("a connection is left for it", waiter).await.unwrap().unwrap();
-    }
-}
-
-/// With `key=madelson` a name and the hashed form of another one are the same lock: that is reported, not waited for.
-#[tokio::test(flavor = "multi_thread")]
-async fn names_with_the_same_key() {
-    let bench = NamedBench::with("&key=madelson");
-    let (client, other) = (bench.client().await, bench.client().await);
-    let (first, second) = ("MyLock", "mylock6isuyjwnkexb4ujf4m7j37hstmoxe3vx");
-    let guard = hold(&client.lock(first).ttl(LONG_TTL)).await;
-    for client in [&client, &other] {
-        for error in [
-            client.lock(second).try_acquire().await.map(drop).unwrap_err(),
-            client.lock(second).acquire().await.map(drop).unwrap_err(),
-        ] {
-            assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
-            assert!(error.to_string().contains(&format!("{first:?}")), "{error:?}");
-        }
-    }
-    guard.release().await.unwrap();
-    assert!(other.lock(second).try_acquire().await.unwrap().is_some());
 }
 
 #[tokio::test(flavor = "multi_thread")]

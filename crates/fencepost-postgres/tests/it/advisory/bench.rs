@@ -7,7 +7,7 @@ use std::time::Duration;
 use fencepost_core::{Backend, Client, LockName, Options, Result};
 use fencepost_testkit::servers::postgres::{PostgresServer, shared};
 use fencepost_testkit::wire::Wire;
-use fencepost_testkit::{StoredCounts, TestBench, WireBench};
+use fencepost_testkit::{SessionBench, StoredCounts, TestBench, WireBench};
 
 use crate::bench::{DATABASE, drive};
 
@@ -47,16 +47,6 @@ impl AdvisoryBench {
     pub(crate) async fn driver(&self) -> tokio_postgres::Client {
         drive(&self.direct).await
     }
-
-    /// Ends the sessions that hold this lock, as an administrator does.
-    pub(crate) async fn terminate_holders(&self, name: &str) -> usize {
-        let sql = format!(
-            "SELECT pg_terminate_backend(s.pid, 10000) FROM \"{}\".advisory_sessions AS s JOIN pg_locks AS l USING (pid) \
-             WHERE s.name = $1 AND l.granted AND l.locktype = 'advisory'",
-            self.namespace
-        );
-        self.driver().await.query(&sql, &[&name]).await.expect("the sessions are ended").len()
-    }
 }
 
 impl TestBench for AdvisoryBench {
@@ -72,8 +62,14 @@ impl TestBench for AdvisoryBench {
         StoredCounts { holders: count(0), tickets: count(1), ..StoredCounts::default() }
     }
 
+    /// Ends the sessions of the holders, as an administrator does.
     async fn steal(&self, name: &LockName) {
-        self.terminate_holders(name.as_str()).await;
+        let sql = format!(
+            "SELECT pg_terminate_backend(s.pid, 10000) FROM \"{}\".advisory_sessions AS s JOIN pg_locks AS l USING (pid) \
+             WHERE s.name = $1 AND l.granted AND l.locktype = 'advisory'",
+            self.namespace
+        );
+        self.driver().await.query(&sql, &[&name.as_str()]).await.expect("the sessions are ended");
     }
 
     async fn read_only_client(&self) -> Option<Result<Client>> {
@@ -124,5 +120,16 @@ impl WireBench for AdvisoryBench {
 
     fn release_bytes(&self) -> &'static [u8] {
         b"pg_advisory_unlock_all"
+    }
+}
+
+impl SessionBench for AdvisoryBench {
+    /// Two names whose MD5 begins with the same two bytes, computed by the server.
+    fn names_with_the_same_key(&self) -> (&'static str, [String; 2]) {
+        let sql = "SELECT min(n), max(n) FROM (SELECT 'n' || i AS n FROM generate_series(1, 2000) AS i) AS s \
+            GROUP BY left(md5(n), 4) HAVING count(*) > 1 LIMIT 1";
+        let pair = shared().psql(sql);
+        let (first, second) = pair.split_once('|').expect("two of so many have");
+        ("tooz", [first.into(), second.into()])
     }
 }

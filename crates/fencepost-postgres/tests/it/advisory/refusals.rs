@@ -1,9 +1,8 @@
 //! What is refused, and why.
 
-use fencepost_core::{ErrorKind, Keep, Mode};
+use fencepost_core::ErrorKind;
 use fencepost_testkit::actions::{LONG_TTL, enqueue, granted, hold};
 use fencepost_testkit::servers::postgres::{PgBouncer, PostgresServer, PostgresServerConfig, shared};
-use fencepost_testkit::{TestBench, wait};
 
 use super::AdvisoryBench;
 
@@ -35,79 +34,6 @@ async fn a_pooler_in_session_mode_is_accepted() {
     let waiter = enqueue(&client, other.lock("a").ttl(LONG_TTL), "a", 1).await;
     guard.release().await.unwrap();
     granted(waiter).await.release().await.unwrap();
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn what_advisory_locks_do_not_have() {
-    let bench = AdvisoryBench::plain();
-    let client = bench.client().await;
-    let semaphore = client.lock("a").mode(Mode::Semaphore { permits: 2 }).try_acquire().await;
-    let all = client.lock_all(["a", "b"]).try_acquire().await;
-    let any = client.lock_any(["a", "b"]).acquire().await;
-    let guard = hold(&client.lock("a").ttl(LONG_TTL)).await;
-    let write = guard.write_cell(*b"x", Keep::Always).await;
-    let errors = [
-        semaphore.map(drop).unwrap_err(),
-        all.map(drop).unwrap_err(),
-        any.map(drop).unwrap_err(),
-        client.read_cell("a").await.map(drop).unwrap_err(),
-        write.unwrap_err(),
-    ];
-    for error in errors {
-        assert_eq!(error.kind(), ErrorKind::Unsupported, "{error:?}");
-        assert!(error.hint().is_some_and(|hint| hint.contains("mode=lease")), "{error:?}");
-    }
-    assert!(guard.is_valid());
-    guard.release().await.unwrap();
-}
-
-/// Further attempts wait in the process for a connection; one that does not wait is told.
-#[tokio::test(flavor = "multi_thread")]
-async fn more_locks_than_connections() {
-    let bench = AdvisoryBench::on(shared(), "&connections=2");
-    let client = bench.client().await;
-    let held = [hold(&client.lock("a").ttl(LONG_TTL)).await, hold(&client.lock("b").ttl(LONG_TTL)).await];
-    let error = client.lock("c").try_acquire().await.map(drop).unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Unreachable, "{error:?}");
-    assert!(error.hint().is_some_and(|hint| hint.contains("connections=N")), "{error:?}");
-    let waiters = ["c", "d", "e"].map(|name| {
-        let lock = client.lock(name).ttl(LONG_TTL);
-        tokio::spawn(async move { lock.acquire().await?.release().await })
-    });
-    for guard in held {
-        guard.release().await.unwrap();
-    }
-    for waiter in waiters {
-        wait::within_timeout("a connection is left for it", waiter).await.unwrap().unwrap();
-    }
-}
-
-#[tokio::test(flavor = "multi_thread")]
-async fn names_with_the_same_key() {
-    let bench = AdvisoryBench::on(shared(), "&key=tooz");
-    let (client, other) = (bench.client().await, bench.client().await);
-    let (first, second) = same_key();
-    let guard = hold(&client.lock(first.as_str()).ttl(LONG_TTL)).await;
-    for client in [&client, &other] {
-        for error in [
-            client.lock(second.as_str()).try_acquire().await.map(drop).unwrap_err(),
-            client.lock(second.as_str()).acquire().await.map(drop).unwrap_err(),
-        ] {
-            assert_eq!(error.kind(), ErrorKind::Conflict, "{error:?}");
-            assert!(error.to_string().contains(&format!("{first:?}")), "{error:?}");
-        }
-    }
-    guard.release().await.unwrap();
-    assert!(other.lock(second.as_str()).try_acquire().await.unwrap().is_some());
-}
-
-/// Returns two names whose MD5 begins with the same two bytes, computed by the server.
-fn same_key() -> (String, String) {
-    let sql = "SELECT min(n), max(n) FROM (SELECT 'n' || i AS n FROM generate_series(1, 2000) AS i) AS s \
-        GROUP BY left(md5(n), 4) HAVING count(*) > 1 LIMIT 1";
-    let pair = shared().psql(sql);
-    let (first, second) = pair.split_once('|').expect("two of so many have");
-    (first.into(), second.into())
 }
 
 #[tokio::test(flavor = "multi_thread")]

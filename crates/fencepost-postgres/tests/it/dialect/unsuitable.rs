@@ -4,6 +4,7 @@ use fencepost_core::ErrorKind;
 use fencepost_testkit::servers::postgres::shared;
 
 use super::bench::{OPTIONS, SHEDLOCK, TableBench};
+use crate::actions::grant;
 use crate::bench::DATABASE;
 
 /// Connects to a table with these columns. Returns the error and its hint.
@@ -87,25 +88,33 @@ async fn a_dropped_table_is_an_error() {
     client.close().await;
 }
 
-/// An account without rights on the table.
+/// An account that may only read the table: an error and a finding. With the printed rights it uses locks.
 #[tokio::test(flavor = "multi_thread")]
-async fn missing_rights_are_an_error_and_a_finding() {
-    let bench = TableBench::shedlock();
-    let role = format!("role_{:016x}", rand::random::<u64>());
-    bench.psql(&format!("CREATE ROLE {role} LOGIN PASSWORD 'secret'; GRANT SELECT ON @ TO {role}"));
-    let login = format!("{role}:secret@");
-    let (scheme, rest) = bench.url().split_once("://").unwrap();
-    let (_, place) = rest.split_once('@').unwrap();
-    let client = fencepost_postgres::connect(&format!("{scheme}://{login}{place}")).await.unwrap();
-    assert!(client.inspect("a").await.unwrap().is_idle());
-    let error = client.lock("a").try_acquire().await.unwrap_err();
-    assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
-    let findings: Vec<String> = client.diagnose().await.unwrap().iter().map(ToString::to_string).collect();
-    assert!(findings.iter().any(|line| line.contains("INSERT, UPDATE not granted")), "{findings:?}");
-    client.close().await;
-    bench.psql(&format!("GRANT INSERT, UPDATE ON @ TO {role}"));
-    let client = fencepost_postgres::connect(&format!("{scheme}://{login}{place}")).await.unwrap();
-    client.lock("a").acquire().await.unwrap().release().await.unwrap();
-    client.close().await;
-    bench.psql(&format!("REVOKE ALL ON @ FROM {role}; DROP ROLE {role}"));
+async fn missing_rights_are_an_error_and_the_printed_ones_are_enough() {
+    for (bench, missing) in [
+        (TableBench::shedlock(), "INSERT, UPDATE not granted"),
+        (TableBench::with_expiry(), "INSERT, UPDATE, DELETE not granted"),
+        (TableBench::without_expiry(), "INSERT, UPDATE, DELETE not granted"),
+    ] {
+        let role = format!("role_{:016x}", rand::random::<u64>());
+        bench.psql(&format!("CREATE ROLE {role} LOGIN; GRANT SELECT ON @ TO {role}"));
+        let (scheme, rest) = bench.url().split_once("://").unwrap();
+        let (_, place) = rest.split_once('@').unwrap();
+        let url = format!("{scheme}://{role}@{place}");
+        let client = fencepost_postgres::connect(&url).await.unwrap();
+        assert!(client.inspect("a").await.unwrap().is_idle());
+        let error = client.lock("a").try_acquire().await.unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
+        assert!(error.hint().is_some_and(|hint| hint.contains("fencepost rights")), "{error:?}");
+        let findings: Vec<String> =
+            client.diagnose().await.unwrap().iter().map(ToString::to_string).collect();
+        assert!(findings.iter().any(|line| line.contains(missing)), "{findings:?}");
+        client.close().await;
+        let rights = fencepost_postgres::rights(&url).unwrap().replace("ACCOUNT", &role);
+        grant(&rights.replace("CREATE ROLE", "-- CREATE ROLE"));
+        let client = fencepost_postgres::connect(&url).await.unwrap();
+        client.lock("a").acquire().await.unwrap().release().await.unwrap();
+        assert!(client.lock("a").try_acquire().await.unwrap().is_some());
+        client.close().await;
+    }
 }

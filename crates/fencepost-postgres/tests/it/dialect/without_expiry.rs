@@ -82,7 +82,7 @@ fn a_row_of_another_program_is_held_until_it_is_deleted() {
     });
 }
 
-/// The row of a client that crashed stays, `doctor` warns of it, and an administrator can end it.
+/// The row of a client that crashed stays, as `info` and `doctor` say, and an administrator can end it.
 #[test]
 fn the_row_of_a_dead_client_stays_until_it_is_broken() {
     let name = "the_row_of_a_dead_client_stays_until_it_is_broken";
@@ -98,6 +98,8 @@ fn the_row_of_a_dead_client_stays_until_it_is_broken() {
         let findings = client.diagnose().await.unwrap();
         let warning = findings.iter().find(|finding| finding.check == "end of leases").unwrap();
         assert_eq!(warning.severity, Severity::Warning);
+        let exceptions = client.info().exceptions.join("; ");
+        assert!(exceptions.contains("the row of a client that crashed stays"), "{exceptions}");
         client.break_lock("a", dead.token()).await.unwrap();
         assert!(client.lock("a").try_acquire().await.unwrap().is_some());
         client.close().await;

@@ -1,42 +1,27 @@
 //! Connections that end at any moment, or that only one side believes to be alive.
 
-use std::time::Duration;
-
 use fencepost_core::Client;
+use fencepost_testkit::databases::{outages, requests};
 use fencepost_testkit::servers::postgres::shared;
 use fencepost_testkit::{TestBench, WireBench, wait};
 
-use crate::actions::{LONG_TTL, bench_on, connect, enqueue, granted, hold, until_renewed_since};
+use crate::actions::{LONG_TTL, bench_on, connect, enqueue, granted, hold};
 use crate::bench::PostgresBench;
 
-/// An administrator ends all connections, again and again: locks are renewed on new ones, and waiters keep their positions.
+#[tokio::test]
+async fn a_free_lock_is_acquired_and_released_by_one_request_each() {
+    requests::a_free_lock_is_acquired_and_released_by_one_request_each(&PostgresBench::plain()).await;
+}
+
 #[tokio::test]
 async fn terminated_connections_lose_nothing() {
     let bench = bench_on(shared());
-    let (client, other) = (connect(&bench).await, connect(&bench).await);
-    let ttl = Duration::from_secs(3);
-    let kept = hold(&client.lock("kept").ttl(ttl)).await;
-    let reader = hold(&client.lock("read").shared().ttl(ttl)).await;
-    let guard = hold(&other.lock("a").ttl(ttl)).await;
-    let first = enqueue(&client, client.lock("a").ttl(LONG_TTL), "a", 1).await;
-    let second = enqueue(&client, other.lock("a").ttl(LONG_TTL), "a", 2).await;
-    let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1";
     let driver = bench.driver().await;
-    for _ in 0..4 {
-        let before = [&kept, &reader, &guard].map(fencepost_core::Guard::valid_until);
-        assert!(!driver.query(terminate, &[&bench.namespace()]).await.unwrap().is_empty());
-        for (guard, before) in [&kept, &reader, &guard].into_iter().zip(before) {
-            until_renewed_since(guard, before).await;
-        }
-    }
-    wait::until("both listen again", async || bench.listeners().await == Some(2)).await;
-    let token = guard.token();
-    guard.release().await.unwrap();
-    let guard = granted(first).await;
-    assert!(guard.token() > token);
-    assert!(!second.is_finished());
-    guard.release().await.unwrap();
-    granted(second).await.release().await.unwrap();
+    let terminate = "SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE application_name = $1";
+    outages::ended_connections_lose_nothing(&bench, async || {
+        driver.query(terminate, &[&bench.namespace()]).await.unwrap().len()
+    })
+    .await;
 }
 
 #[tokio::test]

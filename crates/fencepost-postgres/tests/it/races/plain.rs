@@ -11,25 +11,25 @@ use crate::bench::{PostgresBench, drive};
 /// The statement of a flight with one operation.
 const SINGLE: &str = include_str!("../../../src/lease/single.sql");
 
-const RENEW: i32 = 5;
-const RELEASE: i32 = 6;
-const RENEWED: i32 = 2;
+pub(super) const RENEW: i32 = 5;
+pub(super) const RELEASE: i32 = 6;
+pub(super) const RENEWED: i32 = 2;
 
 /// The id of a client whose sessions are its own.
-const DIRECT: i64 = 1;
+pub(super) const DIRECT: i64 = 1;
 /// The id of a client behind a pooler.
-const POOLED: i64 = -1;
+pub(super) const POOLED: i64 = -1;
 
 /// An operation of one owner on an exclusive lock, with the token that it holds.
 #[derive(Clone, Copy)]
-struct Plain(i32, &'static str, i32, i64);
+pub(super) struct Plain(pub(super) i32, pub(super) &'static str, pub(super) i32, pub(super) i64);
 
 /// The number, the code and the token of a reply.
-type Reply = (i32, i32, Option<i64>);
+pub(super) type Reply = (i32, i32, Option<i64>);
 
 impl Stage {
     /// Returns the statement of a flight with these operations: the statement for one operation, or the call of the function.
-    fn plain(&self, me: i64, ops: &[Plain]) -> String {
+    pub(super) fn plain(&self, me: i64, ops: &[Plain]) -> String {
         let list = |item: fn(&Plain) -> String| {
             format!("'{{{}}}'", ops.iter().map(item).collect::<Vec<_>>().join(","))
         };
@@ -63,7 +63,7 @@ impl Stage {
     }
 
     /// Executes a flight, and returns its replies in the order of the operations.
-    async fn replies(&self, ops: &[Plain]) -> Vec<Reply> {
+    pub(super) async fn replies(&self, ops: &[Plain]) -> Vec<Reply> {
         replies(&self.control, &self.plain(DIRECT, ops)).await
     }
 
@@ -87,7 +87,7 @@ impl Stage {
     }
 
     /// Creates the rows of free locks.
-    async fn create(&self, names: &[&str]) {
+    pub(super) async fn create(&self, names: &[&str]) {
         for name in names {
             let row = format!(
                 "INSERT INTO @.locks (name, token, expires_at) VALUES ('{name}', 0, clock_timestamp())"
@@ -105,19 +105,19 @@ impl Stage {
     }
 
     /// Returns the names of the rows that no transaction has locked.
-    async fn unlocked(&self) -> Vec<String> {
+    pub(super) async fn unlocked(&self) -> Vec<String> {
         let sql = self.sql("SELECT name FROM @.locks FOR NO KEY UPDATE SKIP LOCKED");
         let rows = self.control.query(&sql, &[]).await.expect("it can be read");
         rows.iter().map(|row| row.get(0)).collect()
     }
 
     /// Returns the first column of the first row.
-    async fn value<T: for<'a> tokio_postgres::types::FromSql<'a>>(&self, sql: &str) -> T {
+    pub(super) async fn value<T: for<'a> tokio_postgres::types::FromSql<'a>>(&self, sql: &str) -> T {
         self.control.query_one(&self.sql(sql), &[]).await.expect("it can be read").get(0)
     }
 }
 
-async fn replies(driver: &Driver, sql: &str) -> Vec<Reply> {
+pub(super) async fn replies(driver: &Driver, sql: &str) -> Vec<Reply> {
     let rows = driver.query(sql, &[]).await.expect("the flight succeeds");
     let mut replies: Vec<Reply> = rows.iter().map(|row| (row.get(0), row.get(1), row.get(2))).collect();
     replies.sort_unstable();
