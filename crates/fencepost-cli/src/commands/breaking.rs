@@ -118,7 +118,9 @@ async fn without_token(client: &Client, name: &LockName, holder: &HolderState) -
     let hint = by_hand(client, name, holder).await;
     Error::new(ErrorKind::Unsupported, text).with_hint(hint.unwrap_or_else(|| {
         let name = shell_quote(name.as_str());
-        format!("`fencepost doctor {name}` shows its keys; remove them with the tools of the backend")
+        format!(
+            "`fencepost doctor {name}` shows where the lock is; end it there with the tools of the backend"
+        )
     }))
 }
 

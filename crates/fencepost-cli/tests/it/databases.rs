@@ -8,58 +8,116 @@ use fencepost_testkit::servers::postgres::{self, PostgresServer, PostgresServerC
 use serde_json::Value;
 
 use crate::sandbox::{Ran, Running, Sandbox};
-use crate::servers::{Stage, finding};
+use crate::servers::{HOME_MADE, SHEDLOCK, Stage, finding};
 
 const SECRET: &str = "geheim";
 
+/// Everything in the databases: leases, locks of sessions, and tables of other programs.
+fn stages() -> impl Iterator<Item = Stage> {
+    Stage::databases().into_iter().chain(Stage::sessions()).chain(Stage::tables())
+}
+
+/// Returns the checks of the doctor that are about the server, the account and the lock, and what they find.
+fn expected_findings(stage: &Stage) -> Vec<(&'static str, &str)> {
+    let own = stage.namespace();
+    if stage.is_table() {
+        return vec![
+            ("not guaranteed", "in any order"),
+            ("table", own),
+            ("rights on the table", "SELECT, INSERT, UPDATE"),
+            ("guarantees of the table", "exclusive locks"),
+            ("end of leases", "free after its ttl"),
+            ("row", own),
+        ];
+    }
+    let mut expected = vec![
+        ("namespace", own),
+        ("encryption", "none"),
+        ("authentication", "no password, on this host"),
+        ("role", "primary"),
+        ("rights", "all that locks need"),
+    ];
+    expected.extend(if stage.is_mariadb() {
+        [("server", "MariaDB "), ("cluster", "none")]
+    } else {
+        [("server", "PostgreSQL "), ("pooler", "none")]
+    });
+    expected.extend(match (stage.url.contains("mode="), stage.is_mariadb()) {
+        (false, true) => [("isolation", "READ COMMITTED on Fencepost's connections"), ("lock's row", own)],
+        (false, false) => [("isolation", "read committed"), ("lock's row", own)],
+        (true, true) => [("crash release", ""), ("named lock", "GET_LOCK(")],
+        (true, false) => [("crash release", ""), ("advisory lock", "pg_advisory_lock(")],
+    });
+    expected
+}
+
 #[test]
-fn the_doctor_checks_the_server_and_prints_the_statement_for_a_lock() {
-    for stage in Stage::databases() {
+fn the_doctor_checks_the_server_and_tells_where_a_lock_is() {
+    for stage in stages() {
         stage.run(&["run", "a", "true"]).expect(0);
         let examined = stage.json(&["doctor", "--json", "a"]);
-        let namespace = stage.namespace();
-        let (server, isolation) = if stage.is_mariadb() {
-            ("MariaDB ", "READ COMMITTED on Fencepost's connections")
-        } else {
-            ("PostgreSQL ", "read committed")
-        };
-        for (check, said) in [
+        let everywhere = [
             ("reachability", "127.0.0.1"),
             ("access", "granted"),
             ("scope", "all hosts"),
             ("ttl", "the median of 9"),
-            ("namespace", namespace),
-            ("encryption", "none"),
-            ("authentication", "no password, on this host"),
-            ("server", server),
-            ("role", "primary"),
-            ("isolation", isolation),
-            if stage.is_mariadb() { ("cluster", "none") } else { ("pooler", "none") },
-            ("rights", "all that locks need"),
-            ("lock's row", namespace),
-        ] {
+        ];
+        for (check, said) in everywhere.into_iter().chain(expected_findings(&stage)) {
             let (verdict, found) = finding(&examined, check);
-            assert!(verdict == "fine" && found.contains(said), "{check}: {verdict}, {found}");
+            assert!(verdict == "fine" && found.contains(said), "{}: {check}: {verdict}, {found}", stage.url);
         }
     }
 }
 
+/// Commands that only read create nothing, and neither does a run where the table of another program is missing.
 #[test]
 fn reading_creates_no_schema() {
-    for stage in Stage::databases() {
-        let ran = stage.run(&["list"]).expect(125);
-        let said = if stage.is_mariadb() { "has no tables" } else { "has no schema" };
-        assert!(ran.stderr().contains(said), "{}", ran.stderr());
-        assert_eq!(finding(&stage.json(&["doctor", "--json"]), "storage").0, "warning");
-        stage.run(&["sweep"]).expect(125);
+    for stage in stages() {
         let namespace = stage.namespace();
+        let said = match (stage.is_table(), stage.is_mariadb()) {
+            (true, _) => "has no table",
+            (false, true) => "has no tables",
+            (false, false) => "has no schema",
+        };
+        if stage.is_table() {
+            postgres::shared().psql(&format!("DROP TABLE {namespace}"));
+            let ran = stage.run(&["run", "a", "--", "touch", "ran"]).expect(125);
+            assert!(ran.stderr().contains("hint: it is not created: CREATE TABLE"), "{}", ran.stderr());
+        }
+        for args in [&["list"][..], &["show", "a"], &["watch"], &["break", "a", "--yes"], &["sweep"]] {
+            let ran = stage.run(args).expect(125);
+            assert!(ran.stderr().contains(said) && ran.stderr().contains("hint: "), "{}", ran.stderr());
+        }
+        let examined = stage.json(&["doctor", "--json"]);
+        let (verdict, found) = finding(&examined, "storage");
+        assert!(verdict == "warning" && found.contains(said), "{examined}");
         let left = if stage.is_mariadb() {
             mariadb::shared().sql(&format!("SHOW TABLES LIKE '{namespace}%'"))
         } else {
-            postgres::shared()
-                .psql(&format!("SELECT nspname FROM pg_namespace WHERE nspname = '{namespace}'"))
+            postgres::shared().psql(&format!(
+                "SELECT nspname FROM pg_namespace WHERE nspname = '{namespace}' \
+                 UNION SELECT relname FROM pg_class WHERE relname = '{namespace}'"
+            ))
         };
-        assert_eq!(left, "");
+        assert_eq!(left, "", "{}", stage.url);
+    }
+}
+
+/// A ttl that no server can keep is rejected before anything is stored.
+#[test]
+fn an_absurd_ttl_is_rejected() {
+    for stage in stages() {
+        for (ttl, said) in [
+            ("999ms", "--ttl 999ms is out of range: from 1s to 24h"),
+            ("24h1s", "--ttl 1d1s is out of range: from 1s to 24h"),
+            ("99999999999999999999", "'--ttl <DUR>': it is too long"),
+        ] {
+            let ran = stage.run(&["run", "--ttl", ttl, "a", "--", "touch", "ran"]).expect(125);
+            assert!(ran.stderr().contains(said), "{}: {}", stage.url, ran.stderr());
+        }
+        stage.run(&["run", "--ttl", "24h", "a", "--", "true"]).expect(0);
+        assert_eq!(stage.json(&["list", "--json"]), Value::Array(Vec::new()), "{}", stage.url);
+        assert!(!stage.sandbox.path("ran").exists(), "{}", stage.url);
     }
 }
 
@@ -68,17 +126,41 @@ fn reading_creates_no_schema() {
 fn the_printed_schema_and_rights_are_all_that_an_account_needs() {
     let server = PostgresServer::start(&PostgresServerConfig::plain().with_password("admin"));
     let sandbox = Sandbox::new();
-    let run = |args: &[&str]| Ran(sandbox.fencepost(args).output().unwrap());
-    let schema = run(&["schema", "postgres", "--namespace", "team-a"]).expect(0).stdout();
-    let url = format!("postgres://app:{SECRET}@127.0.0.1:{}/postgres?namespace=team-a", server.port());
-    assert_eq!(run(&["schema", "--url", &url]).expect(0).stdout(), schema);
-    let rights = run(&["rights", "--url", &url]).expect(0).stdout();
-    assert!(!(schema.clone() + &rights).contains(SECRET));
-    server.psql(&schema);
-    server.psql(&schema);
-    server.psql(&rights.replace("ACCOUNT", "app").replace("'PASSWORD'", &format!("'{SECRET}'")));
+    let schema = sandbox.run(&["schema", "postgres", "--namespace", "team-a"]).expect(0).stdout();
+    for (account, options) in [
+        ("app", "namespace=team-a"),
+        ("sessions", "mode=advisory&namespace=team-a"),
+        ("shedlock", SHEDLOCK.0),
+        ("home-made", &format!("{}&table=locks", HOME_MADE.0)),
+    ] {
+        let url = format!("postgres://{account}:{SECRET}@127.0.0.1:{}/postgres?{options}", server.port());
+        let rights = sandbox.run(&["rights", "--url", &url]).expect(0).stdout();
+        let schema_of_url = sandbox.run(&["schema", "--url", &url]);
+        let statements = if options.contains("dialect=") {
+            statement_in_hint(&server, options, &schema_of_url.expect(125))
+        } else {
+            schema_of_url.expect(0).stdout()
+        };
+        assert!(account != "app" || statements == schema, "{statements}");
+        assert!(!(statements.clone() + &rights).contains(SECRET));
+        server.psql(&statements);
+        if !options.contains("dialect=") {
+            server.psql(&statements);
+        }
+        server.psql(&rights.replace("ACCOUNT", account).replace("'PASSWORD'", &format!("'{SECRET}'")));
+        uses_locks(url, &format!("with a password, as role {account}\n"));
+    }
+}
 
-    uses_locks(url, "with a password, as role app\n");
+/// Returns the statement that creates a table of another program, as the error of a run tells it. `schema` does not print it.
+fn statement_in_hint(server: &PostgresServer, options: &str, schema: &Ran) -> String {
+    let told = schema.stderr();
+    assert!(told.contains("are in a table of another program"), "{told}");
+    assert!(told.contains("hint: that program, or its documentation, says how to create it"), "{told}");
+    let stage = Stage { sandbox: Sandbox::new(), url: format!("{}?{options}", server.url("postgres")) };
+    let told = stage.run(&["run", "a", "--", "true"]).expect(125).stderr();
+    let hint = told.lines().find_map(|line| line.split_once("it is not created: "));
+    hint.unwrap_or_else(|| panic!("no statement in {told}")).1.to_owned()
 }
 
 /// The same on MariaDB.
@@ -86,16 +168,18 @@ fn the_printed_schema_and_rights_are_all_that_an_account_needs() {
 fn the_printed_tables_and_rights_are_all_that_an_account_needs() {
     let server = MariadbServer::start(&MariadbServerConfig::plain().with_password("admin"));
     let sandbox = Sandbox::new();
-    let run = |args: &[&str]| Ran(sandbox.fencepost(args).output().unwrap());
-    let schema = run(&["schema", "mysql", "--namespace", "team_a"]).expect(0).stdout();
-    let url = format!("mysql://app:{SECRET}@127.0.0.1:{}/app?namespace=team_a", server.port());
-    assert_eq!(run(&["schema", "--url", &url]).expect(0).stdout(), schema);
-    let rights = run(&["rights", "--url", &url]).expect(0).stdout();
-    assert!(!(schema.clone() + &rights).contains(SECRET));
-    server.sql(&schema);
-    server.sql(&schema);
-    server.sql(&rights.replace("'PASSWORD'", &format!("'{SECRET}'")));
-    uses_locks(url, "with a password, as account app@%\n");
+    let schema = sandbox.run(&["schema", "mysql", "--namespace", "team_a"]).expect(0).stdout();
+    for (account, options) in [("app", "namespace=team_a"), ("sessions", "mode=named&namespace=team_a")] {
+        let url = format!("mysql://{account}:{SECRET}@127.0.0.1:{}/app?{options}", server.port());
+        let statements = sandbox.run(&["schema", "--url", &url]).expect(0).stdout();
+        assert!(account != "app" || statements == schema, "{statements}");
+        let rights = sandbox.run(&["rights", "--url", &url]).expect(0).stdout();
+        assert!(!(statements.clone() + &rights).contains(SECRET));
+        server.sql(&statements);
+        server.sql(&statements);
+        server.sql(&rights.replace("'PASSWORD'", &format!("'{SECRET}'")));
+        uses_locks(url, &format!("with a password, as account {account}@%\n"));
+    }
 }
 
 /// Holds locks, with an account that the doctor finds no fault with.
@@ -113,7 +197,13 @@ fn uses_locks(url: String, authentication: &str) {
     drop(held.stdin.take());
     assert!(held.wait().unwrap().success());
     let ran = stage.run(&["doctor"]).expect(0);
-    assert!(ran.stdout().contains(&format!("authentication: {authentication}")), "{}", ran.stdout());
+    // For a table of another program the doctor checks the table, not the server.
+    let expected = if stage.is_table() {
+        "rights on the table: SELECT, INSERT, UPDATE".to_owned()
+    } else {
+        format!("authentication: {authentication}")
+    };
+    assert!(ran.stdout().contains(&expected), "{}", ran.stdout());
     assert!(!(ran.stdout() + &ran.stderr()).contains(SECRET));
 }
 
@@ -132,6 +222,49 @@ fn a_sweep_says_how_many_names_are_gone() {
             "{}",
             said.stdout()
         );
+    }
+}
+
+/// A row of the other program is waited for and shown; it has no token, so that `break` leaves it alone.
+#[test]
+fn a_row_of_another_program_excludes_a_run_and_is_not_broken() {
+    let [shedlock, table] = Stage::tables();
+    let (end, now) = ("timezone('UTC', now()) + interval '1 h'", "timezone('UTC', now())");
+    for (stage, row) in [
+        (shedlock, format!("(name, lock_until, locked_at, locked_by) VALUES ('a', {end}, {now}, 'theirs')")),
+        (table, "VALUES ('a', 'theirs', now() + interval '1 h')".to_owned()),
+    ] {
+        postgres::shared().psql(&format!("INSERT INTO {} {row}", stage.namespace()));
+        stage.run(&["run", "-n", "a", "--", "true"]).expect(75);
+        let lock = stage.json(&["show", "a", "--json"]);
+        let holder = &lock["holders"][0];
+        assert_eq!(holder["label"], "theirs (not a Fencepost client)", "{lock}");
+        assert_eq!(holder["token"], Value::Null, "{lock}");
+        let told = stage.run(&["break", "a", "--yes"]).expect(125).stderr();
+        let refused = "the holder of \"a\" is not a Fencepost client and has no token";
+        assert!(told.contains(&format!("nothing was broken: {refused}")), "{told}");
+        assert!(told.contains("hint: `fencepost doctor a` shows where the lock is"), "{told}");
+        let examined = stage.json(&["doctor", "--json", "a"]);
+        let (_, found) = finding(&examined, "row");
+        assert!(found.contains("held by \"theirs\""), "{found}");
+    }
+}
+
+/// Locks of sessions have rows of sessions that ended; the table of another program is not swept.
+#[test]
+fn a_sweep_of_sessions_and_tables_removes_no_lock() {
+    for stage in Stage::sessions().into_iter().chain(Stage::tables()) {
+        let mut holder = stage.hold("a", &[]);
+        let said = stage.run(&["sweep"]).expect(0).stdout();
+        let swept = stage.json(&["sweep", "--json"]);
+        if stage.is_table() {
+            assert_eq!((said.as_str(), &swept["removed"]), ("nothing to sweep on postgres\n", &Value::Null));
+        } else {
+            assert_eq!((said.as_str(), &swept["removed"]), ("removed 0 unused names\n", &0.into()));
+        }
+        assert_eq!(stage.json(&["show", "a", "--json"])["holders"].as_array().unwrap().len(), 1);
+        stage.let_go();
+        holder.expect(0);
     }
 }
 

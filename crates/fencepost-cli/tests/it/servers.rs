@@ -12,6 +12,22 @@ use crate::sandbox::{Ran, Running, Sandbox, until};
 
 const SECRET: &str = "geheim";
 
+/// The options of tables of other programs, and their columns.
+pub(crate) const SHEDLOCK: (&str, &str) = (
+    "dialect=shedlock",
+    "name VARCHAR(64) PRIMARY KEY, lock_until TIMESTAMP NOT NULL, locked_at TIMESTAMP NOT NULL, \
+     locked_by VARCHAR(255) NOT NULL",
+);
+pub(crate) const HOME_MADE: (&str, &str) = (
+    "dialect=table&name=lock_name&owner=owner_id&expires=expires_at",
+    "lock_name text PRIMARY KEY, owner_id text NOT NULL, expires_at timestamptz NOT NULL",
+);
+
+/// Returns the name of a namespace or a table that does not exist.
+fn unused_name() -> String {
+    format!("cli_{:x}_{}", std::process::id(), free_port())
+}
+
 /// A folder, and a separate namespace on a server that other tests use too.
 pub(crate) struct Stage {
     pub(crate) sandbox: Sandbox,
@@ -20,22 +36,52 @@ pub(crate) struct Stage {
 
 impl Stage {
     fn everywhere() -> Vec<Self> {
-        Self::all().into_iter().chain(Self::databases()).collect()
+        Self::all()
+            .into_iter()
+            .chain(Self::databases())
+            .chain(Self::sessions())
+            .chain(Self::tables())
+            .collect()
     }
 
     /// A namespace in each database.
     pub(crate) fn databases() -> [Self; 2] {
-        let own = format!("cli_{:x}_{}", std::process::id(), free_port());
+        let own = unused_name();
         let postgres = format!("{}?namespace={own}", postgres::shared().url("postgres"));
         let mariadb = format!("{}?namespace={own}", mariadb::shared().url());
         [postgres, mariadb].map(|url| Self { sandbox: Sandbox::new(), url })
+    }
+
+    /// The locks of sessions of each database: advisory locks and named locks.
+    pub(crate) fn sessions() -> [Self; 2] {
+        let modes = ["?mode=advisory&", "?mode=named&"];
+        let mut stages = Self::databases();
+        for (stage, mode) in stages.iter_mut().zip(modes) {
+            stage.url = stage.url.replace('?', mode);
+        }
+        stages
+    }
+
+    /// Tables of other programs in PostgreSQL: that of `ShedLock`, and a home-made one.
+    pub(crate) fn tables() -> [Self; 2] {
+        [SHEDLOCK, HOME_MADE].map(|(options, columns)| {
+            let table = unused_name();
+            postgres::shared().psql(&format!("CREATE TABLE {table} ({columns})"));
+            let url = format!("{}?{options}&table={table}", postgres::shared().url("postgres"));
+            Self { sandbox: Sandbox::new(), url }
+        })
     }
 
     pub(crate) fn is_mariadb(&self) -> bool {
         self.url.starts_with("mysql:")
     }
 
-    /// The namespace in a database.
+    /// Returns whether the locks are in a table of another program.
+    pub(crate) fn is_table(&self) -> bool {
+        self.url.contains("dialect=")
+    }
+
+    /// The namespace in a database, or the table of another program.
     pub(crate) fn namespace(&self) -> &str {
         self.url.rsplit('=').next().unwrap()
     }
@@ -101,7 +147,10 @@ fn a_lock_is_held_shown_waited_for_and_free_again() {
         stage.run(&["run", "-n", "a/b", "--", "true"]).expect(75);
         let script = r#"echo "$FENCEPOST_TOKEN" > second"#;
         let mut waiter = Running::start(&mut stage.fencepost(&["run", "a/b", "--", "sh", "-c", script]));
-        until("it waits", || stage.json(&["show", "a/b", "--json"])["waiters"] == 1);
+        waiter.until_said("waiting for \"a/b\": held by ours");
+        // The table of another program has no column for waiters.
+        let waiters = usize::from(!stage.is_table());
+        assert_eq!(stage.json(&["show", "a/b", "--json"])["waiters"], waiters, "{}", stage.url);
         stage.let_go();
         holder.expect(0);
         waiter.expect(0);
@@ -114,7 +163,8 @@ fn a_lock_is_held_shown_waited_for_and_free_again() {
 #[test]
 fn a_lock_is_broken_and_its_command_ends() {
     for stage in Stage::everywhere() {
-        let mut holder = stage.hold("a", &[]);
+        // Where the server does not tell the holder, it notices at its next renewal.
+        let mut holder = stage.hold("a", &["--ttl", "6s"]);
         stage.run(&["break", "a", "--yes"]).expect(0);
         holder.expect(76);
         assert_eq!(stage.json(&["list", "--json"]), Value::Array(Vec::new()));
@@ -226,6 +276,22 @@ fn rights_are_printed_without_connecting() {
             "mysql://ann:geheim@nowhere.invalid/jobs?namespace=team",
             "GRANT SELECT, INSERT, UPDATE, DELETE ON `jobs`.`team_locks` TO 'ann'@'%';",
         ),
+        (
+            "postgres://ann:geheim@nowhere.invalid/jobs?mode=advisory&namespace=team",
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON \"team\".advisory_sessions TO \"ACCOUNT\";",
+        ),
+        (
+            "mysql://ann:geheim@nowhere.invalid/jobs?mode=named&namespace=team",
+            "GRANT CREATE, SELECT, INSERT, DELETE ON `jobs`.`team_named_sessions` TO 'ann'@'%';",
+        ),
+        (
+            "postgres://ann:geheim@nowhere.invalid/jobs?dialect=shedlock",
+            "GRANT SELECT, INSERT, UPDATE ON \"shedlock\" TO \"ACCOUNT\";",
+        ),
+        (
+            "postgres://ann:geheim@nowhere.invalid/jobs?dialect=table&table=team.jobs&name=n&owner=o",
+            "GRANT SELECT, INSERT, UPDATE, DELETE ON \"team\".\"jobs\" TO \"ACCOUNT\";",
+        ),
     ] {
         let ran = sandbox.run(&["rights", "--url", url]).expect(0);
         assert!(ran.stdout().contains(said) && !ran.stdout().contains(SECRET), "{}", ran.stdout());
@@ -251,6 +317,11 @@ fn malformed_urls_are_rejected_and_their_secrets_not_quoted() {
         ("mysql://u:geheim@h", "must name one database"),
         ("mysql://u:geheim@a,b/d", "several hosts"),
         ("mysql://u:geheim@h/d?mode=nonsense", "\"mode\""),
+        ("mysql://u:geheim@h/d?mode=advisory", "\"mode\""),
+        ("mysql://u:geheim@h/d?dialect=shedlock", "unknown option \"dialect\""),
+        ("postgres://u:geheim@h/d?mode=named", "\"mode\""),
+        ("postgres://u:geheim@h/d?mode=advisory&dialect=shedlock", "mode=advisory has none"),
+        ("postgres://u:geheim@h/d?dialect=table&table=t&name=n", "needs the option \"owner\""),
         ("mariadb://u:geheim@h/d?namespace=A-b", "namespace"),
     ] {
         for args in
@@ -306,11 +377,28 @@ fn a_wrong_password_is_denied_and_not_shown() {
 /// What a backend cannot do is an error before the command runs.
 #[test]
 fn an_unsupported_mode_is_rejected() {
-    let [etcd, _] = Stage::all();
-    let url = format!("{}&layout=raw", etcd.url);
-    let ran = etcd.run(&["run", "--url", &url, "--shared", "a", "--", "touch", "ran"]).expect(125);
-    assert!(ran.stderr().contains("layout=raw"), "{}", ran.stderr());
-    assert!(!etcd.sandbox.path("ran").exists());
+    let ([mut etcd, _], [advisory, named], [shedlock, table]) =
+        (Stage::all(), Stage::sessions(), Stage::tables());
+    etcd.url += "&layout=raw";
+    let semaphore = &["--semaphore", "2"][..];
+    for (stage, options, said, hint) in [
+        (&etcd, &["--shared"][..], "layout=raw", ""),
+        (&advisory, semaphore, "advisory locks do not support semaphores", "use mode=lease"),
+        (&named, semaphore, "named locks do not support semaphores", "use mode=lease"),
+        (&named, &["--shared"], "named locks do not support the mode shared", "use mode=lease"),
+        (&shedlock, semaphore, "locks with dialect=shedlock are exclusive", "without that option"),
+        (&shedlock, &["--shared"], "locks with dialect=shedlock are exclusive", "without that option"),
+        (&table, semaphore, "locks with dialect=table are exclusive", "without that option"),
+        (&table, &["--shared"], "locks with dialect=table are exclusive", "without that option"),
+    ] {
+        let words = [&["run"], options, &["a", "--", "touch", "ran"]].concat();
+        let ran = stage.run(&words).expect(125);
+        let told = ran.stderr();
+        assert!(told.contains(said) && told.contains(&format!("hint: {hint}")), "{words:?}: {told}");
+        assert!(!stage.sandbox.path("ran").exists(), "{words:?}");
+    }
+    advisory.run(&["run", "--shared", "a", "--", "touch", "ran"]).expect(0);
+    assert!(advisory.sandbox.path("ran").exists());
 }
 
 /// Scenario 66: a Redis that lacks replicas for a while. A waiter keeps waiting; a new run retries until its wait is over,
