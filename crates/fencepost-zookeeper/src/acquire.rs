@@ -34,7 +34,6 @@ pub(crate) async fn acquire(
     attempt: &Arc<Attempt>,
     on_busy: OnBusy,
 ) -> Result<Reply> {
-    delete_orphan_of(state, attempt.owner).await?;
     let has_nodes = match look_up(state, attempt, on_busy) {
         Lookup::Reply(reply) => return Ok(reply),
         Lookup::HasNodes => true,
@@ -56,6 +55,8 @@ pub(crate) async fn acquire(
     }
     let session = state.session(attempt.ttl).await?;
     session.wait_until_fresh(&state.ensemble).await;
+    // The owner has no live entry here, so that no watch can turn it into an orphan after this.
+    delete_orphan_of(state, attempt.owner).await?;
     if let Some(reply) = add_entry(state, &session, attempt, on_busy)? {
         return Ok(reply);
     }

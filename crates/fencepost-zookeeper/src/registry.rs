@@ -6,9 +6,9 @@
 //!   be in flight at the same time: they verify that the nodes exist and create none.
 //! * The nodes of an orphan are to be deleted ([`crate::orphans`]). An entry becomes an orphan *before* an operation
 //!   deletes its nodes, when its lease has expired, or when a watch finds a node of a grant missing. The maintenance
-//!   task of the session retries the deletion until it succeeds. An acquire or leave of the same owner deletes them
-//!   itself before anything else. Deleting twice is harmless. Nodes of a live entry are deleted only by a release,
-//!   because it may have to be sent again, and by the choice of one of several locks.
+//!   task of the session retries the deletion until it succeeds. An acquire of the same owner deletes them itself
+//!   before it creates new ones, a leave before anything else. Deleting twice is harmless. Nodes of a live entry are
+//!   deleted only by a release, because it may have to be sent again, and by the choice of one of several locks.
 //! * Watches send reads only.
 //! * Requests of a dropped operation may still be applied, but before everything that is sent later in the same
 //!   session. An entry whose nodes are unknown is therefore settled by a read ([`crate::nodes::recover_nodes`]).

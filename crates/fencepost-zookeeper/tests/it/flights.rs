@@ -7,11 +7,14 @@ use std::sync::Arc;
 use std::task::Poll;
 use std::time::Duration;
 
-use fencepost_core::backend::{OnBusy, Op, Reply};
-use fencepost_core::{Attempt, Backend, ErrorKind, Grant, LockName, Mode, Owner, Result, Rule, Want};
+use fencepost_core::backend::{OnBusy, Op, Reply, Wakeup};
+use fencepost_core::{
+    Attempt, Backend, ErrorKind, FencingToken, Grant, LockName, Mode, Owner, Result, Rule, Want,
+};
 use fencepost_testkit::suite::assert_clean;
 use fencepost_testkit::wait;
 use fencepost_testkit::{TestBench, WireBench};
+use futures_util::StreamExt;
 use zookeeper_client::{Acl, Acls, AuthId, CreateMode, Permission};
 
 use crate::actions::{LONG_TTL, SHORT_TTL, connect};
@@ -58,6 +61,45 @@ async fn two_sends_of_one_attempt_make_one_node() {
     assert!(matches!(acquire(&*backend, &attempt).await, Ok(Reply::Granted(_))));
     backend.close().await;
     assert_clean(&bench).await;
+}
+
+/// A watch reports that a grant was broken while its owner acquires again: the acquire sees the old grant or gets a new
+/// one, and does not fail.
+#[tokio::test]
+async fn an_acquire_succeeds_while_a_watch_reports_the_broken_grant() {
+    let bench = ZooKeeperBench::plain();
+    let (backend, other) = (bench.connect().await.unwrap(), bench.connect().await.unwrap());
+    let mut pushes = backend.wakeups();
+    let attempts: Vec<_> = (0..100).map(|at| attempt(&[format!("lock {at}")])).collect();
+    let mut tokens = Vec::new();
+    for attempt in &attempts {
+        tokens.push(granted_token(acquire(&*backend, attempt).await.unwrap()));
+    }
+    let break_lock = async |at: usize| {
+        let name = attempts[at].wants[0].name.clone();
+        let reply = other.execute(vec![Op::Break { name, token: tokens[at] }]).await.remove(0);
+        assert_eq!(reply.unwrap(), Reply::Released);
+    };
+    // Watches are set in the order of the grants: once the last one reports, all others are set.
+    let last = attempts.len() - 1;
+    break_lock(last).await;
+    let lost = async { while !matches!(pushes.next().await, Some(Wakeup::Lost { .. })) {} };
+    wait::within_timeout("the watch of the last grant reports", lost).await;
+    for at in 0..last {
+        let acquire_again =
+            async { while granted_token(acquire(&*backend, &attempts[at]).await.unwrap()) == tokens[at] {} };
+        futures_util::join!(break_lock(at), acquire_again);
+    }
+    backend.close().await;
+    other.close().await;
+    assert_clean(&bench).await;
+}
+
+fn granted_token(reply: Reply) -> FencingToken {
+    match reply {
+        Reply::Granted(award) => award.token,
+        other => panic!("not granted: {other:?}"),
+    }
 }
 
 /// An attempt that leaves while its session is opened creates no node afterwards.
