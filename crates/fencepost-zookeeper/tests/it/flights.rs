@@ -83,8 +83,8 @@ async fn an_acquire_succeeds_while_a_watch_reports_the_broken_grant() {
     // Watches are set in the order of the grants: once the last one reports, all others are set.
     let last = attempts.len() - 1;
     break_lock(last).await;
-    let lost = async { while !matches!(pushes.next().await, Some(Wakeup::Lost { .. })) {} };
-    wait::within_timeout("the watch of the last grant reports", lost).await;
+    let reported = async { while !matches!(pushes.next().await, Some(Wakeup::Lost { .. })) {} };
+    wait::within_timeout("the watch of the last grant reports", reported).await;
     for at in 0..last {
         let acquire_again =
             async { while granted_token(acquire(&*backend, &attempts[at]).await.unwrap()) == tokens[at] {} };
