@@ -15,8 +15,8 @@ use crate::lease::state::ClientState;
 use crate::literal::UNMINTED;
 use crate::sessions::Lent;
 
-/// How often a flight is repeated because of deadlocks or because it needs more.
-const MAX_ROUNDS: usize = 20;
+/// How often a transaction is repeated because of deadlocks, or a flight because it needs more.
+pub(crate) const MAX_ROUNDS: usize = 20;
 /// How often a flight is repeated because its connection was lost before the commit: nothing of it was applied.
 const MAX_DISCONNECTS: usize = 2;
 /// How long to wait for replies that no lease depends on.

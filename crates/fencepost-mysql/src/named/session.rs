@@ -12,9 +12,9 @@ use fencepost_sql::session_lock::{LockSession, Tried};
 use crate::config::Config;
 use crate::error::Failure;
 use crate::lease::fetch::NOW_MICROS;
-use crate::lease::flight::READ_TIMEOUT;
+use crate::lease::flight::{MAX_ROUNDS, READ_TIMEOUT};
 use crate::literal::Sql;
-use crate::session::{Connector, IDLE_SECONDS, Session as Connection};
+use crate::session::{Connector, IDLE_SECONDS, Rows, Session as Connection};
 
 /// Removes the time limits of the account, and raises the counter of tokens to the server's time: none is repeated after the server
 /// has lost some, or after the tables were restored from a backup.
@@ -30,7 +30,7 @@ pub(super) const IS_LIVE: &str = "IS_USED_LOCK(CONCAT('fp_s_', LOWER(HEX(s.sessi
 
 /// A connection. Its locks are free when it is dropped.
 pub(super) struct Session {
-    connection: Connection,
+    pub(super) connection: Connection,
     location: String,
     /// Its `CONNECTION_ID()`.
     id: i64,
@@ -46,7 +46,7 @@ impl Session {
         let mut connection = connector.connect().await?;
         let table = config.named_table("named_sessions");
         let setup = SETUP.replace("@sessions@", &table).replace("@now@", NOW_MICROS);
-        let sets = connection.run(&setup, READ_TIMEOUT).await;
+        let sets = run_transaction(&mut connection, &setup, READ_TIMEOUT).await;
         let sets = sets.map_err(|failure| failure.into_error(&connector.location))?;
         let id = sets.last().and_then(|rows| rows.first()).map_or(Ok(0), |row| row.integer(0))?;
         let location = connector.location.clone();
@@ -82,8 +82,8 @@ impl Session {
     /// # Errors
     /// [`ErrorKind::Conflict`] if the lock is held under another name.
     async fn run_lock(&mut self, sql: &Sql, attempt: &Attempt, timeout: Duration) -> Result<Tried> {
-        let sets =
-            self.connection.run(sql.as_str(), timeout).await.map_err(|failure| self.failed(failure))?;
+        let sets = run_transaction(&mut self.connection, sql.as_str(), timeout).await;
+        let sets = sets.map_err(|failure| self.failed(failure))?;
         let interrupted = || {
             let text = format!("{} has interrupted a wait", self.location);
             Error::new(ErrorKind::Unreachable, text).transient()
@@ -120,6 +120,22 @@ impl Session {
             rejected @ Failure::Rejected { .. } => rejected.into_error(&self.location),
         }
     }
+}
+
+/// Runs statements with one transaction, again if the server chose it as the victim of a deadlock. A deadlock rolls the
+/// transaction back and leaves the connection its named locks, so that `GET_LOCK` does not wait when it is repeated.
+async fn run_transaction(
+    connection: &mut Connection,
+    sql: &str,
+    timeout: Duration,
+) -> Result<Vec<Rows>, Failure> {
+    for _ in 1..MAX_ROUNDS {
+        match connection.run(sql, timeout).await {
+            Err(failure) if failure.is_deadlock() => {}
+            outcome => return outcome,
+        }
+    }
+    connection.run(sql, timeout).await
 }
 
 #[async_trait]

@@ -5,19 +5,37 @@ use std::time::Duration;
 
 use fencepost_core::backend::{OnBusy, Op, Reply};
 use fencepost_core::{Attempt, Backend, Client, LockName, Mode, Options, Owner, Result, Rule, Want};
+use fencepost_sql::session_lock::{LockSession, Tried};
 use fencepost_testkit::actions::{LONG_TTL, granted, hold, spawn_waiter, until_idle, until_queued};
 use fencepost_testkit::servers::mariadb::shared;
 use fencepost_testkit::wait;
 use fencepost_testkit::workload::count_under_the_lock;
-use mysql_async::Opts;
 use mysql_async::prelude::Queryable;
+use mysql_async::{Conn, Opts};
 
 use super::backend::open_with;
+use super::session::Session;
 use crate::config::{Config, parse};
+use crate::session::Connector;
 
 fn config() -> Config {
     let namespace = format!("t_{}", &Owner::random().to_hex()[..7]);
     parse(&format!("{}?mode=named&namespace={namespace}", shared().url())).unwrap()
+}
+
+fn attempt(name: &str) -> Arc<Attempt> {
+    Arc::new(Attempt {
+        owner: Owner::random(),
+        wants: vec![Want { name: LockName::new(name).unwrap(), mode: Mode::Exclusive }],
+        rule: Rule::All,
+        ttl: LONG_TTL,
+        label: "test".into(),
+        meta: Arc::new([]),
+    })
+}
+
+async fn driver() -> Conn {
+    Conn::new(Opts::from_url(&shared().url()).unwrap()).await.unwrap()
 }
 
 async fn client(config: &Config, wait_slice: Duration) -> Client {
@@ -61,7 +79,7 @@ async fn a_grant_and_an_interruption_at_once() {
     granted(waiter).await.release().await.unwrap();
     // The server may answer a statement that is killed between two others with a packet that the driver does not expect. That
     // connection is closed, and its row swept.
-    let mut driver = mysql_async::Conn::new(Opts::from_url(&shared().url()).unwrap()).await.unwrap();
+    let mut driver = driver().await;
     let table = config.named_table("named_sessions");
     let sql = format!(
         "SELECT COUNT(*) FROM {table} AS s JOIN information_schema.PROCESSLIST AS p ON p.ID = s.connection"
@@ -86,14 +104,7 @@ async fn an_attempt_that_was_busy_can_wait() {
     let backend = open_with(config, &Options::new(), slice).await.unwrap();
     let execute = async |op: Op| -> Result<Reply> { backend.execute(vec![op]).await.remove(0) };
     for _ in 0..10 {
-        let attempt = Arc::new(Attempt {
-            owner: Owner::random(),
-            wants: vec![Want { name: LockName::new("a").unwrap(), mode: Mode::Exclusive }],
-            rule: Rule::All,
-            ttl: LONG_TTL,
-            label: "test".into(),
-            meta: Arc::new([]),
-        });
+        let attempt = attempt("a");
         let acquire = |on_busy| Op::Acquire { attempt: attempt.clone(), on_busy };
         assert!(matches!(execute(acquire(OnBusy::Return)).await, Ok(Reply::Busy)));
         for op in [acquire(OnBusy::Wait), Op::Check(attempt.clone()), Op::Check(attempt.clone())] {
@@ -104,4 +115,45 @@ async fn an_attempt_that_was_busy_can_wait() {
     }
     guard.release().await.unwrap();
     backend.close().await;
+}
+
+/// A transaction that the server chooses as the victim of a deadlock is repeated, and the lock acquired before it is kept.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_deadlock_is_not_shown() {
+    let config = config();
+    let creator = client(&config, Duration::from_secs(60)).await;
+    let connector = Connector::new(&config).unwrap();
+    let mut holder = Session::open(&connector, &config).await.unwrap();
+    let mut waiter = Session::open(&connector, &config).await.unwrap();
+    let (held, waiting, key) = (attempt("a"), attempt("a"), format!("test {}", config.namespace));
+    assert!(matches!(holder.try_lock(&key, &held, OnBusy::Return).await, Ok(Tried::Acquired(_))));
+    assert!(matches!(waiter.try_lock(&key, &waiting, OnBusy::Wait).await, Ok(Tried::NotFree)));
+    let table = config.named_table("named_sessions");
+    let id = waiter.id();
+    let mut other = driver().await;
+    let row = format!("SELECT id FROM {table} WHERE connection = {id}");
+    let row: i64 = other.query_first(row).await.unwrap().expect("a waiter has a row");
+    // The other transaction blocks every insert. It has changed more rows than the waiter's, which is therefore the victim.
+    let scratch = config.named_table("scratch");
+    other.query_drop(format!("CREATE TABLE {scratch} (id INT PRIMARY KEY)")).await.unwrap();
+    other.query_drop("START TRANSACTION").await.unwrap();
+    other.query_drop(format!("INSERT INTO {scratch} SELECT seq FROM seq_1_to_1000")).await.unwrap();
+    other.query_drop(format!("SELECT id FROM {table} WHERE id > {row} FOR UPDATE")).await.unwrap();
+    assert!(holder.unlock(&key, &held).await.unwrap());
+    waiter.connection.run("SET SESSION innodb_lock_wait_timeout = 60", LONG_TTL).await.unwrap();
+    let waiting = tokio::spawn(async move { waiter.wait(&key, &waiting, LONG_TTL).await });
+    let inserting = format!(
+        "SELECT COUNT(*) FROM information_schema.PROCESSLIST WHERE id = {id} AND info LIKE 'INSERT%'"
+    );
+    wait::until("the waiter has deleted its row, and inserts the next", async || {
+        other.query_first(&inserting).await.unwrap() == Some(1_i64)
+    })
+    .await;
+    // The waiter's transaction has this row locked, and waits for the other one, or will.
+    other.query_drop(format!("SELECT id FROM {table} WHERE id = {row} FOR UPDATE")).await.unwrap();
+    other.query_drop("ROLLBACK").await.unwrap();
+    let outcome = wait::within_timeout("the wait ends", waiting).await.unwrap();
+    assert!(matches!(outcome, Ok(Tried::Acquired(_))), "{outcome:?}");
+    other.query_drop(format!("DROP TABLE {scratch}")).await.unwrap();
+    creator.close().await;
 }
