@@ -53,8 +53,9 @@ pub(super) struct Acquiring<C> {
     pub(super) stage: Stage,
     /// When to send the next acquire or check; never while it is in flight.
     pub(super) send_at: Moment,
+    /// How often it was sent under this owner, without the sends that were not applied.
     sends: u32,
-    /// It was retried under a new owner: an unreachable backend does not end the attempt.
+    /// It was retried under a new owner.
     is_retried: bool,
     /// The error after which it is retried. It is the outcome if the wait ends first.
     pub(super) retried_error: Option<Error>,
@@ -163,12 +164,14 @@ impl<C> Acquiring<C> {
     /// Records a failed acquire. Returns `None` if it is retried, and the error if it is not.
     pub(super) fn failed(&mut self, error: Error, ttl: Duration, now: Moment) -> Option<Error> {
         let is_unknown = error.kind() == ErrorKind::OutcomeUnknown;
-        let is_unreachable = self.is_retried && error.kind() == ErrorKind::Unreachable;
+        // An earlier send has reached the backend, and may have a ticket: an outage does not end it.
+        let has_reached = self.is_retried || self.sends > 1;
+        let is_outage = has_reached && error.kind() == ErrorKind::Unreachable;
         let waits = self.on_busy == OnBusy::Wait && self.caller.is_some();
         if is_unknown && self.caller.is_some() && self.sends < MAX_SENDS {
             self.send_at = now + (ttl / 12).min(UNKNOWN_OUTCOME_BACKOFF);
             None
-        } else if !is_unknown && waits && (error.is_transient() || is_unreachable) {
+        } else if !is_unknown && waits && (error.is_transient() || is_outage) {
             // It was not applied, and does not count.
             self.sends -= 1;
             self.retried_error = Some(error);

@@ -21,16 +21,16 @@ use crate::actions::{LONG_TTL, SHORT_TTL, connect};
 use crate::bench::ZooKeeperBench;
 
 fn attempt(names: &[String]) -> Arc<Attempt> {
-    attempt_by(Rule::All, names)
+    attempt_by(Rule::All, names, SHORT_TTL * 4)
 }
 
-fn attempt_by(rule: Rule, names: &[String]) -> Arc<Attempt> {
+fn attempt_by(rule: Rule, names: &[String], ttl: Duration) -> Arc<Attempt> {
     let want = |name: &String| Want { name: LockName::new(name).unwrap(), mode: Mode::Exclusive };
     Arc::new(Attempt {
         owner: Owner::random(),
         wants: names.iter().map(want).collect(),
         rule,
-        ttl: SHORT_TTL * 4,
+        ttl,
         label: "bare".into(),
         meta: [].into(),
     })
@@ -70,7 +70,8 @@ async fn an_acquire_succeeds_while_a_watch_reports_the_broken_grant() {
     let bench = ZooKeeperBench::plain();
     let (backend, other) = (bench.connect().await.unwrap(), bench.connect().await.unwrap());
     let mut pushes = backend.wakeups();
-    let attempts: Vec<_> = (0..100).map(|at| attempt(&[format!("lock {at}")])).collect();
+    let attempts: Vec<_> =
+        (0..100).map(|at| attempt_by(Rule::All, &[format!("lock {at}")], LONG_TTL)).collect();
     let mut tokens = Vec::new();
     for attempt in &attempts {
         tokens.push(granted_token(acquire(&*backend, attempt).await.unwrap()));
@@ -177,7 +178,7 @@ async fn a_dropped_check_does_not_lose_its_turn() {
     for polls in 0.. {
         let holder = attempt(&names);
         let Ok(Reply::Granted(award)) = acquire(&*backend, &holder).await else { panic!("it is free") };
-        let any = attempt_by(Rule::Any, &names);
+        let any = attempt_by(Rule::Any, &names, SHORT_TTL * 4);
         assert!(matches!(acquire(&*backend, &any).await, Ok(Reply::Waiting { .. })));
         let released = backend.execute(vec![Op::Release(Grant { attempt: holder, award })]).await.remove(0);
         assert_eq!(released.unwrap(), Reply::Released);

@@ -103,6 +103,22 @@ fn a_waiter_that_retries_outlasts_an_outage() {
     assert_eq!(stage.answer(RequestKind::Acquire, at(10), granted(3), at(10)), "granted");
 }
 
+/// A waiter whose first send may have a ticket does not fail if the backend is unreachable when it is sent again. A try does.
+#[test]
+fn a_waiter_whose_reply_was_lost_outlasts_an_outage() {
+    let away = || failure(ErrorKind::Unreachable);
+    let mut stage = Stage::outcome_unknown(OnBusy::Wait, at(0));
+    assert_eq!(stage.tick(at(1)), "acquire");
+    for second in 1..10 {
+        assert_eq!(stage.answer(RequestKind::Acquire, at(second), away(), at(second)), "");
+        assert_eq!(stage.tick(at(second + 1)), "acquire");
+    }
+    assert_eq!(stage.answer(RequestKind::Acquire, at(10), granted(3), at(10)), "granted");
+    let mut stage = Stage::outcome_unknown(OnBusy::Return, at(0));
+    assert_eq!(stage.tick(at(1)), "acquire");
+    assert_eq!(stage.answer(RequestKind::Acquire, at(1), away(), at(1)), "leave, failed Unreachable");
+}
+
 /// Scenario 66: a try fails at once, and a wait that ends meanwhile reports the transient error.
 #[test]
 fn a_transient_error_that_lasts_is_reported() {
