@@ -59,8 +59,8 @@ impl Failure {
         self.code().is_some_and(|code| [LOCK_WAIT_TIMEOUT, STATEMENT_TIMEOUT, NOWAIT].contains(&code))
     }
 
-    /// Whether a number overflowed: a condition of the request was false.
-    pub(crate) fn is_condition_false(&self) -> bool {
+    /// Whether a number overflowed: the request has found that its operations are not plain.
+    pub(crate) fn is_not_plain(&self) -> bool {
         self.code() == Some(OUT_OF_RANGE)
     }
 

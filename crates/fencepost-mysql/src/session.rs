@@ -121,12 +121,12 @@ impl Session {
         let Ok(outcome) = tokio::time::timeout(timeout, self.run_untimed(sql, &location)).await else {
             let text = format!("no reply from {location} within {}", duration_text(timeout));
             // The reply may still arrive; the connection is of no use.
-            close_at_once(self.conn.take());
+            self.close_at_once();
             return Err(Failure::NoReply(Error::new(ErrorKind::Unreachable, text)));
         };
         self.used = self.connector.clock.now();
         if outcome.as_ref().is_err_and(Failure::is_connection_lost) {
-            close_at_once(self.conn.take());
+            self.close_at_once();
         }
         outcome
     }
@@ -164,6 +164,11 @@ impl Session {
         self.connector.clock.now().since(self.used) < Duration::from_secs(1)
     }
 
+    /// Closes it without waiting for the server: it cannot be used any more.
+    pub(crate) fn close_at_once(&mut self) {
+        close_at_once(self.conn.take());
+    }
+
     /// Says goodbye to the server.
     pub(crate) async fn close(mut self) {
         if let Some(conn) = self.conn.take() {
@@ -175,7 +180,7 @@ impl Session {
 
 impl Drop for Session {
     fn drop(&mut self) {
-        close_at_once(self.conn.take());
+        self.close_at_once();
     }
 }
 

@@ -84,7 +84,7 @@ pub(crate) enum Counter {
 }
 
 impl Counter {
-    /// Returns what the next request on this session does. If it fails, so does the one after it.
+    /// Returns what the next request on this session does. If that request fails, the one after it raises the counter, too.
     pub(crate) fn of(session: &mut Session) -> Self {
         if std::mem::take(&mut session.has_raised) { Self::Keep } else { Self::Raise }
     }
@@ -110,7 +110,8 @@ impl Fetch {
         if counter == Counter::Raise {
             Self::raise(fetch.next(Part::Nothing), tables);
         }
-        fetch.lock(tables, &wanted.names, is_galera);
+        let update = if is_galera { "is_plain = 0, version = version + 1" } else { "is_plain = 0" };
+        Self::lock(fetch.next(Part::Nothing), tables, &wanted.names, ("0", update));
         fetch.records(tables, wanted, FIRST_WAITERS);
         fetch
     }
@@ -125,15 +126,22 @@ impl Fetch {
             .text(")");
     }
 
-    /// Locks the rows of these locks, sorted; creates those that do not exist. It waits for other flights, but not for long for a
-    /// program that keeps a row locked: see the session's settings.
-    fn lock(&mut self, tables: &Tables, names: &BTreeSet<LockName>, is_galera: bool) {
-        let sql = self.next(Part::Nothing).text("INSERT INTO ").text(&tables.locks);
-        sql.text(" (name) VALUES ").list(names, |sql, name| {
-            sql.text("(").name(name).text(")");
-        });
-        sql.text(" ON DUPLICATE KEY UPDATE is_plain = 0");
-        sql.text(if is_galera { ", version = version + 1" } else { "" });
+    /// Writes the statement that locks the rows of these locks, sorted, and creates those that do not exist, with this `is_plain`;
+    /// `update` changes the others. It waits for other flights, but not for long for a program that keeps a row locked: see the
+    /// session's settings.
+    pub(crate) fn lock(
+        sql: &mut Sql,
+        tables: &Tables,
+        names: &BTreeSet<LockName>,
+        (is_plain, update): (&str, &str),
+    ) {
+        sql.text("INSERT INTO ").text(&tables.locks).text(" (name, is_plain) VALUES ").list(
+            names,
+            |sql, name| {
+                sql.text("(").name(name).text(", ").text(is_plain).text(")");
+            },
+        );
+        sql.text(" ON DUPLICATE KEY UPDATE ").text(update);
     }
 
     /// Reads these locks with this many of their first waiters, and locks nothing.

@@ -105,7 +105,10 @@ impl<'a> Flight<'a> {
                 }
             }
         }
-        let text = format!("{} had too many deadlocks", self.client.location());
+        let text = format!(
+            "{} has interrupted the transaction too often, by deadlocks or otherwise",
+            self.client.location()
+        );
         Err(Error::new(ErrorKind::Unreachable, text).transient())
     }
 

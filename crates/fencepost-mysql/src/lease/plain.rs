@@ -2,7 +2,7 @@
 //! and renewals. Most flights have no others. The server checks that they are plain before it commits; if they are not, the rules
 //! decide.
 
-use std::collections::HashSet;
+use std::collections::{BTreeSet, HashSet};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,7 +16,7 @@ use fencepost_sql::{Row, Value, codec, holder_columns, holder_values};
 use crate::lease::fetch::{Counter, Fetch, NOW_MICROS};
 use crate::lease::flight::{Flight, Replies, Retry, Round};
 use crate::lease::save::{Key, MAX_REQUEST, Statements};
-use crate::literal::{Sql, UNMINTED};
+use crate::literal::UNMINTED;
 use crate::session::Rows;
 use crate::sessions::Lent;
 
@@ -72,15 +72,17 @@ impl<'a> Flight<'a> {
     }
 
     /// Executes the operations and commits. [`Retry::Again`] if one of them is not plain.
-    pub(crate) async fn execute_plain(&self, lent: &mut Lent<'_>, plain: &Plain<'_>) -> Round<Replies> {
+    pub(crate) async fn execute_plain(&mut self, lent: &mut Lent<'_>, plain: &Plain<'_>) -> Round<Replies> {
         let counter = if plain.acquires.is_empty() { Counter::Keep } else { Counter::of(&mut lent.session) };
         let request = self.plain_request(plain, counter);
         if request.sql.len() > MAX_REQUEST {
             return Err(Retry::Again);
         }
         let commit = request.count - 1;
+        // If it is refused, because of a tombstone for example, the rules look for all that may be stored about these owners.
+        self.wanted.acquiring.extend(plain.acquires.iter().map(|attempt| attempt.owner));
         let sets = lent.session.run(request.sql.as_str(), self.timeout).await.map_err(|failure| {
-            if failure.is_condition_false() {
+            if failure.is_not_plain() {
                 Retry::Again
             } else if plain.is_repeatable() {
                 self.before_commit(failure)
@@ -99,22 +101,28 @@ impl<'a> Flight<'a> {
         if counter == Counter::Raise {
             Fetch::raise(request.next(), tables);
         }
-        if !(plain.acquires.is_empty() && plain.renewals.is_empty()) {
-            self.lock_plain(request.next());
+        let renewed: BTreeSet<_> = plain.renewals.iter().map(|grant| name_of(grant)).collect();
+        // A row that exists must not count as one that was created, nor like it: with CLIENT_FOUND_ROWS, which a proxy may have set,
+        // one that is not changed counts 1, and one that is changed counts 2 in any case.
+        let created = plain.acquires.len() + 2 * renewed.len();
+        if !plain.acquires.is_empty() {
+            Fetch::lock(request.next(), tables, &self.wanted.names, ("1", "version = version + 1"));
+        } else if !renewed.is_empty() {
+            Fetch::lock(request.next(), tables, &self.wanted.names, ("1", "name = name"));
         }
         self.put_acquired(&mut request, &plain.acquires);
         self.extend_renewed(&mut request, &plain.renewals);
         self.remove_released(&mut request, &plain.releases);
         let counts = [
-            ("@fp_created", plain.acquires.len()),
-            ("@fp_renewed", plain.renewals.len()),
+            ("@fp_created", created, plain.acquires.is_empty()),
+            ("@fp_renewed", plain.renewals.len(), plain.renewals.is_empty()),
             // The rows of the statement before this one.
-            ("ROW_COUNT()", plain.releases.len()),
+            ("ROW_COUNT()", plain.releases.len(), plain.releases.is_empty()),
         ];
-        let counts = counts.into_iter().filter(|(_, count)| *count > 0);
+        let counts = counts.into_iter().filter(|(.., is_unused)| !is_unused);
         // An overflow is an error, which ends the request before the commit.
         let sql = request.next().text("SELECT LAST_INSERT_ID(), EXP(710 * (");
-        sql.separated(" OR ", counts, |sql, (found, count)| {
+        sql.separated(" OR ", counts, |sql, (found, count, _)| {
             sql.text(found).text(" <> ").number(count);
         });
         if plain.acquires.is_empty() {
@@ -126,15 +134,6 @@ impl<'a> Flight<'a> {
         }
         request.next().text("COMMIT");
         request
-    }
-
-    /// Locks the rows of all locks, sorted; creates those that do not exist.
-    fn lock_plain(&self, sql: &mut Sql) {
-        sql.text("INSERT INTO ").text(&self.client.tables.locks).text(" (name, is_plain) VALUES ");
-        sql.list(&self.wanted.names, |sql, name| {
-            sql.text("(").name(name).text(", 1)");
-        });
-        sql.text(" ON DUPLICATE KEY UPDATE name = name");
     }
 
     fn put_acquired(&self, request: &mut Statements, acquires: &[&Arc<Attempt>]) {

@@ -110,7 +110,7 @@ impl Opening<'_> {
     async fn check(&mut self) -> Result<()> {
         let tables = self.config.tables();
         let columns = [
-            "name, version",
+            "name, is_plain, version",
             holder_columns!(),
             ticket_columns!(),
             cell_columns!(),

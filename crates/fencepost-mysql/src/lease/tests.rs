@@ -66,7 +66,7 @@ async fn hold(client: &ClientState, attempt: &Arc<Attempt>) -> Grant {
 
 /// Executes a flight as a plain one. Returns nothing if it is not; then it has changed nothing.
 async fn plain(client: &ClientState, ops: &[Op]) -> Option<Vec<Reply>> {
-    let flight = Flight::new(client, ops, &[]);
+    let mut flight = Flight::new(client, ops, &[]);
     let mut lent = client.sessions.take().await.unwrap();
     let plain = flight.plain(&lent)?;
     let replies = flight.execute_plain(&mut lent, &plain).await;

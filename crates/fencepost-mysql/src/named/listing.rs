@@ -195,7 +195,9 @@ pub(super) async fn was_released(state: &ClientState, token: FencingToken) -> Re
 /// Removes some of the rows of connections that have ended. Returns how many, or `None` if there are no more.
 pub(super) async fn sweep(state: &ClientState) -> Result<Option<u64>> {
     let table = state.table();
-    let sql = format!("SELECT s.id FROM {table} AS s WHERE COALESCE({IS_LIVE}, 0) = 0 LIMIT {MAX_SWEPT}");
+    let sql = format!(
+        "SELECT s.id FROM {table} AS s WHERE COALESCE({IS_LIVE}, 0) = 0 ORDER BY s.id LIMIT {MAX_SWEPT}"
+    );
     let sets = state.query(&sql).await?;
     let ended = sets.iter().flatten().map(|row| row.integer(0)).collect::<Result<Vec<_>>>()?;
     if ended.is_empty() {

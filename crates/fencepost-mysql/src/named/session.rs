@@ -16,6 +16,9 @@ use crate::lease::flight::{MAX_ROUNDS, READ_TIMEOUT};
 use crate::literal::Sql;
 use crate::session::{Connector, IDLE_SECONDS, Rows, Session as Connection};
 
+/// How often the statements that end a lock are sent.
+const MAX_UNLOCKS: usize = 3;
+
 /// Removes the time limits of the account, and raises the counter of tokens to the server's time: none is repeated after the server
 /// has lost some, or after the tables were restored from a backup.
 const SETUP: &str = "SET SESSION autocommit = 1 /*M!100100 , max_statement_time = 0 */ /*!80000 , max_execution_time = 0 */; \
@@ -123,7 +126,7 @@ impl Session {
 }
 
 /// Runs statements with one transaction, again if the server chose it as the victim of a deadlock. A deadlock rolls the
-/// transaction back and leaves the connection its named locks, so that `GET_LOCK` does not wait when it is repeated.
+/// transaction back and leaves the connection its named locks, so that `GET_LOCK` does not wait again for one that it has acquired.
 async fn run_transaction(
     connection: &mut Connection,
     sql: &str,
@@ -205,15 +208,24 @@ impl LockSession for Session {
         // A wait that was interrupted after its commit has replaced the row, and its reply does not tell.
         sql.text("DELETE FROM ").text(&self.table).text(" WHERE id = LAST_INSERT_ID(); ");
         sql.text("SET SESSION wait_timeout = ").number(IDLE_SECONDS).text("; SELECT RELEASE_ALL_LOCKS()");
-        let mut outcome = self.connection.run(sql.as_str(), attempt.ttl).await;
-        if outcome.as_ref().is_err_and(Failure::is_interrupted) {
-            // The interruption of the wait before it has arrived late.
-            outcome = self.connection.run(sql.as_str(), attempt.ttl).await;
+        let mut is_freed = false;
+        for _ in 0..MAX_UNLOCKS {
+            match self.connection.run(sql.as_str(), attempt.ttl).await {
+                Ok(sets) => {
+                    let freed = sets.get(1).and_then(|rows| rows.first()).map(|row| row.optional_integer(0));
+                    self.row = None;
+                    return Ok(is_freed || matches!(freed, Some(Ok(Some(1)))));
+                }
+                // The row is locked by another transaction; or the interruption of the wait before it has arrived late.
+                Err(failure) if failure.is_deadlock() || failure.is_locked() || failure.is_interrupted() => {
+                    is_freed |= !failure.is_before(2);
+                }
+                Err(failure) => return Err(self.failed(failure)),
+            }
         }
-        let sets = outcome.map_err(|failure| self.failed(failure))?;
-        let freed = sets.get(1).and_then(|rows| rows.first()).map(|row| row.optional_integer(0));
-        self.row = None;
-        Ok(matches!(freed, Some(Ok(Some(1)))))
+        // The end of the connection frees whatever it has, and its row is swept.
+        self.connection.close_at_once();
+        Ok(is_freed)
     }
 }
 

@@ -1,7 +1,7 @@
 //! What is stored is bounded: expired rows and unused names are removed.
 
 use fencepost_core::Keep;
-use fencepost_testkit::databases::sweeping;
+use fencepost_testkit::databases::{dead_tickets, sweeping};
 use fencepost_testkit::{StoredCounts, TestBench, WireBench};
 
 use crate::actions::{LONG_TTL, enqueue, hold};
@@ -51,4 +51,16 @@ async fn a_sweep_removes_expired_and_unused_names_only() {
     held.release().await.expect("it is still held");
     crate::actions::granted(waiter).await.release().await.unwrap();
     assert_eq!(&*client.read_cell("kept").await.unwrap().unwrap().bytes, b"value");
+}
+
+/// Scenario 64: a client died with 25,000 tickets, which have not expired yet.
+#[tokio::test]
+async fn a_waiter_is_granted_behind_tickets_of_a_dead_client() {
+    dead_tickets::a_waiter_is_granted_behind_tickets_of_a_dead_client(&MariadbBench::plain()).await;
+}
+
+/// Scenario 64: 25,000 tickets have expired, and are still stored.
+#[tokio::test]
+async fn a_waiter_is_granted_behind_expired_tickets() {
+    dead_tickets::a_waiter_is_granted_behind_expired_tickets(&MariadbBench::plain()).await;
 }

@@ -142,6 +142,7 @@ DECLARE
     pushes text[] := '{}';
     t tickets%ROWTYPE;
     seen bigint := -1;
+    unreachable bigint[] := '{}';
     new_token bigint;
     choice integer;
     wanted text[];
@@ -149,10 +150,13 @@ DECLARE
 BEGIN
     WHILE cardinality(lock_names) > 0 LOOP
         SELECT * INTO t FROM tickets AS q WHERE q.name = lock_names[1] AND q.seq > seen AND q.expires_at > at
-            ORDER BY q.seq LIMIT 1;
+            AND q.client <> ALL (unreachable) ORDER BY q.seq LIMIT 1;
         IF FOUND THEN
             seen := t.seq;
-            CONTINUE WHEN NOT reachable(t.client, me);
+            IF NOT reachable(t.client, me) THEN
+                unreachable := unreachable || t.client;
+                CONTINUE;
+            END IF;
         END IF;
         IF t.seq IS NULL OR NOT admits(t.name, t.mode, at) THEN
             lock_names := lock_names[2:];

@@ -1,7 +1,7 @@
 //! What is stored is bounded: expired rows and unused names are removed.
 
 use fencepost_core::Client;
-use fencepost_testkit::databases::sweeping;
+use fencepost_testkit::databases::{dead_tickets, sweeping};
 use fencepost_testkit::servers::postgres::shared;
 use fencepost_testkit::{StoredCounts, TestBench, wait};
 use futures_util::{StreamExt, stream};
@@ -100,4 +100,16 @@ async fn a_busy_lock_does_not_make_its_table_grow() {
     assert!(number(&bench, size).await < 4 * 1024 * 1024);
     assert!(number(&bench, hot).await > 90);
     assert!(number(&bench, tickets).await < 8 * 1024 * 1024);
+}
+
+/// Scenario 64: a client died with 25,000 tickets, which have not expired yet.
+#[tokio::test]
+async fn a_waiter_is_granted_behind_tickets_of_a_dead_client() {
+    dead_tickets::a_waiter_is_granted_behind_tickets_of_a_dead_client(&PostgresBench::plain()).await;
+}
+
+/// Scenario 64: 25,000 tickets have expired, and are still stored.
+#[tokio::test]
+async fn a_waiter_is_granted_behind_expired_tickets() {
+    dead_tickets::a_waiter_is_granted_behind_expired_tickets(&PostgresBench::plain()).await;
 }

@@ -142,7 +142,7 @@ fn name(text: &str) -> LockName {
     LockName::new(text).expect("it is a name")
 }
 
-fn attempt(names: &[&str], ttl: Duration) -> Arc<Attempt> {
+pub(crate) fn attempt(names: &[&str], ttl: Duration) -> Arc<Attempt> {
     attempt_as(names, Mode::Exclusive, Rule::All, ttl)
 }
 

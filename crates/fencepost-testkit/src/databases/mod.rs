@@ -3,6 +3,7 @@
 
 #![allow(clippy::missing_panics_doc, reason = "a test panics if a backend fails it")]
 
+pub mod dead_tickets;
 pub mod doctor;
 pub mod errors;
 pub mod outages;
