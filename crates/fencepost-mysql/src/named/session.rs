@@ -41,6 +41,8 @@ pub(super) struct Session {
     liveness: [u8; 16],
     /// Its row.
     row: Option<i64>,
+    /// Whether a wait has acquired the lock: the row does not say so yet.
+    is_unnumbered: bool,
     table: String,
 }
 
@@ -53,21 +55,35 @@ impl Session {
         let sets = sets.map_err(|failure| failure.into_error(&connector.location))?;
         let id = sets.last().and_then(|rows| rows.first()).map_or(Ok(0), |row| row.integer(0))?;
         let location = connector.location.clone();
-        Ok(Self { connection, location, id, liveness: rand::random(), row: None, table })
+        Ok(Self {
+            connection,
+            location,
+            id,
+            liveness: rand::random(),
+            row: None,
+            is_unnumbered: false,
+            table,
+        })
     }
 
-    /// Writes the statements that acquire the lock within `wait` seconds and replace the row of the connection if `shown`. The last
-    /// one can be continued.
-    fn write_lock(&self, sql: &mut Sql, key: &str, attempt: &Attempt, (wait, shown): (f64, &str)) {
-        sql.text("SET @fp_got = GET_LOCK(").lock(key).text(", ").number(wait).text("); START TRANSACTION; ");
+    /// Returns the statements that acquire the lock if it is free, or number the grant of a wait, and replace the row of the
+    /// connection.
+    fn lock_statements(&self, key: &str, attempt: &Attempt, on_busy: OnBusy) -> Sql {
+        let mut sql = Sql::default();
+        if self.is_unnumbered {
+            sql.text("SET @fp_got = COALESCE(IS_USED_LOCK(").lock(key).text(") = CONNECTION_ID(), 0)");
+        } else {
+            let ttl = attempt.ttl.as_millis().div_ceil(1000).max(1);
+            sql.text("SET SESSION wait_timeout = ").number(ttl);
+            sql.text("; DO GET_LOCK(CONCAT('fp_s_', LOWER(HEX(").bytes(&self.liveness).text("))), 0); ");
+            sql.text("SET @fp_got = GET_LOCK(").lock(key).text(", 0)");
+        }
+        let is_waiter_shown = on_busy == OnBusy::Wait && !self.is_unnumbered;
+        let shown = if is_waiter_shown { "@fp_got IS NOT NULL" } else { "@fp_got = 1" };
+        sql.text("; START TRANSACTION; ");
         if let Some(row) = self.row {
-            sql.text("DELETE FROM ")
-                .text(&self.table)
-                .text(" WHERE id = ")
-                .number(row)
-                .text(" AND ")
-                .text(shown)
-                .text("; ");
+            sql.text("DELETE FROM ").text(&self.table).text(" WHERE id = ").number(row);
+            sql.text(" AND ").text(shown).text("; ");
         }
         sql.text("INSERT INTO ").text(&self.table).text(
             " (connection, session, lock_key, name, granted, since_us, ttl_ms, label, meta) SELECT CONNECTION_ID(), ",
@@ -75,43 +91,21 @@ impl Session {
         sql.bytes(&self.liveness).text(", ").bytes(key.as_bytes()).text(", ").name(&attempt.wants[0].name);
         sql.text(", @fp_got, ").text(NOW_MICROS).text(", ").number(attempt.ttl.as_millis()).text(", ");
         sql.bytes(attempt.label.as_bytes()).text(", ").bytes(meta_text(&attempt.meta).as_bytes());
-        sql.text(" FROM DUAL WHERE ")
-            .text(shown)
-            .text("; COMMIT; SELECT @fp_got, LAST_INSERT_ID(), CONNECTION_ID()");
+        sql.text(" FROM DUAL WHERE ").text(shown);
+        sql.text("; COMMIT; SELECT @fp_got, LAST_INSERT_ID(), CONNECTION_ID(), (SELECT s.name FROM ");
+        sql.text(&self.table).text(" AS s WHERE @fp_got = 0 AND s.connection = IS_USED_LOCK(").lock(key);
+        sql.text(") AND s.name <> ")
+            .name(&attempt.wants[0].name)
+            .text(" AND ")
+            .text(IS_LIVE)
+            .text(" LIMIT 1)");
+        sql
     }
 
-    /// Runs the statements of [`Self::write_lock`].
-    ///
-    /// # Errors
-    /// [`ErrorKind::Conflict`] if the lock is held under another name.
-    async fn run_lock(&mut self, sql: &Sql, attempt: &Attempt, timeout: Duration) -> Result<Tried> {
-        let sets = run_transaction(&mut self.connection, sql.as_str(), timeout).await;
-        let sets = sets.map_err(|failure| self.failed(failure))?;
-        let interrupted = || {
-            let text = format!("{} has interrupted a wait", self.location);
-            Error::new(ErrorKind::Unreachable, text).transient()
-        };
-        let row = sets.last().and_then(|rows| rows.first()).ok_or_else(interrupted)?;
-        let number = |column| row.optional_integer(column).ok().flatten();
-        let id = number(1).unwrap_or(0);
-        if number(2) != Some(self.id) {
-            return Err(shared_connection(&self.location));
-        }
-        match number(0) {
-            Some(1) => {
-                self.row = Some(id);
-                Ok(Tried::Acquired(FencingToken::new(id.unsigned_abs())))
-            }
-            Some(0) => {
-                self.row = Some(id).filter(|id| *id > 0).or(self.row);
-                match row.optional_text(3).ok().flatten() {
-                    Some(other) => Err(collision(attempt.wants[0].name.as_str(), &other)),
-                    None => Ok(Tried::NotFree),
-                }
-            }
-            // The statement was killed, or the server has no memory left.
-            _ => Err(interrupted()),
-        }
+    /// The statement was killed, or the server has no memory left.
+    fn interrupted(&self) -> Error {
+        let text = format!("{} has interrupted a wait", self.location);
+        Error::new(ErrorKind::Unreachable, text).transient()
     }
 
     fn failed(&self, failure: Failure) -> Error {
@@ -158,29 +152,48 @@ impl LockSession for Session {
     }
 
     async fn try_lock(&mut self, key: &String, attempt: &Attempt, on_busy: OnBusy) -> Result<Tried> {
-        let ttl = attempt.ttl.as_millis().div_ceil(1000).max(1);
-        let mut sql = Sql::default();
-        sql.text("SET SESSION wait_timeout = ").number(ttl);
-        sql.text("; DO GET_LOCK(CONCAT('fp_s_', LOWER(HEX(").bytes(&self.liveness).text("))), 0); ");
-        let shown = if on_busy == OnBusy::Wait { "@fp_got IS NOT NULL" } else { "@fp_got = 1" };
-        self.write_lock(&mut sql, key, attempt, (0.0, shown));
-        sql.text(", (SELECT s.name FROM ")
-            .text(&self.table)
-            .text(" AS s WHERE @fp_got = 0 AND s.connection = IS_USED_LOCK(");
-        sql.lock(key)
-            .text(") AND s.name <> ")
-            .name(&attempt.wants[0].name)
-            .text(" AND ")
-            .text(IS_LIVE)
-            .text(" LIMIT 1)");
-        self.run_lock(&sql, attempt, READ_TIMEOUT.max(attempt.ttl)).await
+        let sql = self.lock_statements(key, attempt, on_busy);
+        let timeout = READ_TIMEOUT.max(attempt.ttl);
+        let sets = run_transaction(&mut self.connection, sql.as_str(), timeout).await;
+        let sets = sets.map_err(|failure| self.failed(failure))?;
+        let row = sets.last().and_then(|rows| rows.first()).ok_or_else(|| self.interrupted())?;
+        let number = |column| row.optional_integer(column).ok().flatten();
+        let id = number(1).unwrap_or(0);
+        if number(2) != Some(self.id) {
+            return Err(shared_connection(&self.location));
+        }
+        self.is_unnumbered = false;
+        match number(0) {
+            Some(1) => {
+                self.row = Some(id);
+                Ok(Tried::Acquired(FencingToken::new(id.unsigned_abs())))
+            }
+            Some(0) => {
+                self.row = Some(id).filter(|id| *id > 0).or(self.row);
+                match row.optional_text(3).ok().flatten() {
+                    Some(other) => Err(collision(attempt.wants[0].name.as_str(), &other)),
+                    None => Ok(Tried::NotFree),
+                }
+            }
+            _ => Err(self.interrupted()),
+        }
     }
 
-    async fn wait(&mut self, key: &String, attempt: &Attempt, wait: Duration) -> Result<Tried> {
+    /// If `KILL QUERY` meets a request between two of its statements, the server executes no more of them, and the driver waits for
+    /// the next result for ever.
+    async fn wait(&mut self, key: &String, _attempt: &Attempt, wait: Duration) -> Result<Tried> {
         let mut sql = Sql::default();
-        self.write_lock(&mut sql, key, attempt, (wait.as_secs_f64(), "@fp_got = 1"));
-        sql.text(", NULL");
-        self.run_lock(&sql, attempt, wait + REPLY_TIME).await
+        sql.text("SELECT GET_LOCK(").lock(key).text(", ").number(wait.as_secs_f64()).text(")");
+        let sets = self.connection.run(sql.as_str(), wait + REPLY_TIME).await;
+        let sets = sets.map_err(|failure| self.failed(failure))?;
+        let got =
+            sets.first().and_then(|rows| rows.first()).map_or(Ok(None), |row| row.optional_integer(0))?;
+        self.is_unnumbered = got == Some(1);
+        match got {
+            Some(1) => Ok(Tried::Unnumbered),
+            Some(_) => Ok(Tried::NotFree),
+            None => Err(self.interrupted()),
+        }
     }
 
     /// The connection must be the same as before: a proxy may send statements to another one.
@@ -200,23 +213,21 @@ impl LockSession for Session {
     /// Also removes the row of the connection.
     async fn unlock(&mut self, key: &String, attempt: &Attempt) -> Result<bool> {
         let mut sql = Sql::default();
-        // A wait that was interrupted has not ended its transaction.
+        // An attempt to acquire the lock that failed has not ended its transaction.
         sql.text("ROLLBACK; SELECT RELEASE_LOCK(").lock(key).text("); ");
         if let Some(row) = self.row {
             sql.text("DELETE FROM ").text(&self.table).text(" WHERE id = ").number(row).text("; ");
         }
-        // A wait that was interrupted after its commit has replaced the row, and its reply does not tell.
-        sql.text("DELETE FROM ").text(&self.table).text(" WHERE id = LAST_INSERT_ID(); ");
         sql.text("SET SESSION wait_timeout = ").number(IDLE_SECONDS).text("; SELECT RELEASE_ALL_LOCKS()");
         let mut is_freed = false;
         for _ in 0..MAX_UNLOCKS {
             match self.connection.run(sql.as_str(), attempt.ttl).await {
                 Ok(sets) => {
                     let freed = sets.get(1).and_then(|rows| rows.first()).map(|row| row.optional_integer(0));
-                    self.row = None;
+                    (self.row, self.is_unnumbered) = (None, false);
                     return Ok(is_freed || matches!(freed, Some(Ok(Some(1)))));
                 }
-                // The row is locked by another transaction; or the interruption of the wait before it has arrived late.
+                // The row is locked by another transaction, or an administrator has interrupted it.
                 Err(failure) if failure.is_deadlock() || failure.is_locked() || failure.is_interrupted() => {
                     is_freed |= !failure.is_before(2);
                 }

@@ -104,27 +104,13 @@ impl<S: LockServer> AttemptTask<S> {
     }
 
     async fn acquire(&mut self, on_busy: OnBusy) -> Result<Acquired<S>, Ended> {
-        let attempt = self.attempt.clone();
         loop {
             let mut lent = self.session(on_busy).await?;
             let key = match self.resolve_key(&mut lent.session).await {
                 Err(Ended::Failed(error)) if is_closed_meanwhile(&lent, &error) => continue,
                 key => key?,
             };
-            let mut trying = lent.session.try_lock(&key, &attempt, on_busy);
-            let tried = match self.answering(trying.as_mut(), Stage::Trying).await {
-                Waited::Done(tried) => tried,
-                stopped => {
-                    let ending = async {
-                        drop(trying.as_mut().await);
-                        true
-                    };
-                    let time_left = self.time_left(ending).await;
-                    drop(trying);
-                    return Err(self.leave(lent, &key, time_left, stopped).await);
-                }
-            };
-            drop(trying);
+            let (lent, tried) = self.try_lock(lent, &key, on_busy).await?;
             match tried {
                 Err(error) if is_closed_meanwhile(&lent, &error) => {}
                 Err(error) => return Err(error.into()),
@@ -132,8 +118,34 @@ impl<S: LockServer> AttemptTask<S> {
                     self.extend();
                     return Ok((lent, key, self.award(token)));
                 }
-                Ok(Tried::NotFree) if on_busy == OnBusy::Wait => return self.wait(lent, key).await,
-                Ok(Tried::NotFree) => return Err(self.busy(lent, &key).await),
+                Ok(_) if on_busy == OnBusy::Wait => return self.wait(lent, key).await,
+                Ok(_) => return Err(self.busy(lent, &key).await),
+            }
+        }
+    }
+
+    /// Tries to acquire the lock in this session, or numbers a grant; an attempt that leaves waits for the end of the statement.
+    async fn try_lock(
+        &mut self,
+        mut lent: Lent<S::Session>,
+        key: &S::Key,
+        on_busy: OnBusy,
+    ) -> Result<(Lent<S::Session>, Result<Tried>), Ended> {
+        let attempt = self.attempt.clone();
+        let mut trying = lent.session.try_lock(key, &attempt, on_busy);
+        match self.answering(trying.as_mut(), Stage::Trying).await {
+            Waited::Done(tried) => {
+                drop(trying);
+                Ok((lent, tried))
+            }
+            stopped => {
+                let ending = async {
+                    drop(trying.as_mut().await);
+                    true
+                };
+                let time_left = self.time_left(ending).await;
+                drop(trying);
+                Err(self.leave(lent, key, time_left, stopped).await)
             }
         }
     }
@@ -164,8 +176,13 @@ impl<S: LockServer> AttemptTask<S> {
             match self.answering(waiting.as_mut(), Stage::Queued((id, &key))).await {
                 Waited::Done(tried) => {
                     drop(waiting);
+                    let mut tried = tried?;
+                    if tried == Tried::Unnumbered {
+                        let (same, numbered) = self.try_lock(lent, &key, OnBusy::Wait).await?;
+                        (lent, tried) = (same, numbered?);
+                    }
                     // Otherwise the wait took too long, or an administrator has cancelled it.
-                    if let Tried::Acquired(token) = tried? {
+                    if let Tried::Acquired(token) = tried {
                         return Ok((lent, key, self.award(token)));
                     }
                 }

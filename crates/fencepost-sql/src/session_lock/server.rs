@@ -35,6 +35,8 @@ pub struct ServerInfo {
 pub enum Tried {
     /// The session has the lock.
     Acquired(FencingToken),
+    /// A wait has acquired the lock, which has no token yet: [`LockSession::try_lock`] assigns it.
+    Unnumbered,
     /// The lock is not free, or the wait has ended without it.
     NotFree,
 }
@@ -69,14 +71,16 @@ pub trait LockSession: Send + Sync + 'static {
     /// Returns whether it can be used for another lock, as far as is known.
     fn is_usable(&self) -> bool;
 
-    /// Acquires the lock if it is free. Otherwise the session is shown as a waiter, if it will wait.
+    /// Acquires the lock if it is free, or numbers the grant after [`Tried::Unnumbered`]. Otherwise the session is shown as a waiter,
+    /// if it will wait. It is never cancelled.
     ///
     /// # Errors
     /// `OutcomeUnknown` if there was no reply. `Conflict` if the lock is in use under another name.
     async fn try_lock(&mut self, key: &Self::Key, attempt: &Attempt, on_busy: OnBusy) -> Result<Tried>;
 
     /// Waits for the lock in the queue of the server, for at most `wait`. The lock may be granted just when the wait ends or is
-    /// cancelled; another wait then returns it at once.
+    /// cancelled; another wait then returns it at once. Where a cancellation may end a request between two statements, without a
+    /// reply, this is one statement.
     async fn wait(&mut self, key: &Self::Key, attempt: &Attempt, wait: Duration) -> Result<Tried>;
 
     /// Proves to both sides that the session is alive. Returns whether it is the same as before, and has the lock.
