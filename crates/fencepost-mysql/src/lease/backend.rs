@@ -58,6 +58,7 @@ pub(super) async fn connect(config: Config, options: &Options) -> Result<(Arc<Cl
         is_galera: opened.is_galera,
         blocked: RecentLocks::new(sessions.connector.clock.clone(), BLOCKED_TIME),
         busy: RecentLocks::new(sessions.connector.clock.clone(), BUSY_TIME),
+        held: RecentLocks::new(sessions.connector.clock.clone(), BUSY_TIME),
         sessions,
         poller: Arc::default(),
         pusher,

@@ -10,6 +10,7 @@ use fencepost_core::{Award, Error, ErrorKind, FencingToken, LockName, Result, re
 
 use crate::error::Failure;
 use crate::lease::fetch::{Counter, Fetch, Fetched, Wanted};
+use crate::lease::plain::has_holder_only;
 use crate::lease::save::{Decided, Save};
 use crate::lease::state::ClientState;
 use crate::literal::UNMINTED;
@@ -205,6 +206,8 @@ impl<'a> Flight<'a> {
         }
         let is_unused = |name: &&LockName| table.record(name).is_some_and(LockRecord::is_empty);
         decided.unused = self.wanted.names.iter().filter(is_unused).cloned().collect();
+        let is_plain = |name: &&LockName| table.record(name).is_some_and(has_holder_only);
+        decided.plain = self.wanted.names.iter().filter(is_plain).cloned().collect();
         decided.notices = table.take_pushes();
         Ok((replies, decided))
     }

@@ -1,4 +1,5 @@
-//! `mode=lease`: locks are rows, and the rules decide in the client over rows that a transaction has locked.
+//! `mode=lease`: locks are rows. The rules decide in the client over rows that a transaction has locked; of flights that need no rules,
+//! the server checks it.
 
 mod backend;
 pub(crate) mod fetch;

@@ -16,6 +16,7 @@ use fencepost_sql::{Row, Value, codec, holder_columns, holder_values};
 use crate::lease::fetch::{Counter, Fetch, NOW_MICROS};
 use crate::lease::flight::{Flight, Replies, Retry, Round};
 use crate::lease::save::{Key, MAX_REQUEST, Statements};
+use crate::lease::state::ClientState;
 use crate::literal::UNMINTED;
 use crate::session::Rows;
 use crate::sessions::Lent;
@@ -65,7 +66,11 @@ impl<'a> Flight<'a> {
     /// Returns the operations of the flight if all of them are likely to be plain.
     pub(crate) fn plain(&self, lent: &Lent<'_>) -> Option<Plain<'a>> {
         let plain = Plain::of(self)?;
-        let is_likely = !self.client.is_galera && self.client.busy.among(&self.wanted.names).is_empty();
+        let Self { client, wanted, .. } = self;
+        let is_held = |attempt: &&Arc<Attempt>| client.held.contains(&attempt.wants[0].name);
+        let is_likely = !client.is_galera
+            && client.busy.among(&wanted.names).is_empty()
+            && !plain.acquires.iter().any(is_held);
         // The server may have closed a connection that was not used for a while: the outcome would be unknown.
         let is_safe = plain.is_repeatable() || lent.session.was_used_lately();
         (is_likely && is_safe).then_some(plain)
@@ -91,6 +96,7 @@ impl<'a> Flight<'a> {
             }
         })?;
         lent.session.has_raised |= !plain.acquires.is_empty();
+        plain.releases.iter().for_each(|grant| self.client.held.remove(name_of(grant)));
         self.plain_replies(&sets).map_err(Retry::Failed)
     }
 
@@ -104,7 +110,7 @@ impl<'a> Flight<'a> {
         let renewed: BTreeSet<_> = plain.renewals.iter().map(|grant| name_of(grant)).collect();
         // A row that exists must not count as one that was created, nor like it: with CLIENT_FOUND_ROWS, which a proxy may have set,
         // one that is not changed counts 1, and one that is changed counts 2 in any case.
-        let created = plain.acquires.len() + 2 * renewed.len();
+        let created = plain.acquires.len() + 2 * (renewed.len() + plain.releases.len());
         if !plain.acquires.is_empty() {
             Fetch::lock(request.next(), tables, &self.wanted.names, ("1", "version = version + 1"));
         } else if !renewed.is_empty() {
@@ -217,16 +223,22 @@ impl<'a> Flight<'a> {
         Ok(self.ops.iter().map(reply).map(Ok).collect())
     }
 
-    /// Records which locks are in use after a flight that the rules have decided: they are not plain until they are free.
+    /// Records which locks are in use after a flight that the rules have decided: no operation on them is likely to be plain, or
+    /// only those of their holder.
     pub(crate) fn note_busy(&self, table: &LockTable) {
+        let ClientState { busy, held, .. } = self.client;
         for name in &self.wanted.names {
-            if table.record(name).is_none_or(LockRecord::is_empty) {
-                self.client.busy.remove(name);
-            } else {
-                self.client.busy.insert(name.clone());
-            }
+            let record = table.record(name).filter(|record| !record.is_empty());
+            let is_held = record.is_some_and(has_holder_only);
+            held.set(name, is_held);
+            busy.set(name, record.is_some() && !is_held);
         }
     }
+}
+
+/// Whether nothing is stored about a lock but one holder: its release is plain.
+pub(crate) fn has_holder_only(record: &LockRecord) -> bool {
+    record.holders.len() == 1 && record.cell.is_none() && record.positions(0..u64::MAX).next().is_none()
 }
 
 fn name_of(grant: &Grant) -> &LockName {

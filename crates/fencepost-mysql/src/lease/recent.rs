@@ -34,6 +34,20 @@ impl RecentLocks {
         names.iter().filter(is_recent).cloned().collect()
     }
 
+    /// Returns whether this lock is remembered.
+    pub(crate) fn contains(&self, name: &LockName) -> bool {
+        self.found().get(name).is_some_and(|at| self.clock.now().since(*at) < self.kept)
+    }
+
+    /// Remembers a lock in that state, or forgets it.
+    pub(crate) fn set(&self, name: &LockName, is_found: bool) {
+        if is_found {
+            self.insert(name.clone());
+        } else {
+            self.remove(name);
+        }
+    }
+
     pub(crate) fn insert(&self, name: LockName) {
         let now = self.clock.now();
         let mut found = self.found();

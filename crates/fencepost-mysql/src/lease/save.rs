@@ -31,6 +31,8 @@ pub(crate) struct Decided {
     pub(crate) numbers: u64,
     /// The locks that are no longer in use.
     pub(crate) unused: Vec<LockName>,
+    /// The locks of which nothing but a holder is stored.
+    pub(crate) plain: BTreeSet<LockName>,
     /// The server's time.
     pub(crate) now: StorageTime,
     /// The locks of which something ends later than it can.
@@ -45,6 +47,7 @@ impl Decided {
             notices: Vec::new(),
             numbers: 0,
             unused: Vec::new(),
+            plain: BTreeSet::new(),
             now,
             set_back: BTreeSet::new(),
         }
@@ -96,6 +99,14 @@ impl Save {
         save.put(tables, &changes);
         save.shorten(tables, decided);
         save.put_notes(tables, decided);
+        if !decided.plain.is_empty() {
+            let sql = save
+                .next()
+                .text("UPDATE ")
+                .text(&tables.locks)
+                .text(" FORCE INDEX (PRIMARY) SET is_plain = 1 WHERE name");
+            sql.among(&decided.plain);
+        }
         save.next().text("COMMIT");
         save
     }

@@ -5,7 +5,7 @@
 -- The row of a lock is its mutex: a transaction that decides about the lock has it locked. It exists while the lock is in use.
 CREATE TABLE IF NOT EXISTS {locks} (
     name      VARBINARY(512) NOT NULL,
-    is_plain  TINYINT        NOT NULL DEFAULT 0,  -- 1 if nothing is stored about the lock but the holder that created this row
+    is_plain  TINYINT        NOT NULL DEFAULT 0,  -- 1 if nothing is stored about the lock but one holder
     version   BIGINT         NOT NULL DEFAULT 0,  -- counts changes in a Galera cluster, where they would not conflict otherwise
     PRIMARY KEY (name)
 ) ENGINE = InnoDB DEFAULT CHARACTER SET = binary ROW_FORMAT = DYNAMIC;

@@ -31,8 +31,10 @@ pub(crate) struct ClientState {
     pub(crate) pusher: Pusher,
     /// Locks whose rows were found locked by transactions that go on: flights do not wait for them again, and so delay no other lock.
     pub(crate) blocked: RecentLocks,
-    /// Locks on which operations were not plain.
+    /// Locks with waiters, several holders or a cell: operations on them are not plain.
     pub(crate) busy: RecentLocks,
+    /// Locks with nothing but a holder: its release is plain, acquires are not.
+    pub(crate) held: RecentLocks,
     pub(crate) sent: SentOwners,
     pub(crate) sweeper: Sweeper,
     pub(crate) labels: Mutex<Labels>,

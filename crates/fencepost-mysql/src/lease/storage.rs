@@ -91,7 +91,7 @@ impl Opening<'_> {
                 let error = self.failed(failure);
                 if error.kind() == ErrorKind::Denied {
                     return error.context("the account may not create the tables of Fencepost").with_hint(
-                        "let an administrator run `fencepost schema mysql`, and grant what `fencepost rights` prints",
+                        "let an administrator run what `fencepost schema` and `fencepost rights` print: both take this URL",
                     );
                 }
                 error

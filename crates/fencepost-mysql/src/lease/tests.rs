@@ -120,18 +120,32 @@ async fn plain_operations_and_the_rules_take_turns() {
     assert_eq!(decide(&client, acquire(&attempt("a"))).await, Reply::Busy);
     assert_eq!(decide(&client, Op::Renew(grant.clone())).await, Reply::Renewed { ttl: TTL });
     forget_busy(&client);
-    assert_eq!(
-        plain(&client, &[Op::Release(grant.clone())]).await,
-        None,
-        "the rules may have added something"
-    );
-    assert_eq!(decide(&client, Op::Release(grant.clone())).await, Reply::Released);
-    let next = match decide(&client, acquire(&attempt("a"))).await {
-        Reply::Granted(award) => Grant { attempt: grant.attempt.clone(), award },
-        other => panic!("{other:?}"),
-    };
+    assert_eq!(plain(&client, &[Op::Release(grant.clone())]).await, Some(vec![Reply::Released]));
+    let attempt_of_next = attempt("a");
+    let next = granted((&attempt_of_next, decide(&client, acquire(&attempt_of_next)).await));
     assert!(next.award.token > grant.award.token);
     assert_eq!(plain(&client, &[acquire(&attempt("a"))]).await, None);
+    // Nothing but the holder is stored, whatever has decided it; and what is released can be acquired at once.
+    assert_eq!(plain(&client, &[Op::Release(next)]).await, Some(vec![Reply::Released]));
+    assert_eq!(rows(&client).await, [0; 4]);
+    assert!(plain(&client, &[acquire(&attempt("a"))]).await.is_some());
+}
+
+/// Flights have operations of all kinds: each is plain for itself.
+#[tokio::test]
+async fn acquires_releases_and_renewals_are_executed_together() {
+    let client = client().await;
+    let (released, renewed, acquired) = (
+        hold(&client, &attempt("b")).await,
+        hold(&client, &attempt("c")).await,
+        [attempt("a"), attempt("d")],
+    );
+    let ops = [acquire(&acquired[0]), Op::Release(released), Op::Renew(renewed), acquire(&acquired[1])];
+    let replies = plain(&client, &ops).await.unwrap();
+    assert_eq!(replies[1..3], [Reply::Released, Reply::Renewed { ttl: TTL }]);
+    let [first, last] = [0, 3].map(|at| granted((&acquired[at / 3], replies[at].clone())).award.token);
+    assert!(last > first);
+    assert_eq!(rows(&client).await, [3, 3, 0, 0]);
 }
 
 fn granted((attempt, reply): (&Arc<Attempt>, Reply)) -> Grant {
@@ -172,6 +186,8 @@ async fn what_is_in_use_is_left_to_the_rules() {
         Op::Renew(stale),
     ] {
         let text = format!("{op:?}");
+        forget_busy(&client);
+        assert_eq!(plain(&client, std::slice::from_ref(&op)).await, None, "{text}");
         forget_busy(&client);
         assert_eq!(plain(&client, &[acquire(&attempt("free")), op]).await, None, "{text}");
         assert_eq!(rows(&client).await, before, "{text}");
@@ -236,6 +252,8 @@ async fn flights_that_are_not_tried() {
 /// Forgets which locks were in use: the server decides again.
 fn forget_busy(client: &ClientState) {
     for name in ["held", "read", "awaited", "cell", "a", "b"] {
-        client.busy.remove(&LockName::new(name).unwrap());
+        let name = LockName::new(name).unwrap();
+        client.busy.remove(&name);
+        client.held.remove(&name);
     }
 }

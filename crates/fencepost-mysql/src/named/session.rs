@@ -119,8 +119,8 @@ impl Session {
     }
 }
 
-/// Runs statements with one transaction, again if the server chose it as the victim of a deadlock. A deadlock rolls the
-/// transaction back and leaves the connection its named locks, so that `GET_LOCK` does not wait again for one that it has acquired.
+/// Runs statements with one transaction, again if the server chose it as the victim of a deadlock, or if another transaction has a
+/// row locked for long. The connection keeps its named locks, so that `GET_LOCK` does not wait again for one that it has acquired.
 async fn run_transaction(
     connection: &mut Connection,
     sql: &str,
@@ -128,7 +128,9 @@ async fn run_transaction(
 ) -> Result<Vec<Rows>, Failure> {
     for _ in 1..MAX_ROUNDS {
         match connection.run(sql, timeout).await {
-            Err(failure) if failure.is_deadlock() => {}
+            Err(failure) if failure.is_deadlock() || failure.is_locked() => {
+                connection.run("ROLLBACK", timeout).await?;
+            }
             outcome => return outcome,
         }
     }
@@ -219,24 +221,22 @@ impl LockSession for Session {
             sql.text("DELETE FROM ").text(&self.table).text(" WHERE id = ").number(row).text("; ");
         }
         sql.text("SET SESSION wait_timeout = ").number(IDLE_SECONDS).text("; SELECT RELEASE_ALL_LOCKS()");
-        let mut is_freed = false;
-        for _ in 0..MAX_UNLOCKS {
+        for sent in 0..MAX_UNLOCKS {
             match self.connection.run(sql.as_str(), attempt.ttl).await {
                 Ok(sets) => {
                     let freed = sets.get(1).and_then(|rows| rows.first()).map(|row| row.optional_integer(0));
                     (self.row, self.is_unnumbered) = (None, false);
-                    return Ok(is_freed || matches!(freed, Some(Ok(Some(1)))));
+                    return Ok(sent > 0 || matches!(freed, Some(Ok(Some(1)))));
                 }
-                // The row is locked by another transaction, or an administrator has interrupted it.
-                Err(failure) if failure.is_deadlock() || failure.is_locked() || failure.is_interrupted() => {
-                    is_freed |= !failure.is_before(2);
-                }
+                // The row is locked by another transaction, or an administrator has interrupted it. The connection lives, and has
+                // had the lock until now.
+                Err(failure) if failure.is_deadlock() || failure.is_locked() || failure.is_interrupted() => {}
                 Err(failure) => return Err(self.failed(failure)),
             }
         }
         // The end of the connection frees whatever it has, and its row is swept.
         self.connection.close_at_once();
-        Ok(is_freed)
+        Ok(true)
     }
 }
 

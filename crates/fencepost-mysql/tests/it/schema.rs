@@ -111,7 +111,7 @@ async fn missing_rights_are_named() {
         &refused(&bench).await,
         ErrorKind::Denied,
         "denies the account permission",
-        "fencepost schema mysql",
+        "`fencepost schema` and `fencepost rights`",
     );
     bench.sql(&format!("REVOKE SELECT ON app.* FROM {account}@'127.0.0.1'"));
     bench.sql(&fencepost_mysql::schema(WireBench::url(&bench)).unwrap());
