@@ -55,9 +55,15 @@ pub(crate) fn is_without_schema(error: &tokio_postgres::Error) -> bool {
 /// No such schema, table, function.
 const MISSING_OBJECT: [&str; 3] = ["3F000", "42P01", "42883"];
 
-/// The driver's own errors have private kinds, and these messages.
+/// Whether the connection is of no use any more, and the outcome unknown. The driver's own errors have private kinds, and these
+/// messages.
 fn is_about_the_connection(error: &tokio_postgres::Error) -> bool {
-    error.is_closed() || error.to_string() == "error communicating with the server"
+    const MESSAGES: [&str; 3] = [
+        "error communicating with the server",
+        "error parsing response from server",
+        "unexpected message from server",
+    ];
+    error.is_closed() || MESSAGES.contains(&error.to_string().as_str())
 }
 
 fn not_opened(location: &str, error: &tokio_postgres::Error) -> Error {

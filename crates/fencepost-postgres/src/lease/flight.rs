@@ -246,7 +246,11 @@ async fn call(
             return Err(if is_locked {
                 CallError::Locked
             } else {
-                CallError::Failed(call_failed(&state.location, &error))
+                let error = call_failed(&state.location, &error);
+                if error.kind() == ErrorKind::OutcomeUnknown {
+                    connection.give_up();
+                }
+                CallError::Failed(error)
             });
         }
     };

@@ -1,5 +1,6 @@
 //! The connections for flights and queries of one client. Requests share them: a request is sent on the connection with the
-//! fewest in flight, at once, and further connections are opened in the background while there are several.
+//! fewest in flight, at once, and further connections are opened in the background while there are several. Behind a pooler that shares
+//! connections a request waits for the one before it: `PgBouncer` mixes up replies of pipelined transactions.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
@@ -8,6 +9,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use fencepost_core::Result;
 use fencepost_net::Coalesced;
 use futures_util::future::try_join_all;
+use tokio::sync::OwnedMutexGuard;
 use tokio_postgres::types::Type;
 use tokio_postgres::{Client, Statement};
 
@@ -37,6 +39,8 @@ pub(crate) struct Connection {
     pub(crate) statements: Vec<Statement>,
     in_flight: AtomicUsize,
     is_unresponsive: AtomicBool,
+    /// Held by the request in flight, where there may be one only.
+    turn: Option<Arc<tokio::sync::Mutex<()>>>,
 }
 
 impl Connection {
@@ -82,7 +86,9 @@ impl Pool {
         let prepared = try_join_all(preparing).await;
         let statements = prepared.map_err(|error| call_failed(self.link.location(), &error))?;
         let (in_flight, is_unresponsive) = (AtomicUsize::new(0), AtomicBool::new(false));
-        Ok(Arc::new(Connection { client, statements, in_flight, is_unresponsive }))
+        let is_shared = statements.is_empty() && !self.link.is_direct();
+        let turn = is_shared.then(Arc::default);
+        Ok(Arc::new(Connection { client, statements, in_flight, is_unresponsive, turn }))
     }
 
     /// Returns the connection with the fewest requests in flight; opens one if there is none.
@@ -90,11 +96,17 @@ impl Pool {
     /// # Cancel safety
     /// If the future is dropped, no connection remains that was not there before.
     pub(crate) async fn get(self: &Arc<Self>) -> Result<Lease> {
-        if let Some(lease) = self.least_busy() {
-            return Ok(lease);
+        loop {
+            let lease = match self.least_busy() {
+                Some(lease) => lease,
+                None => {
+                    Lease::new(self.first.get(|connection| connection.is_usable(), || self.open()).await?)
+                }
+            };
+            if let Some(lease) = lease.in_turn().await {
+                return Ok(lease);
+            }
         }
-        let connection = self.first.get(|connection| connection.is_usable(), || self.open()).await?;
-        Ok(Lease::new(connection))
     }
 
     /// Returns the connection for requests that may wait for another transaction.
@@ -103,8 +115,12 @@ impl Pool {
     /// As [`Pool::get`].
     pub(crate) async fn get_slow(&self) -> Result<Lease> {
         let open = async || self.prepared(self.link.open(None).await?).await;
-        let connection = self.slow.get(|connection| connection.is_usable(), open).await?;
-        Ok(Lease::new(connection))
+        loop {
+            let connection = self.slow.get(|connection| connection.is_usable(), open).await?;
+            if let Some(lease) = Lease::new(connection).in_turn().await {
+                return Ok(lease);
+            }
+        }
     }
 
     async fn open(&self) -> Result<Arc<Connection>> {
@@ -145,15 +161,26 @@ impl Pool {
 }
 
 /// A connection in use.
-pub(crate) struct Lease(Arc<Connection>);
+pub(crate) struct Lease {
+    connection: Arc<Connection>,
+    turn: Option<OwnedMutexGuard<()>>,
+}
 
 impl Lease {
     fn new(connection: Arc<Connection>) -> Self {
         connection.in_flight.fetch_add(1, Ordering::Relaxed);
-        Self(connection)
+        Self { connection, turn: None }
     }
 
-    /// Gives up the connection: a reply took too long.
+    /// Waits until no other request is in flight, where there may be one only. Returns `None` if the connection is of no use then.
+    async fn in_turn(mut self) -> Option<Self> {
+        if let Some(turn) = self.connection.turn.clone() {
+            self.turn = Some(turn.lock_owned().await);
+        }
+        Some(self).filter(|lease| lease.is_usable())
+    }
+
+    /// Gives up the connection: a reply took too long, or is not understood.
     pub(crate) fn give_up(&self) {
         self.is_unresponsive.store(true, Ordering::Relaxed);
     }
@@ -162,6 +189,7 @@ impl Lease {
 impl Drop for Lease {
     fn drop(&mut self) {
         self.in_flight.fetch_sub(1, Ordering::Relaxed);
+        drop(self.turn.take());
     }
 }
 
@@ -169,6 +197,6 @@ impl Deref for Lease {
     type Target = Connection;
 
     fn deref(&self) -> &Connection {
-        &self.0
+        &self.connection
     }
 }
