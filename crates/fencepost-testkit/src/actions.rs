@@ -30,11 +30,13 @@ pub fn spawn_waiter(lock: Lock) -> Waiter {
 /// Like [`spawn_waiter`], and waits until the lock has this many waiters.
 ///
 /// # Panics
-/// If there are never so many.
+/// If there are never so many, or if the wait ends.
 pub async fn enqueue(observer: &Client, lock: Lock, name: &str, count: usize) -> Waiter {
-    let waiter = spawn_waiter(lock);
-    until_queued(observer, name, count).await;
-    waiter
+    let mut waiter = spawn_waiter(lock);
+    tokio::select! {
+        () = until_queued(observer, name, count) => waiter,
+        outcome = &mut waiter => panic!("the wait has ended: {outcome:?}"),
+    }
 }
 
 /// Waits until the lock is granted to the waiter.

@@ -164,9 +164,9 @@ impl<C> Acquiring<C> {
     /// Records a failed acquire. Returns `None` if it is retried, and the error if it is not.
     pub(super) fn failed(&mut self, error: Error, ttl: Duration, now: Moment) -> Option<Error> {
         let is_unknown = error.kind() == ErrorKind::OutcomeUnknown;
-        // An earlier send has reached the backend, and may have a ticket: an outage does not end it.
-        let has_reached = self.is_retried || self.sends > 1;
-        let is_outage = has_reached && error.kind() == ErrorKind::Unreachable;
+        // An earlier send may have reached the backend, and have a ticket: an outage does not end it.
+        let may_have_ticket = self.is_retried || self.sends > 1;
+        let is_outage = may_have_ticket && error.kind() == ErrorKind::Unreachable;
         let waits = self.on_busy == OnBusy::Wait && self.caller.is_some();
         if is_unknown && self.caller.is_some() && self.sends < MAX_SENDS {
             self.send_at = now + (ttl / 12).min(UNKNOWN_OUTCOME_BACKOFF);

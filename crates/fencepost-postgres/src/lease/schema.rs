@@ -124,8 +124,9 @@ fn not_created(error: &tokio_postgres::Error, config: &Config) -> Error {
         Some(&SqlState::INSUFFICIENT_PRIVILEGE) => {
             let message =
                 format!("the account may not create the schema {:?} of Fencepost", config.namespace);
-            Error::new(ErrorKind::Denied, message)
-                .with_hint("let an administrator run `fencepost schema postgres`, and grant what `fencepost rights` prints")
+            Error::new(ErrorKind::Denied, message).with_hint(
+                "let an administrator run what `fencepost schema` and `fencepost rights` print: both take this URL",
+            )
         }
         _ => call_failed(&config.location(), error),
     }

@@ -1,7 +1,8 @@
 -- A flight of one operation of class 1. If it concerns nothing but the row of its lock, this statement executes it: a call of
 -- `flight` takes three times as long. Its parameters are those of `flight`, and its conditions are about the row alone, because
 -- only the row is read again after another transaction has changed it. The settings are those of `use_settings`. Its functions and
--- operators are those of pg_catalog: the session has no other schema in its search_path (see link.rs).
+-- operators are those of pg_catalog: the session has no other schema in its search_path (see link.rs). A session that a pooler shares
+-- may have others; there the settings are never in use, and `flight` executes the operation.
 WITH plain AS (
     UPDATE @schema@.locks AS l SET
         token = CASE WHEN ($5)[1] < 5 THEN greatest(l.token + 1, @schema@.micros(clock_timestamp())) ELSE l.token END,

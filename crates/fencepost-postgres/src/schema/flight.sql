@@ -89,7 +89,8 @@ BEGIN
             o := CASE kinds[i]
                 WHEN 4 THEN leave(wanted, anys[i], owners[i], ttls[i], me, at)
                 WHEN 5 THEN renew(wanted, owners[i], tokens[i], ttls[i], me, at)
-                WHEN 6 THEN release(wanted, modes, owners[i], tokens[i], me, at)
+                -- A single one has been tried to be handed over.
+                WHEN 6 THEN release(wanted, CASE WHEN ops > 1 THEN modes END, owners[i], tokens[i], me, at)
                 WHEN 7 THEN read_cell(wanted[1], at)
                 WHEN 8 THEN write_cell(wanted[1], owners[i], tokens[i], modes[1], ttls[i], contents[i], at)
                 WHEN 9 THEN break_lock(wanted, tokens[i], me, at)
@@ -473,6 +474,8 @@ BEGIN
             IF admits(name, 0, at)
                 AND (strpos(held, entry) > 0 OR NOT has_waiter_before(name, 9223372036854775807, 0, at)) THEN
                 granted := last_token(ARRAY[name], at) + 1;
+                -- All names wait for each other here, for a moment: a call that does not wait for its lock does.
+                PERFORM set_config('lock_timeout', greatest(1000, remaining)::text, true);
                 PERFORM keep_token(granted);
                 UPDATE locks AS l SET token = granted, owner = NULL, expires_at = at WHERE l.name = lock_in.name;
                 -- Delivered at the commit, when the lock is free again.

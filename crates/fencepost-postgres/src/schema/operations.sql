@@ -202,6 +202,7 @@ END $$;
 CREATE FUNCTION hand_over(lock_name text, who uuid, held bigint, me bigint) RETURNS text LANGUAGE plpgsql AS $$
 DECLARE
     t tickets%ROWTYPE;
+    unreachable bigint[] := '{}';
     new_token bigint;
 BEGIN
     -- If the lease is longer than its ttl, the clock was set back: the tickets have to be shortened first (see `clamp`).
@@ -211,7 +212,11 @@ BEGIN
         RETURN NULL;
     END IF;
     FOR t IN SELECT * FROM tickets AS q WHERE q.name = lock_name AND q.expires_at > clock_timestamp() ORDER BY q.seq LOOP
-        CONTINUE WHEN NOT reachable(t.client, me);
+        CONTINUE WHEN t.client = ANY (unreachable);
+        IF NOT reachable(t.client, me) THEN
+            unreachable := unreachable || t.client;
+            CONTINUE;
+        END IF;
         EXIT WHEN t.wants IS NOT NULL OR t.mode <> 0;
         -- The lease begins when no check can find the ticket any more: the row is written after the ticket was deleted.
         WITH gone AS (
@@ -231,7 +236,7 @@ BEGIN
     RETURN NULL;
 END $$;
 
--- Releases what is held with this token, and grants it to the first waiters.
+-- Releases what is held with this token, and grants it to the first waiters. `modes` is NULL if `hand_over` need not be tried.
 CREATE FUNCTION release(wanted text[], modes integer[], who uuid, held bigint, me bigint, at timestamptz) RETURNS outcome
 LANGUAGE plpgsql AS $$
 DECLARE

@@ -34,13 +34,16 @@ CREATE FUNCTION has_waiter_before(lock_name text, my_seq bigint, me bigint, at t
 LANGUAGE plpgsql AS $$
 DECLARE
     ahead bigint;
+    unreachable bigint[] := '{}';
 BEGIN
     FOR ahead IN
         SELECT t.client FROM tickets AS t WHERE t.name = lock_name AND t.seq < my_seq AND t.expires_at > at ORDER BY t.seq
     LOOP
+        CONTINUE WHEN ahead = ANY (unreachable);
         IF reachable(ahead, me) THEN
             RETURN true;
         END IF;
+        unreachable := unreachable || ahead;
     END LOOP;
     RETURN false;
 END $$;

@@ -50,7 +50,10 @@ async fn locks_work_with_exactly_the_printed_rights() {
     server.psql("CREATE ROLE app LOGIN");
     let error = fencepost_postgres::connect(&url).await.expect_err("it may not");
     assert_eq!(error.kind(), ErrorKind::Denied, "{error:?}");
-    assert!(error.hint().is_some_and(|hint| hint.contains("fencepost schema postgres")), "{error:?}");
+    assert!(
+        error.hint().is_some_and(|hint| hint.contains("`fencepost schema` and `fencepost rights`")),
+        "{error:?}"
+    );
     server.psql("DROP ROLE app");
 
     server.psql(&schema);

@@ -20,27 +20,31 @@ async fn turn(client: &Client, name: &str) {
 }
 
 /// Scenario 67: names that are used once leave a bounded number of rows, whatever the number of names. A row is removed a second
-/// after its last use, so that the bound is a time: after each wave of names, turns of one other lock remove all that is left.
+/// after its last use, and turns of one other lock remove all that is left.
 #[tokio::test]
 async fn one_off_names_are_removed() {
-    const WAVE: usize = 5_000;
+    const WAVE: usize = 2_500;
     let bench = bench_on(shared());
     let client = connect(&bench).await;
-    let waves = if std::env::var_os("FENCEPOST_FULL").is_some() { 200 } else { 4 };
+    let waves = if std::env::var_os("FENCEPOST_FULL").is_some() { 400 } else { 8 };
+    let mut most = 0;
     for wave in 0..waves {
         let names = stream::iter(0..WAVE).map(|number| {
             let client = client.clone();
             async move { turn(&client, &format!("job/{wave}/{number}")).await }
         });
         names.buffer_unordered(128).for_each(async |()| {}).await;
-        wait::until("the rows of unused names are removed", async || {
-            for _ in 0..50 {
-                turn(&client, "busy").await;
-            }
-            number(&bench, "SELECT count(*) FROM @.locks").await < 100
-        })
-        .await;
+        most = most.max(number(&bench, "SELECT count(*) FROM @.locks").await);
     }
+    wait::until("the rows of unused names are removed", async || {
+        for _ in 0..50 {
+            turn(&client, "busy").await;
+        }
+        number(&bench, "SELECT count(*) FROM @.locks").await < 100
+    })
+    .await;
+    // Those of the last second, and what the sweep has not reached yet: 21,000 of 1,000,000 on two cores.
+    assert!(most < 50_000, "{most} rows");
     assert!(client.locks("").next().await.unwrap().is_none());
 }
 

@@ -34,6 +34,29 @@ async fn turn(client: &Client, name: &str) -> u64 {
     token
 }
 
+/// While another transaction stores the token of another lock, a call that does not wait for its lock waits for that one.
+#[tokio::test]
+async fn a_free_lock_is_acquired_while_another_token_is_stored() {
+    const KEY: &str = "hashtextextended('fencepost lock_in ' || $1, 0)";
+    let (bench, _client) = fresh().await;
+    let (storing, transaction) = (Transaction::begin(&bench).await, Transaction::begin(&bench).await);
+    let lock = format!("SELECT 1::bigint FROM pg_advisory_xact_lock({KEY})");
+    storing.value(&lock, bench.namespace()).await;
+    let acquiring = tokio::spawn(async move { transaction.lock_in("a", 0).await });
+    let waiting = format!(
+        "SELECT count(*) FROM pg_locks WHERE locktype = 'advisory' AND NOT granted \
+         AND classid::bigint << 32 | objid::bigint = {KEY}"
+    );
+    let driver = bench.driver().await;
+    wait::until("the other token is awaited", async || {
+        assert!(!acquiring.is_finished(), "it has given up");
+        driver.query_one(&waiting, &[&bench.namespace()]).await.unwrap().get::<_, i64>(0) == 1
+    })
+    .await;
+    storing.end("ROLLBACK").await;
+    assert!(acquiring.await.unwrap().is_some());
+}
+
 /// Scenario 47: tokens are granted under the row lock, so that they rise in the order of the grants.
 #[tokio::test]
 async fn transactions_and_leases_exclude_each_other_with_rising_tokens() {

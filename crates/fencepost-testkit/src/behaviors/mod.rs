@@ -39,7 +39,7 @@ use fencepost_core::{
 use futures_util::StreamExt;
 use tokio::task::JoinHandle;
 
-use crate::actions::{LONG_TTL, Waiter, granted, hold, spawn_waiter};
+use crate::actions::{LONG_TTL, Waiter, enqueue, granted, hold, spawn_waiter};
 use crate::test_bench::TestBench;
 use crate::wait;
 
@@ -64,8 +64,7 @@ async fn until_queued(client: &Client, name: &str, waiters: usize) {
 async fn enqueue_all(observer: &Client, name: &str, locks: impl IntoIterator<Item = Lock>) -> Vec<Waiter> {
     let mut waiters = Vec::new();
     for lock in locks {
-        waiters.push(spawn_waiter(lock));
-        until_queued(observer, name, waiters.len()).await;
+        waiters.push(enqueue(observer, lock, name, waiters.len() + 1).await);
     }
     waiters
 }

@@ -14,6 +14,11 @@ async fn a_free_lock_is_acquired_and_released_by_one_request_each() {
 }
 
 #[tokio::test]
+async fn every_operation_is_one_request() {
+    requests::every_operation_is_one_request(&PostgresBench::plain()).await;
+}
+
+#[tokio::test]
 async fn terminated_connections_lose_nothing() {
     let bench = bench_on(shared());
     let driver = bench.driver().await;
