@@ -12,7 +12,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::Notify;
 
 use crate::actions::{LONG_TTL, hold};
-use crate::{WireBench, wait};
+use crate::{SessionBench, WireBench, wait};
 
 /// A proxy that ends all connections at once when this many bytes were sent in one direction.
 struct Cutter {
@@ -64,7 +64,12 @@ async fn pump(mut from: OwnedReadHalf, mut to: OwnedWriteHalf, counted: Option<(
 }
 
 /// Connects, acquires, waits, and releases, with the connections cut after so many bytes. Returns how many there were in all.
-async fn cut_after<B: WireBench>(bench: &B, other: &Client, is_to_server: bool, bytes: i64) -> i64 {
+async fn cut_after<B: WireBench>(
+    (bench, loss): (&B, ErrorKind),
+    other: &Client,
+    is_to_server: bool,
+    bytes: i64,
+) -> i64 {
     let cutter = Cutter::start(bench.wire().server(), is_to_server, bytes).await;
     let url = bench.url().replace(&format!(":{}", bench.wire().port()), &format!(":{}", cutter.port));
     let client = loop {
@@ -96,7 +101,8 @@ async fn cut_after<B: WireBench>(bench: &B, other: &Client, is_to_server: bool, 
         assert!(second.is_none(), "two hold the lock, after {bytes}");
         newest = guard.token();
         if let Err(error) = guard.release().await {
-            assert_eq!(error.kind(), ErrorKind::OutcomeUnknown, "after {bytes}: {error:?}");
+            let is_expected = [ErrorKind::OutcomeUnknown, loss].contains(&error.kind());
+            assert!(is_expected, "after {bytes}: {error:?}");
         }
     }
     let next = hold(&other.lock(&name).ttl(ttl)).await;
@@ -112,11 +118,24 @@ async fn cut_after<B: WireBench>(bench: &B, other: &Client, is_to_server: bool, 
 /// # Panics
 /// If one of these does not hold.
 pub async fn cut_everywhere<B: WireBench>(bench: &B, positions: i64) {
+    cut_with(bench, positions, ErrorKind::OutcomeUnknown).await;
+}
+
+/// The same for locks that end with their sessions: a release that has not arrived finds the lock lost.
+///
+/// # Panics
+/// As [`cut_everywhere`].
+pub async fn cut_sessions_everywhere<B: SessionBench>(bench: &B, positions: i64) {
+    cut_with(bench, positions, ErrorKind::Lost).await;
+}
+
+/// A release fails with an unknown outcome, or with `loss`.
+async fn cut_with<B: WireBench>(bench: &B, positions: i64, loss: ErrorKind) {
     let other = bench.direct_client().await;
     for is_to_server in [true, false] {
-        let all = cut_after(bench, &other, is_to_server, i64::MAX / 2).await;
+        let all = cut_after((bench, loss), &other, is_to_server, i64::MAX / 2).await;
         let positions = (0..positions).map(|step| step * all / positions);
-        let runs = stream::iter(positions).map(|bytes| cut_after(bench, &other, is_to_server, bytes));
+        let runs = stream::iter(positions).map(|bytes| cut_after((bench, loss), &other, is_to_server, bytes));
         runs.buffer_unordered(8).collect::<Vec<i64>>().await;
     }
     wait::until("nothing is left", async || {

@@ -315,6 +315,8 @@ macro_rules! session_suite {
                 a_silent_wire_loses_the_lock_at_its_deadline,
             }
             lost_replies {
+                an_acquire_without_a_reply_is_granted_once,
+                a_try_without_a_reply_is_granted_once,
                 a_waiter_without_a_reply_has_one_ticket,
                 a_release_without_a_reply_is_not_a_loss,
             }

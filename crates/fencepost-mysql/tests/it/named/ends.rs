@@ -28,6 +28,12 @@ async fn a_killed_waiter_waits_again() {
     granted(waiter).await.release().await.unwrap();
 }
 
+/// Scenario 35: the connections of a client end at any moment between connecting and releasing.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_cut_after_any_number_of_bytes() {
+    fencepost_testkit::cutter::cut_sessions_everywhere(&NamedBench::plain(), 40).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn locks_end_with_the_server() {
     let bench = NamedBench::on(&MariadbServerConfig::plain());

@@ -4,6 +4,7 @@ use std::time::Duration;
 
 use fencepost_core::{ErrorKind, Finding, LostReason};
 use fencepost_testkit::actions::{LONG_TTL, enqueue, granted, hold};
+use fencepost_testkit::databases::errors::assert_error;
 use fencepost_testkit::servers::mariadb::{MariadbServer, MariadbServerConfig};
 use fencepost_testkit::{TestBench, WireBench, wait};
 
@@ -20,6 +21,24 @@ async fn a_node_of_a_galera_cluster() {
     assert!(error.to_string().contains("Galera"), "{error:?}");
     assert!(error.hint().is_some_and(|hint| hint.contains("mode=lease")), "{error:?}");
     assert_eq!(server.sql("SHOW TABLES"), "", "nothing was created");
+}
+
+/// A server that was made read-only grants no locks, and what is held stays held.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_read_only_server() {
+    let server = MariadbServer::start(&MariadbServerConfig::plain().with_user("app", "hunter2"));
+    let url = format!("{}?mode=named", server.url_as("app"));
+    server.sql(&fencepost_mysql::rights(&url).unwrap().replace("'%'", "'127.0.0.1'"));
+    let client = fencepost_mysql::connect(&url).await.unwrap();
+    let kept = hold(&client.lock("kept").ttl(LONG_TTL)).await;
+    server.sql("SET GLOBAL read_only = 1");
+    for client in [client.clone(), fencepost_mysql::connect(&url).await.unwrap()] {
+        let error = client.lock("a").ttl(LONG_TTL).try_acquire().await.map(drop).unwrap_err();
+        assert_error(&error, ErrorKind::Unreachable, "read-only");
+    }
+    server.sql("SET GLOBAL read_only = 0");
+    kept.release().await.unwrap();
+    hold(&client.lock("a").ttl(LONG_TTL)).await.release().await.unwrap();
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -10,6 +10,12 @@ use fencepost_testkit::{TestBench, wait};
 
 use super::AdvisoryBench;
 
+/// Scenario 35: the sessions of a client end at any moment between connecting and releasing.
+#[tokio::test(flavor = "multi_thread")]
+async fn connections_cut_after_any_number_of_bytes() {
+    fencepost_testkit::cutter::cut_sessions_everywhere(&AdvisoryBench::plain(), 40).await;
+}
+
 /// A waiter whose session is terminated waits in a new one.
 #[tokio::test(flavor = "multi_thread")]
 async fn a_terminated_waiter_waits_again() {
